@@ -29,8 +29,8 @@ import (
 // Agent is one device's part in a federation.
 type Agent struct {
 	cfg            Config
-	core           *part.Core
-	parts          part.List
+	core           *part.AgentCore
+	parts          part.PartList
 	announcements  *announcement.Watch
 	presence       *presence.Part
 	identity       *identity.Part
@@ -41,17 +41,17 @@ type Agent struct {
 	budget         *budget.Part
 	training       *training.Part
 	upload         *upload.Part
-	machine        *agentround.Machine
-	mesh           *mesh.Mesh
+	roundMachine   *agentround.Machine
+	mesh           *mesh.NeighborMesh
 	brokerSelfTest *mqtt.SelfTest // nil if there is none
 
-	obeyedPosition     obeyedPosition
-	stopErr            error // ends the agent before the next wait
-	refusedFilters     mqtt.RefusedFilters
-	refusedSiteFilters []string // filters that the neighbours' broker refuses, if it is another
+	obeyedPosition               obeyedPositionStore
+	stopErr                      error // ends the agent before the next wait
+	refusedFilters               mqtt.RefusedFilters
+	neighborBrokerRefusedFilters []string // filters that the neighbours' broker refuses, if it is another
 
-	base   roundModel
-	events host.EventQueue[agentround.Event]
+	roundBaseModel roundBaseModel
+	events         host.EventQueue[agentround.Event]
 }
 
 // New makes an agent. connect makes its connection to the broker, given the function that returns its will. The parts
@@ -63,70 +63,74 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	cfg.fill()
 	a := &Agent{cfg: cfg}
 	loop := host.NewEventLoop(cfg.Runtime)
-	a.core = &part.Core{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.state(),
-		Writes: &state.Writes{Loop: loop, Observer: cfg.Observer}, Loop: loop,
-		DataJobs: host.NewSerialQueue(loop), ModelJobs: host.NewSerialQueue(loop),
+	a.core = &part.AgentCore{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.stateFolder(),
+		Writes: &state.WriteRetrier{Loop: loop, Observer: cfg.Observer}, Loop: loop,
+		DataJobs: host.NewSerialJobQueue(loop), ModelJobs: host.NewSerialJobQueue(loop),
 		Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
-		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Signatures: cfg.Signatures},
-		Step:   a.stepRoundMachine, Stop: func(err error) { a.stopErr = err },
-		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }, MustRest: a.mustRest}
+		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.BootEpoch,
+			Signatures: cfg.Signatures},
+		HandleRoundEvent: a.handleRoundEvent, StopAgent: func(err error) { a.stopErr = err },
+		Publish: a.publish, IsUplinkBudgetSpent: func() bool { return a.budget.Spent() },
+		TrainingMustRest: a.trainingMustRest}
 	a.core.Sealer = part.NewSealer(a.core)
-	a.obeyedPosition = obeyedPosition{core: a.core, slots: a.core.State.Slots(state.ObeyedPosition)}
-	position, digest, err := loadObeyed(a.obeyedPosition.slots)
+	a.obeyedPosition = obeyedPositionStore{core: a.core, slots: a.core.State.Slots(state.ObeyedPosition)}
+	position, digest, err := loadObeyedPosition(a.obeyedPosition.slots)
 	if err != nil {
 		return nil, err
 	}
 	a.core.ObeyedPosition = position
-	if a.identity, err = identity.New(a.core, &a.cfg.Identity, a.followRoot); err != nil {
+	if a.identity, err = identity.New(a.core, &a.cfg.Identity, a.applyRootDocument); err != nil {
 		return nil, err
 	}
-	if a.upload, err = upload.New(a.core, cfg.Rate, func(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+	if a.upload, err = upload.New(a.core, cfg.MinUplinkRate, func(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 		a.taskData.UpdateSettled(run, r, f)
 	}); err != nil {
 		return nil, err
 	}
 	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys)
-	a.presence = presence.New(a.core, &a.cfg.Presence, presence.Agent{
-		HasRoundWork:  func() bool { return a.machine.HasRoundWork() },
-		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
-		OnDisconnect:  a.announcements.Postpone,
+	a.presence = presence.New(a.core, &a.cfg.Presence, presence.AgentCallbacks{
+		HasRoundWork:  func() bool { return a.roundMachine.HasRoundWork() },
+		MayDisconnect: func() bool { return a.roundMachine.MayDisconnect() && !a.anyPartNeedsLink() },
+		OnDisconnect:  a.announcements.PostponeStaleness,
 		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
-	a.machine = agentround.New(position, digest, a.upload.SavedUpdate(), cfg.Rand)
-	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, Rate: cfg.Rate,
-		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
+	a.roundMachine = agentround.New(position, digest, a.upload.SavedUpdate(), cfg.Rand)
+	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, MinUplinkRate: cfg.MinUplinkRate,
+		NeededBeyondRound: cfg.Predict != nil}, a.recordMessagesAccepted); err != nil {
 		return nil, err
 	}
-	if a.taskData, err = taskdata.New(a.core, cfg.TaskData, taskdata.Hooks{
-		ReportedRows: cfg.Training.Trainer.Rows,
-		Changed:      func() { a.predict.JudgeNewest(); a.evaluation.Evaluate() },
+	if a.taskData, err = taskdata.New(a.core, cfg.TaskData, taskdata.AgentCallbacks{
+		ReportedRowCount:    cfg.Training.Trainer.ReportedRowCount,
+		OnTaskOrRowsChanged: func() { a.predict.JudgeNewest(); a.evaluation.EvaluateRequestedModel() },
 	}); err != nil {
 		return nil, err
 	}
-	if a.training, err = training.New(a.core, cfg.Training, training.Hooks{Uploads: a.upload, Tasks: a.taskData,
-		LoadTask: a.taskData.Load}); err != nil {
+	if a.training, err = training.New(a.core, cfg.Training, training.PartDependencies{Uploads: a.upload,
+		Tasks:    a.taskData,
+		LoadTask: a.taskData.LoadTask}); err != nil {
 		return nil, err
 	}
-	a.predict = predict.New(a.core, cfg.Predict, a.predictHooks())
-	a.evaluation = evaluation.New(a.core, a.evaluationHooks())
+	a.predict = predict.New(a.core, cfg.Predict, a.predictDependencies())
+	a.evaluation = evaluation.New(a.core, a.evaluationDependencies())
 	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Mesh.SharesUplink(), cfg.Now,
-		a.machine.EstimateRoundBytes); err != nil {
+		a.roundMachine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.upload, a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict,
+	a.parts = part.PartList{a.upload, a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict,
 		a.evaluation, a.budget, device.NewWatch(a.core, cfg.JudgeDevice), a.core.Writes, a.training}
 	if a.core.Conn, err = connect(a.presence.Will); err != nil {
 		a.closeParts()
 		return nil, err
 	}
-	a.mesh, err = mesh.New(a.core, cfg.Mesh, a.identity, mesh.Events{FiltersRefused: a.noteSiteRefusal,
-		BeaconDropped: func(err error) { a.reportDropped(mqtt.KindBeacon, err) }})
+	a.mesh, err = mesh.New(a.core, cfg.Mesh, a.identity,
+		mesh.EventCallbacks{FiltersRefused: a.recordNeighborBrokerRefusal,
+			BeaconDropped: func(err error) { a.reportDropped(mqtt.KindBeacon, err) }})
 	if err != nil {
 		_ = a.core.Conn.Close() // the first error is the one to show
 		a.closeParts()
 		return nil, err
 	}
-	a.parts = append(part.List{a.mesh}, a.parts...)
-	a.training.Mesh = training.Mesh{CanMix: a.mesh.CanMix(), Conn: a.mesh.Conn, Inbox: a.mesh.Inbox,
+	a.parts = append(part.PartList{a.mesh}, a.parts...)
+	a.training.Mesh = training.MeshAccess{CanMix: a.mesh.CanMix(), Conn: a.mesh.NeighborConn, Inbox: a.mesh.BlockInbox,
 		Waiter: a.mesh.BlockWaiter, ExchangeConfig: a.mesh.ExchangeConfig}
 	if cfg.SelfTestTimeout > 0 && !a.budget.Spent() {
 		a.brokerSelfTest = mqtt.NewSelfTest(a.core.Conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
@@ -140,7 +144,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.core.Loop.AllowJobs(ctx)
 	defer a.core.Loop.CancelAndAwaitJobs()
 	a.core.Conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
-	for p := range part.Implementing[part.Starter](a.parts) {
+	for p := range part.PartsImplementing[part.Starter](a.parts) {
 		p.Start()
 	}
 	err := a.core.Loop.Run(ctx, a.core.Conn.Events(),
@@ -149,8 +153,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	switch {
 	case err == nil:
 		a.presence.PublishOffline()
-	case errors.As(err, new(*presence.BootCounterLostError)), errors.As(err, new(*identity.RekeyedError)):
-		a.core.Loop.Cancel() // without a last word: it would be older than the broker's
+	case errors.As(err, new(*presence.BootCounterLostError)), errors.As(err, new(*identity.DeviceKeyReplacedError)):
+		a.core.Loop.CancelJobs() // without a last word: it would be older than the broker's
 	default:
 		a.closeParts()
 		return fmt.Errorf("agent: %w", err)
@@ -163,7 +167,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 // closeParts ends the parts, after the agent or if it cannot be made.
 func (a *Agent) closeParts() {
-	for p := range part.Implementing[part.Closer](a.parts) {
+	for p := range part.PartsImplementing[part.Closer](a.parts) {
 		p.Close()
 	}
 }
@@ -173,33 +177,33 @@ func (a *Agent) prepareForWait() error {
 	if a.stopErr != nil {
 		return a.stopErr
 	}
-	for p := range part.Implementing[part.BeforeWaiter](a.parts) {
+	for p := range part.PartsImplementing[part.BeforeWaitHook](a.parts) {
 		p.BeforeWait()
 	}
-	a.presence.Update()
+	a.presence.UpdatePresence()
 	return nil
 }
 
-// mustRest reports whether any part has training rest.
-func (a *Agent) mustRest() bool {
-	for p := range part.Implementing[part.Rester](a.parts) {
-		if p.MustRest() {
+// trainingMustRest reports whether any part has training rest.
+func (a *Agent) trainingMustRest() bool {
+	for p := range part.PartsImplementing[part.TrainingRestDecider](a.parts) {
+		if p.TrainingMustRest() {
 			return true
 		}
 	}
 	return false
 }
 
-// needsLink reports whether anything other than the round machine needs the link: a part, a missing group key, or a
-// test of the broker.
-func (a *Agent) needsLink() bool {
-	for p := range part.Implementing[part.LinkUser](a.parts) {
+// anyPartNeedsLink reports whether anything other than the round machine needs the link: a part, a missing group key,
+// or a test of the broker.
+func (a *Agent) anyPartNeedsLink() bool {
+	for p := range part.PartsImplementing[part.LinkNeedReporter](a.parts) {
 		if p.NeedsLink() {
 			return true
 		}
 	}
 	tested, testing := a.brokerSelfTest.Deadline()
-	return a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
+	return a.fetch.AwaitsGroupKey() && !a.roundMachine.SendsNoHello() ||
 		testing && tested.Before(a.core.Loop.Now().Add(time.Minute))
 }
 
@@ -215,19 +219,19 @@ func (a *Agent) Alive(ctx context.Context) error {
 
 // nextTickAt returns when something wants a tick: an hour away if nothing does.
 func (a *Agent) nextTickAt() time.Time {
-	next := part.Earliest{At: a.core.Loop.Now().Add(time.Hour), OK: true}
-	next.Add(a.machine.Deadline())
+	next := part.EarliestDeadline{At: a.core.Loop.Now().Add(time.Hour), IsSet: true}
+	next.Add(a.roundMachine.Deadline())
 	next.Add(a.brokerSelfTest.Deadline())
-	for p := range part.Implementing[part.Timer](a.parts) {
+	for p := range part.PartsImplementing[part.TickHook](a.parts) {
 		next.Add(p.Deadline())
 	}
 	return next.At
 }
 
 func (a *Agent) tick(now time.Time) {
-	a.stepRoundMachine(agentround.Tick{})
+	a.handleRoundEvent(agentround.Tick{})
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
-	for p := range part.Implementing[part.Timer](a.parts) {
+	for p := range part.PartsImplementing[part.TickHook](a.parts) {
 		p.Tick(now)
 	}
 }
@@ -235,28 +239,28 @@ func (a *Agent) tick(now time.Time) {
 // handleConnEvent takes what the connection tells.
 func (a *Agent) handleConnEvent(e mqtt.Event) {
 	own, ended := a.brokerSelfTest.Step(a.core.Loop.Now(), e)
-	if a.reportSelfTestOutcome(ended); own || a.announcements.HandleEvent(e) {
+	if a.reportSelfTestOutcome(ended); own || a.announcements.HandleSearchEvent(e) {
 		return
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		a.core.Connected = true
-		for p := range part.Implementing[part.LinkFollower](a.parts) {
+		for p := range part.PartsImplementing[part.LinkFollower](a.parts) {
 			p.LinkUp()
 		}
-		a.stepRoundMachine(agentround.LinkUp{})
-		a.upload.Connected()
+		a.handleRoundEvent(agentround.LinkUp{})
+		a.upload.ContinueSending()
 	case mqtt.LinkDown:
 		a.core.Connected = false
-		for p := range part.Implementing[part.LinkFollower](a.parts) {
+		for p := range part.PartsImplementing[part.LinkFollower](a.parts) {
 			p.LinkDown(e.Err)
 		}
 		a.noteSubscriptionRefusal(e)
-		a.stepRoundMachine(agentround.LinkDown{})
-		a.upload.Disconnected()
-	case mqtt.SubscribeRefused, mqtt.RefusalOver:
+		a.handleRoundEvent(agentround.LinkDown{})
+		a.upload.InterruptSending()
+	case mqtt.SubscriptionRefused, mqtt.SubscriptionRefusalEnded:
 		a.noteSubscriptionRefusal(e)
-	case mqtt.Received:
+	case mqtt.MessageReceived:
 		a.receive(e.Message)
 	}
 }
@@ -268,15 +272,15 @@ func (a *Agent) noteSubscriptionRefusal(e mqtt.Event) {
 	}
 }
 
-// noteSiteRefusal notes which filters the neighbours' broker refuses, if it is not the coordinator's.
-func (a *Agent) noteSiteRefusal(filters []string) {
-	a.refusedSiteFilters = filters
+// recordNeighborBrokerRefusal notes which filters the neighbours' broker refuses, if it is not the coordinator's.
+func (a *Agent) recordNeighborBrokerRefusal(filters []string) {
+	a.neighborBrokerRefusedFilters = filters
 	a.reportRefusedFilters()
 }
 
 func (a *Agent) reportRefusedFilters() {
-	a.cfg.Observer.Observe(host.SubscriptionsRefused{Filters: a.refusedFilters.List(),
-		NeighborBrokerFilters: a.refusedSiteFilters})
+	a.cfg.Observer.Observe(host.RefusedSubscriptionsChanged{Filters: a.refusedFilters.List(),
+		NeighborBrokerFilters: a.neighborBrokerRefusedFilters})
 }
 
 func (a *Agent) publish(m mqtt.Message) {
@@ -290,24 +294,24 @@ func (a *Agent) publish(m mqtt.Message) {
 func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		a.announcements.HandleAccessTest(ended.Result)
-		a.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
+		a.cfg.Observer.Observe(host.BrokerSelfTestEnded{SelfTestOutcome: *ended})
 	}
 }
 
-// followRoot is called when a new root document is in force. Whoever stole a key that it no longer names may have
-// signed any time, and any attestation.
-func (a *Agent) followRoot() {
-	a.mesh.FollowRoot()
-	a.announcements.ForgetTimes()
+// applyRootDocument is called when a new root document is in force. Whoever stole a key that it no longer names may
+// have signed any time, and any attestation.
+func (a *Agent) applyRootDocument() {
+	a.mesh.ApplyRootDocument()
+	a.announcements.ForgetIssueTimes()
 }
 
 // RotateKey replaces the device's key (identity.Part.RotateKey). It may be called from any goroutine.
 func (a *Agent) RotateKey(ctx context.Context) error { return a.identity.RotateKey(ctx) }
 
-// stepRoundMachine gives the machine an event and does what it asks for.
-func (a *Agent) stepRoundMachine(ev agentround.Event) {
+// handleRoundEvent gives the machine an event and does what it asks for.
+func (a *Agent) handleRoundEvent(ev agentround.Event) {
 	a.events.ProcessWithFollowUps(ev, func(ev agentround.Event) bool {
-		for _, e := range a.machine.Step(a.core.Loop.Now(), ev) {
+		for _, e := range a.roundMachine.Step(a.core.Loop.Now(), ev) {
 			a.performRoundEffect(e)
 		}
 		return true

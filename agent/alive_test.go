@@ -30,7 +30,7 @@ func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		var hang bool
-		s.cfg.JudgeDevice = func(before device.Verdict) device.Verdict {
+		s.cfg.JudgeDevice = func(before device.RuleVerdict) device.RuleVerdict {
 			if hang {
 				hang = false
 				<-time.After(time.Minute)
@@ -41,7 +41,7 @@ func TestAlive(t *testing.T) {
 		if err := s.alive(); err != nil {
 			t.Error(err)
 		}
-		full := filepath.Join(s.cfg.Dir, "obeyed", "in the way")
+		full := filepath.Join(s.cfg.StateDir, "obeyed", "in the way")
 		if err := os.MkdirAll(full, 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -79,10 +79,10 @@ type stuck struct {
 	free chan struct{}
 }
 
-func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+func (s stuck) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block,
 	error) {
-	b, err := s.Trainer.Block(ctx, r, p, j)
+	b, err := s.Trainer.NewBlock(ctx, r, p, j)
 	return hook{b, func(uint64) { <-s.free }}, err
 }
 
@@ -95,15 +95,15 @@ func TestAliveWhileTraining(t *testing.T) {
 		s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, hang
 		s.start()
 		task := taskOf("a task")
-		task.Training.Normalize = false
+		task.Training.NormalizesStepSize = false
 		task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
 			Codec: spec.CodecRaw}
 		const day = 24 * 60 * 60 * 1000
 		a := s.training(task, 0, 0)
 		a.RoundTimeoutMillis = day
 		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), RemainingMillis: day,
-			StepWeight:  1,
-			SendsUpdate: true}
+			StepSizeWeight: 1,
+			SendsUpdate:    true}
 		s.direct(wire.TypeInvitation, 4, invitation.Body())
 		wait(time.Hour)
 		if err := s.alive(); err != nil {

@@ -40,23 +40,23 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 }
 
 // wordBy is a word about an agent's key.
-func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.Attestation {
-	w := wire.Attestation{AgentKey: wire.SigningPublicKeyOf(hosts.TestKey(of))}
+func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.AgentKeyAttestation {
+	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(hosts.TestKey(of))}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(by, wire.AttestationText("plant", of, w.AgentKey)))
 	return w
 }
 
 // give invites the agent with a word about its key.
 func (s *scene) give(by wire.Signature) {
-	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", RemainingMillis: 1000, StepWeight: 1,
-		Attestation: by}).Body())
+	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", RemainingMillis: 1000, StepSizeWeight: 1,
+		KeyAttestation: by}).Body())
 }
 
 // hears sends a beacon of another agent, signed if there is a key, and returns why it was dropped.
-func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, key ed25519.PrivateKey) string {
+func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.AgentKeyAttestation, key ed25519.PrivateKey) string {
 	s.t.Helper()
 	before := len(eventsOf[agent.MessageDropped](s))
-	h := wire.PeerMessageHeader{Type: wire.PeerBeacon, From: from, Boot: 1}
+	h := wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: from, SenderBoot: 1}
 	if key != nil {
 		h.Type = wire.PeerSignedBeacon
 	}
@@ -86,7 +86,7 @@ func TestWord(t *testing.T) {
 		if _, proof := s.beacon(); proof != nil {
 			t.Error("a stranger's word is taken")
 		}
-		if why := s.hears("other", 1, wire.Attestation{}, nil); why != "" {
+		if why := s.hears("other", 1, wire.AgentKeyAttestation{}, nil); why != "" {
 			t.Errorf("without a word: %s", why)
 		}
 		s.give(wordBy(s.key, "press").CoordinatorSignature)
@@ -97,11 +97,11 @@ func TestWord(t *testing.T) {
 		good := wordBy(s.key, "other")
 		for i, c := range []struct {
 			name string
-			word wire.Attestation
+			word wire.AgentKeyAttestation
 			key  ed25519.PrivateKey
 			why  string
 		}{
-			{"not signed", wire.Attestation{}, nil, "not signed"},
+			{"not signed", wire.AgentKeyAttestation{}, nil, "not signed"},
 			{"the coordinator's word about another", wordBy(s.key, "press"), press, "has not given its word"},
 			{"another's word", wordBy(press, "other"), hosts.TestKey("other"), "has not given its word"},
 			{"another's signature", good, press, "has not signed for this cell"},
@@ -139,9 +139,9 @@ func TestWordOfAnotherRoot(t *testing.T) {
 		}
 		second := hosts.TestKey("second")
 		d := rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), second)
-		d.Revoked = []wire.AgentID{"thief"}
+		d.RevokedAgents = []wire.AgentID{"thief"}
 		d.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
-		s.send(s.topics.Root(2), d.Bytes())
+		s.send(s.topics.RootDocument(2), d.Bytes())
 		wait(time.Minute)
 		if _, proof := s.beacon(); proof != nil || len(s.taken()) != 1 {
 			t.Error("a word by the key before is used")

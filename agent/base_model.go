@@ -12,61 +12,61 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// roundModel is the base model of the round under way.
-type roundModel struct {
+// roundBaseModel is the base model of the round under way.
+type roundBaseModel struct {
 	hash       wire.Digest
 	parameters []float32 // nil until it is here
 }
 
 // fetchBaseModel provides the base model of a round: the model in use if it is the same, or else it is fetched.
 func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
-	a.base.hash = ref.Hash
-	if w := a.predict.ModelInUse(ref.Hash); w != nil {
-		a.base.parameters = w
-		a.stepRoundMachine(agentround.ModelFetched{Base: ref.Hash})
+	a.roundBaseModel.hash = ref.Hash
+	if w := a.predict.ParametersOfModelInUse(ref.Hash); w != nil {
+		a.roundBaseModel.parameters = w
+		a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash})
 		return
 	}
-	if !a.fetch.Renew(ref, fetch.Model) {
+	if !a.fetch.RenewRetries(ref, fetch.Model) {
 		a.fetchModel(ref)
 	}
 }
 
 // fetchModel fetches a base model. Training, prediction and evaluation share each model that arrives.
 func (a *Agent) fetchModel(ref wire.BlobRef) {
-	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.receiveBaseModel(ref, b, err) })
+	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.receiveModel(ref, b, err) })
 }
 
-// modelArrived gives a base model to evaluation and prediction, or the reason why it is not available.
-func (a *Agent) modelArrived(hash wire.Digest, w []float32, err error) {
+// forwardBaseModel gives a base model to evaluation and prediction, or the reason why it is not available.
+func (a *Agent) forwardBaseModel(hash wire.Digest, w []float32, err error) {
 	if err == nil {
 		a.evaluation.ModelArrived(hash, w)
 	}
 	a.predict.ModelArrived(hash, w, err)
 }
 
-// receiveBaseModel decodes a base model that has arrived, or reports that it is not available.
-func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
+// receiveModel decodes a base model that has arrived, or reports that it is not available.
+func (a *Agent) receiveModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
 	if errors.Is(err, fetch.ErrCanceled) {
 		a.predict.ModelFetchCanceled(ref.Hash)
 		return
 	}
 	if err != nil {
-		a.stepRoundMachine(agentround.ModelFetched{Base: ref.Hash, Failed: true})
-		a.modelArrived(ref.Hash, nil, err)
+		a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, Failed: true})
+		a.forwardBaseModel(ref.Hash, nil, err)
 		return
 	}
-	of := a.taskData.Announced() // of the announced task, whose model it is; its rows may not fit
-	if ref.Hash == a.base.hash {
-		of = a.taskData.Prepared().LocalTask
+	of := a.taskData.AnnouncedTask() // of the announced task, whose model it is; its rows may not fit
+	if ref.Hash == a.roundBaseModel.hash {
+		of = a.taskData.LastPreparedTask().LocalTask
 	}
 	if of == nil || of.CompiledTask == nil {
-		a.modelArrived(ref.Hash, nil, errors.New("the task is another one by now"))
+		a.forwardBaseModel(ref.Hash, nil, errors.New("the task is another one by now"))
 		return
 	}
-	want := of.CompiledTask.Schema(wire.KindTraining).Len()
-	a.core.Do(a.core.DataJobs, func() func() {
+	want := of.CompiledTask.UpdateSchema(wire.KindTraining).ElementCount()
+	a.core.RunJobThenOnLoop(a.core.DataJobs, func() func() {
 		w := make([]float32, ref.Length/4)
-		err := blob.Read(func(at int, piece []byte) error {
+		err := blob.ReadPieces(func(at int, piece []byte) error {
 			return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece)
 		})
 		if err == nil && len(w) != want {
@@ -76,59 +76,65 @@ func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) 
 			if err != nil {
 				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.TopicLevel(), "err", err)
 			}
-			if ref.Hash == a.base.hash { // else the round is over, or is another agent's
-				a.base.parameters = w
-				a.stepRoundMachine(agentround.ModelFetched{Base: ref.Hash, Failed: err != nil})
+			if ref.Hash == a.roundBaseModel.hash { // else the round is over, or is another agent's
+				a.roundBaseModel.parameters = w
+				a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, Failed: err != nil})
 			}
-			a.modelArrived(ref.Hash, w, err)
+			a.forwardBaseModel(ref.Hash, w, err)
 		}
 	})
 }
 
-// predictHooks returns what prediction needs of the agent.
-func (a *Agent) predictHooks() predict.Hooks {
-	return predict.Hooks{
+// predictDependencies returns what prediction needs of the agent.
+func (a *Agent) predictDependencies() predict.PartDependencies {
+	return predict.PartDependencies{
 		Tasks: a.taskData, Source: a.cfg.TaskData.Source, HoldsOutRows: a.cfg.TaskData.HeldOutShare > 0,
-		BaseModel: a.baseModel, Parameters: a.training.PredictionParameters, Finetune: a.training.PrepareFinetuning,
-		FetchModel:   a.fetchModel,
-		FetchedModel: func() (wire.Digest, bool) { return a.fetch.Underway(fetch.Model) },
-		FetchFile: func(ref wire.BlobRef, done func(predict.File, error)) {
+		BaseModel: a.findBaseModelInMemory, PredictionParameters: a.training.PredictionParameters,
+		PrepareFinetuning: a.training.PrepareFinetuning,
+		FetchModel:        a.fetchModel,
+		ModelBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.Model) },
+		FetchFile: func(ref wire.BlobRef, done func(predict.FetchedModelFile, error)) {
 			a.fetch.Fetch(ref, fetch.ModelFile, func(b *fetch.Blob, err error) {
 				if !errors.Is(err, fetch.ErrCanceled) {
 					done(b, err)
 				}
 			})
 		},
-		FetchedFile: func() (wire.Digest, bool) { return a.fetch.Underway(fetch.ModelFile) },
-		Program:     func() (predict.Program, error) { return programOf[predict.Program](&a.cfg) },
+		ModelFileBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.ModelFile) },
+		Program: func() (predict.PredictingProgram,
+			error) {
+			return trainerAsProgram[predict.PredictingProgram](&a.cfg)
+		},
 	}
 }
 
-// evaluationHooks returns what evaluation needs of the agent.
-func (a *Agent) evaluationHooks() evaluation.Hooks {
-	return evaluation.Hooks{
-		Tasks: a.taskData, Parameters: a.training.PredictionParameters, FetchModel: a.fetchModel,
-		Model: func(hash wire.Digest) []float32 {
-			if w := a.baseModel(hash); w != nil {
+// evaluationDependencies returns what evaluation needs of the agent.
+func (a *Agent) evaluationDependencies() evaluation.PartDependencies {
+	return evaluation.PartDependencies{
+		Tasks: a.taskData, PredictionParameters: a.training.PredictionParameters, FetchModel: a.fetchModel,
+		ModelInMemory: func(hash wire.Digest) []float32 {
+			if w := a.findBaseModelInMemory(hash); w != nil {
 				return w
 			}
-			return a.predict.ModelInUse(hash)
+			return a.predict.ParametersOfModelInUse(hash)
 		},
-		FetchedModel: func() (wire.Digest, bool) { return a.fetch.Underway(fetch.Model) },
-		Program:      func() (evaluation.Program, error) { return programOf[evaluation.Program](&a.cfg) },
+		ModelBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.Model) },
+		Program: func() (evaluation.EvaluatingProgram, error) {
+			return trainerAsProgram[evaluation.EvaluatingProgram](&a.cfg)
+		},
 	}
 }
 
-// baseModel returns the base model of the round under way if it is that model and is in memory, or nil.
-func (a *Agent) baseModel(hash wire.Digest) []float32 {
-	if a.base.hash == hash {
-		return a.base.parameters
+// findBaseModelInMemory returns the base model of the round under way if it is that model and is in memory, or nil.
+func (a *Agent) findBaseModelInMemory(hash wire.Digest) []float32 {
+	if a.roundBaseModel.hash == hash {
+		return a.roundBaseModel.parameters
 	}
 	return nil
 }
 
-// programOf returns the external program for prediction or evaluation, if the agent's trainer is one.
-func programOf[P any](c *Config) (P, error) {
+// trainerAsProgram returns the external program for prediction or evaluation, if the agent's trainer is one.
+func trainerAsProgram[P any](c *Config) (P, error) {
 	program, is := c.Training.Trainer.(P)
 	if !is {
 		return program, training.ErrNoProgram
@@ -143,15 +149,15 @@ var (
 	modelFetches = observe.Counter("model_fetches_total", "Base models that were fetched.")
 )
 
-// ModelFetched: the agent has the base model of a round.
-type ModelFetched struct {
+// BaseModelFetched: the agent has the base model of a round.
+type BaseModelFetched struct {
 	Version wire.ModelVersion
 	Bytes   int
 }
 
 // Describe implements observe.Event.
-func (e ModelFetched) Describe(d *observe.Description) {
-	d.Inc(modelFetches)
-	d.Set(modelVersion, float64(e.Version))
-	d.Set(modelBytes, float64(e.Bytes))
+func (e BaseModelFetched) Describe(d *observe.EventDescription) {
+	d.IncCounter(modelFetches)
+	d.SetGauge(modelVersion, float64(e.Version))
+	d.SetGauge(modelBytes, float64(e.Bytes))
 }

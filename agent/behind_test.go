@@ -29,11 +29,11 @@ func TestBehind(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Boot, s.cfg.Presence.LostCounterEpoch = tt.boot-1, tt.behind
+				s.cfg.BootEpoch, s.cfg.Presence.MinLostCounterEpoch = tt.boot-1, tt.behind
 				s.start()
-				p := wire.Presence{State: wire.StateLost, Nonce: 7, MaxProtocolVersion: 1}
+				p := wire.Presence{State: wire.PresenceLost, InstanceNonce: 7, MaxProtocolVersion: 1}
 				s.send(s.topics.Presence("press"), wire.SignEnvelope(nil, wire.Header{
-					Root: wire.FirstRoot,
+					Root: wire.FirstRootVersion,
 					Type: wire.TypePresence, Federation: "plant", Sender: "press", Epoch: tt.earlier, Sequence: 3,
 				}, p.Body(), s.cfg.Identity.Key))
 				select {
@@ -43,7 +43,7 @@ func TestBehind(t *testing.T) {
 						t.Errorf("ended with %v", err)
 					}
 					for _, e := range s.heard(wire.TypePresence) {
-						if m, err := wire.DecodePresence(e.Body); err != nil || m.State == wire.StateOffline {
+						if m, err := wire.DecodePresence(e.Body); err != nil || m.State == wire.PresenceOffline {
 							t.Errorf("%+v, %v: its last word is older than what the broker had", m, err)
 						}
 					}

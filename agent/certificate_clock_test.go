@@ -64,7 +64,7 @@ func TestClockFloor(t *testing.T) {
 		s.stop()
 		s.at1970()
 		s.wantTime("at the start after", told.Add(time.Hour))
-		events := eventsOf[identity.ClockBehind](s)
+		events := eventsOf[identity.MachineClockBehind](s)
 		if len(events) != 3 || events[2].Machine.Unix() != 0 || !events[2].UsedTime.Equal(told.Add(time.Hour)) {
 			t.Errorf("told %v", events)
 		}
@@ -72,8 +72,8 @@ func TestClockFloor(t *testing.T) {
 		s.cfg.Identity.Clock = identity.NewCertificateClock(built, func() time.Time { return told.Add(48 * time.Hour) })
 		s.start()
 		s.wantTime("with a machine's clock that is right", told.Add(48*time.Hour))
-		if len(eventsOf[identity.ClockBehind](s)) != 3 {
-			t.Errorf("told %v", eventsOf[identity.ClockBehind](s))
+		if len(eventsOf[identity.MachineClockBehind](s)) != 3 {
+			t.Errorf("told %v", eventsOf[identity.MachineClockBehind](s))
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestClockIsSet(t *testing.T) {
 		s.start()
 		machine = told.Add(-time.Minute)
 		s.issued(1, told)
-		events := eventsOf[identity.ClockBehind](s)
+		events := eventsOf[identity.MachineClockBehind](s)
 		if len(events) != 2 || events[0].UsedTime != built || !events[1].UsedTime.IsZero() {
 			t.Errorf("told %v", events)
 		}
@@ -106,7 +106,8 @@ func TestClockOfThief(t *testing.T) {
 		s.stop()
 		s.at1970()
 		s.wantTime("it is kept, as any other", end)
-		s.send(s.topics.Root(2), rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), hosts.TestKey("second")).Bytes())
+		s.send(s.topics.RootDocument(2), rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"),
+			hosts.TestKey("second")).Bytes())
 		s.wantTime("by the next root", built)
 		s.stop()
 		s.at1970()

@@ -26,36 +26,36 @@ import (
 
 // Config is what an agent needs.
 type Config struct {
-	Federation wire.Federation
+	Federation wire.FederationName
 	ID         wire.AgentID
 	Identity   identity.Config
 	Presence   presence.Config
 	Topics     mqtt.Topics
 	// TaskData is the source of the agent's rows, and how they are used.
 	TaskData taskdata.Config
-	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
-	Dir string
-	// Volatile says that Dir does not survive a power cut; presence tells it.
-	Volatile bool
+	// StateDir keeps what must outlive the process. It must exist and be this agent's alone.
+	StateDir string
+	// IsStateDirVolatile says that Dir does not survive a power cut; presence tells it.
+	IsStateDirVolatile bool
 	// Disk is where Dir is; the machine's unless set.
 	Disk store.Disk
 	// Runtime is its time; real time unless set.
-	Runtime host.Runtime
+	Runtime host.JobRuntime
 	// Signatures are Ed25519's unless set.
 	Signatures wire.SignatureScheme
-	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
-	Boot wire.Epoch
+	// BootEpoch is the number of this start, larger than at any start before (store.Disk.NextBootEpoch).
+	BootEpoch wire.Epoch
 	// Training is who trains, and how fast.
 	Training training.Config
 	// Predict, if set, has the agent keep models to predict with.
 	Predict *predict.Config
 	// MaxBlobBytes bounds the models and tasks that are fetched, in bytes.
 	MaxBlobBytes int
-	// Rate is what the uplink carries at least; 0 = any number of bytes per second.
-	Rate transfer.LinkRate
+	// MinUplinkRate is what the uplink carries at least; 0 = any number of bytes per second.
+	MinUplinkRate transfer.LinkRate
 	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
 	// declined. Agents of one device share it.
-	Budget *budget.Budget
+	Budget *budget.UplinkBudget
 	Now    func() time.Time // of day, for the budget's months; time.Now unless set
 
 	Observer observe.Observer
@@ -67,20 +67,20 @@ type Config struct {
 	SelfTestTimeout time.Duration
 
 	// JudgeDevice, if set, has the rules of the device's owner.
-	JudgeDevice device.Judge
+	JudgeDevice device.RuleJudge
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
 	Mesh *mesh.Config
 }
 
-func (c *Config) state() state.Folder {
-	return state.Folder{Disk: c.Disk, Dir: c.Dir, Volatile: c.Volatile, Observer: c.Observer}
+func (c *Config) stateFolder() state.Folder {
+	return state.Folder{Disk: c.Disk, Dir: c.StateDir, Volatile: c.IsStateDirVolatile, Observer: c.Observer}
 }
 
 // fill sets what is not given.
 func (c *Config) fill() {
 	if c.Disk.FS == nil {
-		c.Disk = store.Machine
+		c.Disk = store.LocalDisk
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -98,9 +98,10 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent(), c.Identity.Validate(), c.TaskData.Validate())
-	need(c.Dir != "", "there is no state folder")
-	need(c.Boot > 0, "the boot epoch counts from 1")
+	errs = append(errs, c.Federation.Validate(), c.ID.ValidateNonCoordinator(), c.Identity.Validate(),
+		c.TaskData.Validate())
+	need(c.StateDir != "", "there is no state folder")
+	need(c.BootEpoch > 0, "the boot epoch counts from 1")
 	need(c.MaxBlobBytes > 0, "the largest model must have some bytes")
 	errs = append(errs, c.Predict.Validate())
 	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")

@@ -20,13 +20,13 @@ func TestConfig(t *testing.T) {
 		{func(c *agent.Config) { c.Identity.Key = nil }, "the agent's key has 0 bytes"},
 		{func(c *agent.Config) { c.Identity.Coordinator = c.Identity.Coordinator[1:] }, "public key has 31 bytes"},
 		{func(c *agent.Config) { c.TaskData.Source = nil }, "no source of data"},
-		{func(c *agent.Config) { c.Dir = "" }, "no state folder"},
-		{func(c *agent.Config) { c.Boot = 0 }, "boot epoch"},
+		{func(c *agent.Config) { c.StateDir = "" }, "no state folder"},
+		{func(c *agent.Config) { c.BootEpoch = 0 }, "boot epoch"},
 		{func(c *agent.Config) { c.MaxBlobBytes = 0 }, "largest model"},
 		{func(c *agent.Config) { c.Rand = nil }, "randomness"},
 	} {
 		s := newScene(t)
-		s.cfg.Boot, s.cfg.Rand = 1, rand.New(rand.NewPCG(1, 1))
+		s.cfg.BootEpoch, s.cfg.Rand = 1, rand.New(rand.NewPCG(1, 1))
 		tt.change(&s.cfg)
 		_, err := agent.New(s.cfg, func(func() mqtt.Message) (mqtt.Conn, error) { return s, nil })
 		if err == nil || !strings.Contains(err.Error(), tt.says) {

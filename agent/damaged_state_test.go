@@ -67,28 +67,29 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			t.Fatal(err)
 		}
 	}
-	folder := func(dir string) state.Folder { return state.Folder{Disk: store.Machine, Dir: dir} }
-	partial := func(p fetch.Purpose) func(t *testing.T, dir string) {
+	folder := func(dir string) state.Folder { return state.Folder{Disk: store.LocalDisk, Dir: dir} }
+	partial := func(p fetch.BlobPurpose) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, p.FileName()), bytes.Repeat([]byte{1}, 3000), 0o600))
 		}
 	}
 	return map[string]stateFile{
-		store.BootFile: {kept: true, write: func(t *testing.T, dir string) {
-			_, err := store.Machine.SaveBootEpochAfter(dir, 6)
+		store.BootEpochFile: {kept: true, write: func(t *testing.T, dir string) {
+			_, err := store.LocalDisk.SaveBootEpochAfter(dir, 6)
 			must(t, err)
 		}},
 		state.ObeyedPosition.Name: {kept: true, slots: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).state().Slots(state.ObeyedPosition),
+			must(t, saveObeyedPosition((&Config{StateDir: dir,
+				Disk: store.LocalDisk}).stateFolder().Slots(state.ObeyedPosition),
 				wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 2, Round: 3,
 					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
 		state.Update.Name: {slots: true, write: func(t *testing.T, dir string) {
-			u := part.Update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}}
+			u := part.LocalUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}}
 			must(t, u.SetPayload(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
 			epochRunRound := make([]byte, 24)
 			length := binary.LittleEndian.AppendUint32(nil, uint32(len(u.Body())))
-			must(t, folder(dir).Slots(state.Update).Save(epochRunRound, length, u.Body(), u.Bytes))
+			must(t, folder(dir).Slots(state.Update).Save(epochRunRound, length, u.Body(), u.PayloadBytes))
 		}},
 		state.PersonalModel.Name: {slots: true, write: func(t *testing.T, dir string) {
 			runRoundSchemas := make([]byte, 16+2*len(wire.Digest{}))
@@ -102,15 +103,16 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		state.Block.Name: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
 				Name: "power", Features: []string{"a"}, Target: "y",
-				Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-				Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000,
-					MinSteps: 1,
-					MaxSteps: 4},
+				Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+				Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
+					StepTimeBudgetMillis: 1000,
+					MinSteps:             1,
+					MaxSteps:             4},
 			})
 			must(t, err)
 			runSeedOffsetSteps := make([]byte, 28)
 			block := runSeedOffsetSteps
-			edges := wire.Invitation{Agent: "me", StepWeight: 1, BlockRound: 1}
+			edges := wire.Invitation{Agent: "me", StepSizeWeight: 1, MixingBlockRound: 1}
 			for _, b := range [][]byte{edges.Body(), p.Task.Append(nil)} {
 				block = append(binary.LittleEndian.AppendUint32(block, uint32(len(b))), b...)
 			}
@@ -127,15 +129,16 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		state.Clock.Name: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, folder(dir).Save(state.Clock,
-				binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, uint32(wire.FirstRoot)), 1)))
+				binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, uint32(wire.FirstRootVersion)),
+					1)))
 		}},
 		state.Attestation.Name: {kept: true, write: func(t *testing.T, dir string) {
 			attestation := make([]byte, state.Attestation.MaxBytes)
-			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.Attestation, attestation))
+			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.Save(state.Attestation, attestation))
 		}},
 		state.GroupKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
 			keys := make([]byte, 2*len(wire.SealKey{}))
-			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.GroupKeys, keys))
+			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.Save(state.GroupKeys, keys))
 		}},
 		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, folder(dir).Save(state.DeviceKeys, make([]byte, 3*32))) // another key than the configured one
@@ -153,7 +156,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		state.HeldOutSplit.Name: {kept: true, write: func(t *testing.T, dir string) {
 			run2rows5 := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 2), 5)
-			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.HeldOutSplit, run2rows5))
+			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.Save(state.HeldOutSplit, run2rows5))
 		}},
 		fetch.Task.FileName():      {silent: true, write: partial(fetch.Task)},
 		fetch.Model.FileName():     {silent: true, write: partial(fetch.Model)},
@@ -200,9 +203,9 @@ func saveBody(t *testing.T, path string, later uint16, body []byte) {
 	}
 	var err error
 	if version += later; slotted {
-		err = store.Machine.NewRecordSlots(name, 1).WriteAndProtect(version, body)
+		err = store.LocalDisk.NewRecordSlots(name, 1).WriteAndProtect(version, body)
 	} else {
-		err = store.Machine.SaveRecord(path, version, body)
+		err = store.LocalDisk.SaveRecord(path, version, body)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -227,20 +230,20 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	if err != nil {
 		t.Fatal(err)
 	}
-	boot, lost, err := store.Machine.NextBootEpoch(dir)
+	boot, lost, err := store.LocalDisk.NextBootEpoch(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		seen.Observe(state.StartsLost(lost))
+		seen.Observe(state.StartCounterLost(lost))
 	}
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
 		Federation: "plant", ID: "press", Topics: topics,
 		Identity: identity.Config{Key: key, Root: rootNumbered(1),
 			Clock: identity.NewCertificateClock(time.Time{}, nil)},
-		TaskData: taskdata.Config{Source: data.MemorySource(noData)}, Dir: dir, Boot: wire.Epoch(boot),
-		MaxBlobBytes: 1 << 20, Budget: &budget.Budget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
+		TaskData: taskdata.Config{Source: data.MemorySource(noData)}, StateDir: dir, BootEpoch: wire.Epoch(boot),
+		MaxBlobBytes: 1 << 20, Budget: &budget.UplinkBudget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
 		Observer: &seen,
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
@@ -250,10 +253,10 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	if err != nil {
 		t.Fatalf("the agent does not start: %v", err)
 	}
-	for _, p := range []fetch.Purpose{fetch.Task, fetch.Model, fetch.ModelFile} {
-		f, err := store.Machine.OpenPartial(filepath.Join(dir, p.FileName()), 3000, 1000,
+	for _, p := range []fetch.BlobPurpose{fetch.Task, fetch.Model, fetch.ModelFile} {
+		f, err := store.LocalDisk.OpenPartialFile(filepath.Join(dir, p.FileName()), 3000, 1000,
 			func(int) [32]byte { return [32]byte{} })
-		if err != nil || f.Has(0) || f.Close() != nil {
+		if err != nil || f.HasChunk(0) || f.Close() != nil {
 			t.Errorf("%s: %v", p.FileName(), err)
 		}
 	}
@@ -293,7 +296,7 @@ func TestStateFiles(t *testing.T) {
 				if _, err := os.Stat(aside); (err == nil) != (lost && f.kept) {
 					t.Errorf("set aside: %v", err)
 				}
-				if gone := what != "sound" && name == store.BootFile; gone != (boot == 1) || !gone && boot != 8 {
+				if gone := what != "sound" && name == store.BootEpochFile; gone != (boot == 1) || !gone && boot != 8 {
 					t.Errorf("start %d", boot)
 				}
 				if gone := what != "sound" &&

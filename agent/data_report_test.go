@@ -21,9 +21,9 @@ type collecting struct {
 }
 
 // untold are rows that tell nothing.
-type untold struct{ data.Rows }
+type untold struct{ data.QueriedRows }
 
-func (c *collecting) Open(w data.RowQuery) data.Rows { return untold{c.Source.Open(w)} }
+func (c *collecting) OpenRows(w data.RowQuery) data.QueriedRows { return untold{c.Source.OpenRows(w)} }
 
 func (c *collecting) Report() data.Report {
 	c.asked++
@@ -36,14 +36,14 @@ func TestCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
 		l.write("a,b,y\n1,0,2\n")
-		source, err := sources.Open(&data.Config{Source: data.SourceCSV, CSV: l.path})
+		source, err := sources.Open(&data.Config{Source: data.SourceCSV, CSVPath: l.path})
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &collecting{Source: source}, 2
 		l.start()
 		wait(25 * time.Second) // in which nobody says anything
-		if told := eventsOf[taskdata.Collected](l.scene); len(told) != 3 {
+		if told := eventsOf[taskdata.SourceReportReceived](l.scene); len(told) != 3 {
 			t.Errorf("collected %+v", told)
 		}
 		l.plays(1)
@@ -52,12 +52,13 @@ func TestCollected(t *testing.T) {
 		}
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
 		wait(15 * time.Second)
-		events := eventsOf[taskdata.Loaded](l.scene)
+		events := eventsOf[taskdata.RowsLoaded](l.scene)
 		if f := events[len(events)-1]; f.Rows != 3 || f.Problem != nil {
 			t.Errorf("loaded %+v", f)
 		}
-		told := eventsOf[taskdata.Collected](l.scene)
-		if len(told) < 3 || told[0].Before.Columns != nil || !reflect.DeepEqual(told[2].Before, told[1].Report) ||
+		told := eventsOf[taskdata.SourceReportReceived](l.scene)
+		if len(told) < 3 || told[0].PreviousReport.Columns != nil || !reflect.DeepEqual(told[2].PreviousReport,
+			told[1].Report) ||
 			told[2].Columns[0].Used != 3 {
 			t.Errorf("collected %+v", told)
 		}
@@ -67,12 +68,12 @@ func TestCollected(t *testing.T) {
 // TestTroubleOfEarlierAgent: an agent that has started again in its process ends the conditions of the earlier one,
 // whose report it does not know.
 func TestTroubleOfEarlierAgent(t *testing.T) {
-	var d observe.Description
-	taskdata.Collected{}.Describe(&d)
+	var d observe.EventDescription
+	taskdata.SourceReportReceived{}.Describe(&d)
 	for _, kind := range data.TroubleKinds() {
 		name := "data (" + string(kind) + ")"
 		if !slices.ContainsFunc(d.Conditions,
-			func(c observe.Condition) bool { return c.Name == name && c.Problem == "" }) {
+			func(c observe.OperatorCondition) bool { return c.Name == name && c.Problem == "" }) {
 			t.Errorf("%s is not resolved", name)
 		}
 	}

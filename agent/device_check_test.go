@@ -16,8 +16,8 @@ func heated(s *scene) (set func(celsius float64)) {
 	var now atomic.Pointer[float64]
 	set = func(celsius float64) { now.Store(&celsius) }
 	set(20)
-	rules := device.Rules{Temperature: device.EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
-	s.cfg.JudgeDevice = func(before device.Verdict) device.Verdict {
+	rules := device.OwnerRules{Temperature: device.EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
+	s.cfg.JudgeDevice = func(before device.RuleVerdict) device.RuleVerdict {
 		return rules.Judge(time.Now(), device.SystemReading{Temperature: now.Load()}, before)
 	}
 	return set
@@ -61,28 +61,28 @@ func TestHotDeviceDeclines(t *testing.T) {
 // A warm device takes fewer local steps, and says why.
 func TestWarmDeviceTakesFewerSteps(t *testing.T) {
 	steps := func(celsius float64) (int, learner.StepCountReason) {
-		var last training.Trained
+		var last training.LocalTrainingFinished
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)
-			s.cfg.Training.StepTime = 100 * time.Millisecond
+			s.cfg.Training.DeclaredStepTime = 100 * time.Millisecond
 			heated(s)(celsius)
 			s.start()
 			s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
 			wait(time.Minute)
-			all := eventsOf[training.Trained](s)
+			all := eventsOf[training.LocalTrainingFinished](s)
 			if len(all) != 1 {
 				t.Fatalf("trained %d times", len(all))
 			}
 			last = all[0]
 		})
-		return last.LocalSteps, last.Sizing
+		return last.LocalSteps, last.StepCountReason
 	}
 	all, why := steps(50)
-	if why == learner.Eased {
+	if why == learner.StepCountReduced {
 		t.Errorf("a cool device takes %d steps, eased", all)
 	}
 	few, why := steps(70)
-	if few != all/2 || why != learner.Eased {
+	if few != all/2 || why != learner.StepCountReduced {
 		t.Errorf("a device half way to too hot takes %d steps (%v), want half of %d, eased", few, why, all)
 	}
 }

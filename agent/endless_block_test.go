@@ -24,9 +24,9 @@ type stepCount struct {
 	atomic.Uint64
 }
 
-func (c *stepCount) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+func (c *stepCount) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block, error) {
-	b, err := c.Trainer.Block(ctx, r, p, j)
+	b, err := c.Trainer.NewBlock(ctx, r, p, j)
 	return hook{b, func(steps uint64) { c.Add(steps) }}, err
 }
 
@@ -36,15 +36,16 @@ type hook struct {
 	before func(steps uint64)
 }
 
-func (h hook) Take(x []float32, first, last uint64) error {
+func (h hook) TakeSteps(x []float32, first, last uint64) error {
 	h.before(last - first + 1)
-	return h.Block.Take(x, first, last)
+	return h.Block.TakeSteps(x, first, last)
 }
 
 // endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
 func endlessScene(t *testing.T) (*scene, *stepCount) {
 	s := newScene(t)
-	steps := &stepCount{Trainer: slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.cfg.Training.StepTime}}
+	steps := &stepCount{Trainer: slow.Trainer{Trainer: training.LocalTrainer{},
+		StepTime: s.cfg.Training.DeclaredStepTime}}
 	s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, steps
 	return s, steps
 }
@@ -59,15 +60,16 @@ func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 // inviteToTask is inviteToBlock with another step size.
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
-	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
+	task.Training.NormalizesStepSize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
 	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 1000, SnapshotRetryMillis: 1000,
 		DrainMillis: 1000,
 		Codec:       spec.CodecRaw, EndlessBlocks: true}
 	a := s.training(task, 0, 0)
 	a.RoundTimeoutMillis = hour
-	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour, StepWeight: 1,
-		SendsUpdate: true,
-		BlockRound:  block}
+	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour,
+		StepSizeWeight:   1,
+		SendsUpdate:      true,
+		MixingBlockRound: block}
 	h := s.header(wire.TypeInvitation, r)
 	h.Run = run
 	s.send(s.topics.CoordinatorToAgent("press"), s.message(h, i.Body()))
@@ -118,8 +120,8 @@ func TestEndlessBlockRests(t *testing.T) {
 // sparing is a part that has training rest, and allows half of the local steps of a round.
 type sparing struct{ rest atomic.Bool }
 
-func (s *sparing) MustRest() bool   { return s.rest.Load() }
-func (*sparing) StepShare() float64 { return 0.5 }
+func (s *sparing) TrainingMustRest() bool { return s.rest.Load() }
+func (*sparing) StepShare() float64       { return 0.5 }
 
 // A block without an end rests while any part asks for it, whatever part that is.
 func TestEndlessBlockRestsForAnyPart(t *testing.T) {
@@ -151,13 +153,13 @@ func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 func TestPartLimitsLocalSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.Training.StepTime = 300 * time.Millisecond // 10 local steps in 3 s
+		s.cfg.Training.DeclaredStepTime = 300 * time.Millisecond // 10 local steps in 3 s
 		s.part = &sparing{}
 		s.start()
 		s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
 		wait(time.Minute)
-		if all := eventsOf[training.Trained](s); len(all) != 1 || all[0].LocalSteps != 5 ||
-			all[0].Sizing != learner.Eased {
+		if all := eventsOf[training.LocalTrainingFinished](s); len(all) != 1 || all[0].LocalSteps != 5 ||
+			all[0].StepCountReason != learner.StepCountReduced {
 			t.Errorf("trained %+v, want 5 steps of 10", all)
 		}
 	})
@@ -195,7 +197,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := endlessScene(t)
-				path := filepath.Join(s.cfg.Dir, "block")
+				path := filepath.Join(s.cfg.StateDir, "block")
 				s.start()
 				s.inviteToBlock(5, 4, 4)
 				wait(time.Minute)
@@ -206,7 +208,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 				}
 				s.start()
 				wait(time.Minute)
-				if b := eventsOf[training.BlockBegan](s); len(b) != 2 || b[1].Origin != training.BlockFromDisk {
+				if b := eventsOf[training.EndlessBlockBegan](s); len(b) != 2 || b[1].Origin != training.BlockFromDisk {
 					t.Fatalf("after a restart: %+v", b)
 				}
 				over := s.idle()
@@ -222,7 +224,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 				}
 				s.start()
 				wait(time.Minute)
-				if b := eventsOf[training.BlockBegan](s); len(b) != 2 {
+				if b := eventsOf[training.EndlessBlockBegan](s); len(b) != 2 {
 					t.Errorf("a block of a run that is over goes on: %+v", b)
 				}
 				if _, err := os.Stat(path); !os.IsNotExist(err) {
@@ -241,7 +243,7 @@ func TestEndlessBlockOfTheNextRun(t *testing.T) {
 		for run := wire.RunID(5); run < 25; run++ {
 			s.inviteToBlock(run, 4, 4)
 			wait(10 * time.Second)
-			if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); err != nil {
+			if _, err := os.Stat(filepath.Join(s.cfg.StateDir, "block")); err != nil {
 				t.Errorf("run %d: %v", run, err)
 			}
 		}
@@ -260,15 +262,15 @@ func TestEndlessBlockDiverges(t *testing.T) {
 		if got := s.declined(); got != "diverged diverged diverged" {
 			t.Errorf("declined: %q", got)
 		}
-		if b := eventsOf[training.BlockBegan](s); len(b) != 1 {
+		if b := eventsOf[training.EndlessBlockBegan](s); len(b) != 1 {
 			t.Errorf("began: %+v", b)
 		}
-		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Join(s.cfg.StateDir, "block")); !os.IsNotExist(err) {
 			t.Errorf("what diverged is kept for a restart: %v", err)
 		}
 		s.inviteToBlock(5, 7, 7)
 		wait(30 * time.Minute)
-		if b := eventsOf[training.BlockBegan](s); len(b) != 2 || b[1].Origin != training.BlockFromModel {
+		if b := eventsOf[training.EndlessBlockBegan](s); len(b) != 2 || b[1].Origin != training.BlockFromModel {
 			t.Errorf("with other edges it began: %+v", b)
 		}
 		if n := len(s.heard(wire.TypeUpdate)); n == 0 {

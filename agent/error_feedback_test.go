@@ -18,12 +18,13 @@ import (
 // steady is a trainer that always has the change (4, 3).
 type steady struct{ training.LocalTrainer }
 
-func (steady) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (training.Block,
+func (steady) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
+	task.LocalJob[float32]) (training.Block,
 	error) {
 	return steady{}, nil
 }
 
-func (steady) Take([]float32, uint64, uint64) error { return nil }
+func (steady) TakeSteps([]float32, uint64, uint64) error { return nil }
 
 func (steady) OutcomeFrom(_, _ []float32) (task.LocalOutcome[float32], error) {
 	return task.LocalOutcome[float32]{Vector: []float32{4, 3}, Steps: 1}, nil
@@ -49,18 +50,18 @@ func TestFeedback(t *testing.T) {
 		refuse wire.UpdateRefusalReason // 0 = it is accepted
 		want   string
 	}{
-		"folded":               {wire.FateFolded, false, 0, folded},
-		"left out":             {wire.FateNorm, false, 0, nothing},
-		"passed over":          {wire.FateAbove, false, 0, nothing},
-		"missed":               {wire.FateMissed, false, 0, unused},
-		"abandoned":            {wire.FateAbandoned, false, 0, unused},
-		"refused":              {wire.FateMissed, false, wire.RefuseLate, unused},
-		"refused, and folded":  {wire.FateFolded, false, wire.RefuseLate, folded},
-		"too long":             {wire.FateMissed, false, wire.RefuseNorm, nothing},
-		"another one is there": {wire.FateMissed, false, wire.RefuseConflict, nothing},
-		"folded, asked":        {wire.FateFolded, true, 0, folded},
-		"abandoned asked":      {wire.FateAbandoned, true, 0, unused},
-		"unknown, asked":       {wire.FateUnknown, true, 0, nothing},
+		"folded":               {wire.FateAggregated, false, 0, folded},
+		"left out":             {wire.FateDominantNorm, false, 0, nothing},
+		"passed over":          {wire.FateLeftOutByRule, false, 0, nothing},
+		"missed":               {wire.FateMissedRoundEnd, false, 0, unused},
+		"abandoned":            {wire.FateRoundAbandoned, false, 0, unused},
+		"refused":              {wire.FateMissedRoundEnd, false, wire.RefuseLate, unused},
+		"refused, and folded":  {wire.FateAggregated, false, wire.RefuseLate, folded},
+		"too long":             {wire.FateMissedRoundEnd, false, wire.RefuseNormTooLarge, nothing},
+		"another one is there": {wire.FateMissedRoundEnd, false, wire.RefuseConflict, nothing},
+		"folded, asked":        {wire.FateAggregated, true, 0, folded},
+		"abandoned asked":      {wire.FateRoundAbandoned, true, 0, unused},
+		"unknown, asked":       {wire.FateRoundForgotten, true, 0, nothing},
 		"never answered":       {0, true, 0, nothing},
 	} {
 		for _, restart := range []string{"", "before", "after", "both"} {
@@ -69,7 +70,7 @@ func TestFeedback(t *testing.T) {
 					s := newScene(t)
 					s.cfg.Training.Trainer = steady{}
 					tk := taskOf("press")
-					tk.Training.Codec = spec.TopK(0.3)
+					tk.Training.Codec = spec.TopKCodec(0.3)
 					s.start()
 					if sent := s.sentIn(1, s.training(tk, 0, 0)); sent != "0:4" {
 						t.Fatalf("round 1 has %s, want 0:4", sent)
@@ -77,9 +78,10 @@ func TestFeedback(t *testing.T) {
 					_, u := s.update()
 					digest := u.Payload.Hash
 					if tt.refuse != 0 {
-						s.direct(wire.TypeRefused, 1, (&wire.UpdateRefused{Update: digest, Reason: tt.refuse}).Body())
+						s.direct(wire.TypeUpdateRefused, 1, (&wire.UpdateRefused{Update: digest,
+							Reason: tt.refuse}).Body())
 					} else {
-						s.direct(wire.TypeAccepted, 1, (&wire.UpdateAccepted{Update: digest}).Body())
+						s.direct(wire.TypeUpdateAccepted, 1, (&wire.UpdateAccepted{Update: digest}).Body())
 					}
 					again := func(when string) {
 						if restart == when || restart == "both" {
@@ -93,10 +95,10 @@ func TestFeedback(t *testing.T) {
 					again("before")
 					next := s.training(tk, 1, 1)
 					next.LastEndedRound, next.Phase = 1, wire.PhaseGathering
-					o := wire.RoundOutcome{Round: 1, Abandoned: tt.fate == wire.FateAbandoned}
-					if tt.fate != wire.FateMissed && !o.Abandoned {
+					o := wire.RoundOutcome{Round: 1, Abandoned: tt.fate == wire.FateRoundAbandoned}
+					if tt.fate != wire.FateMissedRoundEnd && !o.Abandoned {
 						tag := wire.UpdateTagOf(s.run, 1, "press", digest)
-						o.UpdateFates = []wire.TaggedFate{{Tag: tag, Fate: tt.fate}}
+						o.UpdateFates = []wire.TaggedUpdateFate{{Tag: tag, Fate: tt.fate}}
 					}
 					if !tt.reply {
 						next.LastRoundOutcome = inline(o.Body())
@@ -104,7 +106,8 @@ func TestFeedback(t *testing.T) {
 					s.announce(2, next)
 					wait(30 * time.Second)
 					if (tt.reply || tt.refuse != 0) && tt.fate != 0 { // it may have forgotten what was refused
-						s.direct(wire.TypeSettled, 1, (&wire.UpdateSettled{Update: digest, Fate: tt.fate}).Body())
+						s.direct(wire.TypeUpdateFateAnswer, 1, (&wire.UpdateFateAnswer{Update: digest,
+							Fate: tt.fate}).Body())
 					}
 					again("after")
 					next.Phase = wire.PhaseOpen

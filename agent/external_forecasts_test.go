@@ -29,7 +29,7 @@ type teller struct {
 	asked int
 }
 
-func (o *teller) InitialOwn(context.Context, *task.CompiledTask[float32]) ([]float32, error) {
+func (o *teller) InitialPersonalParameters(context.Context, *task.CompiledTask[float32]) ([]float32, error) {
 	return nil, nil
 }
 
@@ -62,8 +62,8 @@ func (o *teller) lock(do func()) {
 func externalTask(name string) wire.Task {
 	t := taskOf(name)
 	t.Features, t.Target, t.MinSamples, t.Training.GradientNoise.Law = nil, "", 1, spec.NoiseNone
-	t.External = wire.ExternalTraining{Trainer: name,
-		Tensors: wire.Schema{{Name: "w", DType: wire.Float32, Shape: []uint32{2}}}}
+	t.External = wire.ExternalTraining{TrainerName: name,
+		Tensors: wire.TensorSchema{{Name: "w", DType: wire.Float32, Shape: []uint32{2}}}}
 	return t
 }
 
@@ -112,7 +112,7 @@ func TestProgramPredicts(t *testing.T) {
 			o.fails = away
 		})
 		wait(5 * time.Minute)
-		events := eventsOf[predict.Predicted](l.scene)
+		events := eventsOf[predict.ForecastsMade](l.scene)
 		if n := len(events); n != 2 || events[0].PublishedForecasts != 62 || events[0].Anomalies != 1 ||
 			!errors.Is(events[1].Err, away) {
 			t.Errorf("%+v", events)
@@ -124,7 +124,7 @@ func TestProgramPredicts(t *testing.T) {
 		other.Phase = wire.PhaseIdle
 		l.announce(2, other)
 		wait(2 * time.Minute)
-		events = eventsOf[predict.Predicted](l.scene)
+		events = eventsOf[predict.ForecastsMade](l.scene)
 		err = events[len(events)-1].Err
 		o.lock(func() {
 			if o.asked != asked || err == nil || !strings.Contains(err.Error(), "other tensors") {
@@ -147,12 +147,12 @@ func TestProgramsModel(t *testing.T) {
 			a.BaseModelVersion, a.Phase = v, wire.PhaseIdle
 			s.announce(wire.RoundID(v), a)
 			wait(time.Minute)
-			f := eventsOf[predict.ModelInUse](s)
+			f := eventsOf[predict.ModelInUseChanged](s)
 			if len(f) != int(v) || f[v-1].Version != v {
 				t.Fatalf("after version %d: %+v; %+v", v, f, eventsOf[predict.ModelJudged](s))
 			}
 		}
-		file, err := store.Machine.ReadFile(modelfile.ActivePath(s.cfg.Dir))
+		file, err := store.LocalDisk.ReadFile(modelfile.ActiveModelPath(s.cfg.StateDir))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func follower(t *testing.T, text string) *logger {
 	t.Helper()
 	l := newLogger(t, text)
 	l.stop()
-	c := data.Config{Source: data.SourceCSV, CSV: l.path, Time: "t"}
+	c := data.Config{Source: data.SourceCSV, CSVPath: l.path, TimeColumn: "t"}
 	var err error
 	if l.cfg.TaskData.Source, err = sources.Open(&c); err != nil {
 		t.Fatal(err)
@@ -51,8 +51,8 @@ func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source 
 	l := newLogger(t, "")
 	l.stop()
 	l.cfg.TaskData.Source = source
-	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a",
-		Unit: "µg/m³", Transform: spec.ScaleLog1p}, {Name: "b"}}}.WithDefaults()
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a",
+		Unit: "µg/m³", Transform: spec.TransformLog1p}, {Name: "b"}}}.WithDefaults()
 	l.forecasts(publish, &r, 2, -1)
 	return l
 }
@@ -60,9 +60,9 @@ func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source 
 // forecasts begins a life of the agent with a model.
 func (l *logger) forecasts(publish func(predict.Forecast) error, recipe *spec.RowRecipe, w ...float32) {
 	l.t.Helper()
-	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
+	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
 	if len(w) == 4 {
-		a.Outputs, a.Risk = 2, spec.RiskSoftmax
+		a.Outputs, a.Risk = 2, spec.LossSoftmax
 	}
 	vector := wire.AppendVector(nil, w)
 	task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Target: "y"}
@@ -83,12 +83,12 @@ func (l *logger) forecastsBy(publish func(predict.Forecast) error, m *modelfile.
 func (l *logger) forecastsWith(publish func(predict.Forecast) error, m *modelfile.Model) {
 	t := l.t
 	t.Helper()
-	k, err := modelfile.OpenKeptModels(store.Machine, l.cfg.Dir)
+	k, err := modelfile.OpenKeptModels(store.LocalDisk, l.cfg.StateDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Run = 5
-	if err := k.Install(m, 1, wire.ModelName{}); err != nil {
+	if err := k.Install(m, 1, wire.ModelRef{}); err != nil {
 		t.Fatal(err)
 	}
 	l.cfg.Predict = &predict.Config{MaxKeptModels: 1, ForecastInterval: time.Minute, UsualResidualShare: 0.9,
@@ -154,8 +154,8 @@ func TestForecasts(t *testing.T) {
 			*all[0].Residual != -1 || all[0].AnomalyScore != 1 || all[0].Anomaly {
 			t.Fatalf("%+v; %+v", all, l.observed)
 		}
-		info, err := os.Stat(modelfile.ActivePath(l.cfg.Dir))
-		if used := eventsOf[predict.ModelInUse](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
+		info, err := os.Stat(modelfile.ActiveModelPath(l.cfg.StateDir))
+		if used := eventsOf[predict.ModelInUseChanged](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
 			t.Errorf("%+v; its file is of %v, %v", used, info.ModTime(), err)
 		}
 		l.write(head + history(0, 103) + "370800,1,1,9\n")
@@ -163,9 +163,9 @@ func TestForecasts(t *testing.T) {
 		if len(all) != 5 || all[3].Anomaly || *all[4].Residual != 8 || all[4].AnomalyScore != 8 || !all[4].Anomaly {
 			t.Fatalf("%+v", all[1:])
 		}
-		events := eventsOf[predict.Predicted](l.scene)
+		events := eventsOf[predict.ForecastsMade](l.scene)
 		if f := events[len(events)-1]; f.PublishedForecasts != 4 || f.Anomalies != 1 ||
-			math.Abs(f.Residual-(103+8)/104.) > 1e-9 {
+			math.Abs(f.MeanResidual-(103+8)/104.) > 1e-9 {
 			t.Errorf("%+v", f)
 		}
 		l.write("t,a\n1,1\n")
@@ -181,7 +181,7 @@ func TestForecasts(t *testing.T) {
 			"370800,1,1,9\n374400,1,1,1\n378000,1,1,1\n381600,1,1,1\n385200,1,1,1\n")
 		wait(5 * time.Minute)
 		var told []string
-		for _, f := range eventsOf[predict.Predicted](l.scene)[len(events):] {
+		for _, f := range eventsOf[predict.ForecastsMade](l.scene)[len(events):] {
 			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.PublishedForecasts, f.LostForecasts,
 				f.ErrorResolved, f.Err != nil))
 		}
@@ -196,7 +196,7 @@ func TestForecasts(t *testing.T) {
 // TestForecastsOfAnAutoencoder: a row has no target, so it is told once, as soon as it is there, with its error for the
 // residual. A row that is not as the others is an anomaly, and of rows made of readings none waits for a label.
 func TestForecastsOfAnAutoencoder(t *testing.T) {
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}}}
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}}}
 	recipe = recipe.WithDefaults()
 	for name, of := range map[string]spec.RowRecipe{"rows": {}, "readings": recipe} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 				}
 				l := follower(t, text)
 				a := learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1,
-					Activation: spec.ActivationIdentity, Risk: spec.RiskSquared}
+					Activation: spec.ActivationIdentity, Risk: spec.LossSquared}
 				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // it gives a back for both
 				task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Recipe: of}
 				l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
@@ -243,7 +243,7 @@ func TestForecastsInABurst(t *testing.T) {
 		head := "t,a,b,y\n"
 		l := forecasting(t, head+history(0, 100), func(f predict.Forecast) error {
 			if room.Add(-1) < 0 {
-				return mqtt.ErrBusy
+				return mqtt.ErrOutboxFull
 			}
 			all = append(all, f)
 			return nil
@@ -261,7 +261,7 @@ func TestForecastsInABurst(t *testing.T) {
 			}
 		}
 		made, rows := 0, 0
-		for _, f := range eventsOf[predict.Predicted](l.scene) {
+		for _, f := range eventsOf[predict.ForecastsMade](l.scene) {
 			made, rows = made+f.NewForecasts, rows+f.PublishedForecasts
 			if f.Err != nil || f.LostForecasts > 0 {
 				t.Errorf("%+v", f)
@@ -324,10 +324,10 @@ func TestForecastsOfClasses(t *testing.T) {
 		l.write("t,a,b,y\n0,0,0,1\n3600,9,0,1\n7200,9,0,0\n9000,1,1,5\n")
 		wait(2 * time.Minute)
 		if len(all) != 3 || *all[0].Residual != 0.5 || all[1].Value != 1 || *all[1].Residual > 1e-3 ||
-			*all[2].Residual < 0.999 || len(all[2].Classes) != 2 {
+			*all[2].Residual < 0.999 || len(all[2].ClassProbabilities) != 2 {
 			t.Errorf("%+v", all)
 		}
-		events := eventsOf[predict.Predicted](l.scene)
+		events := eventsOf[predict.ForecastsMade](l.scene)
 		if f := events[len(events)-1]; f.FailedRows != 1 {
 			t.Errorf("%+v", f)
 		}
@@ -340,10 +340,10 @@ type readings struct {
 	early bool
 }
 
-func (r readings) Open(w data.RowQuery) data.Rows { return readings{r.n, w.BeforeTargets} }
-func (readings) Probe() error                     { return nil }
-func (readings) Close() error                     { return nil }
-func (readings) Changed() bool                    { return true }
+func (r readings) OpenRows(w data.RowQuery) data.QueriedRows { return readings{r.n, w.IsForPrediction} }
+func (readings) Probe() error                                { return nil }
+func (readings) Close() error                                { return nil }
+func (readings) Changed() bool                               { return true }
 
 func (r readings) Snapshot() (data.View, error) {
 	n := int(r.n.Load())
@@ -361,7 +361,7 @@ func (r readings) Snapshot() (data.View, error) {
 	if r.early {
 		clear(y)
 	}
-	return data.View{Version: 1, Rows: learner.NewSamples(2, x, y), Times: data.NewTimes(times)}, nil
+	return data.View{Version: 1, Rows: learner.NewSamples(2, x, y), Times: data.NewRowTimes(times)}, nil
 }
 
 // TestForecastsBeforeTheirLabels: where rows are made of readings, a prediction comes at once, and its residual later.
@@ -388,7 +388,7 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 		if got := strings.Join(told, "; "); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		for _, f := range eventsOf[predict.Predicted](l.scene) {
+		for _, f := range eventsOf[predict.ForecastsMade](l.scene) {
 			if f.Err != nil {
 				t.Error(f.Err)
 			}

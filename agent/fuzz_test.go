@@ -31,7 +31,7 @@ var readers = []struct {
 	read func(c *Config) error
 }{
 	{state.ObeyedPosition.Name + ".a", func(c *Config) error {
-		_, _, err := loadObeyed(c.state().Slots(state.ObeyedPosition))
+		_, _, err := loadObeyedPosition(c.stateFolder().Slots(state.ObeyedPosition))
 		return err
 	}},
 	{state.Update.Name + ".a", loadUpload},
@@ -39,17 +39,17 @@ var readers = []struct {
 	{state.Block.Name, loadTraining},
 	{state.PersonalModel.Name + ".a", loadTraining},
 	{state.HeldOutSplit.Name, func(c *Config) error {
-		_, err := taskdata.New(&part.Core{State: c.state()}, taskdata.Config{}, taskdata.Hooks{})
+		_, err := taskdata.New(&part.AgentCore{State: c.stateFolder()}, taskdata.Config{}, taskdata.AgentCallbacks{})
 		return err
 	}},
 	{state.GroupKeys.Name, func(c *Config) error {
-		_, err := fetch.New(&part.Core{State: c.state()}, fetch.Config{}, nil)
+		_, err := fetch.New(&part.AgentCore{State: c.stateFolder()}, fetch.Config{}, nil)
 		return err
 	}},
 	{state.Clock.Name, loadIdentity},
 	{state.Attestation.Name, func(c *Config) error {
-		core := &part.Core{State: c.state(), Signer: &host.Signer{}, Loop: host.NewEventLoop(nil)}
-		_, err := mesh.New(core, nil, noTrust{}, mesh.Events{})
+		core := &part.AgentCore{State: c.stateFolder(), Signer: &host.Signer{}, Loop: host.NewEventLoop(nil)}
+		_, err := mesh.New(core, nil, noTrust{}, mesh.EventCallbacks{})
 		return err
 	}},
 	{state.RootDocument.Name, loadIdentity},
@@ -58,18 +58,19 @@ var readers = []struct {
 }
 
 func loadUpload(c *Config) error {
-	_, err := upload.New(&part.Core{State: c.state(), Logger: slog.New(slog.DiscardHandler)}, 0, nil)
+	_, err := upload.New(&part.AgentCore{State: c.stateFolder(), Logger: slog.New(slog.DiscardHandler)}, 0, nil)
 	return err
 }
 
 func loadTraining(c *Config) error {
-	core := &part.Core{State: c.state(), Loop: host.NewEventLoop(nil), Logger: slog.New(slog.DiscardHandler)}
-	_, err := training.New(core, training.Config{}, training.Hooks{})
+	core := &part.AgentCore{State: c.stateFolder(), Loop: host.NewEventLoop(nil), Logger: slog.New(slog.DiscardHandler)}
+	_, err := training.New(core, training.Config{}, training.PartDependencies{})
 	return err
 }
 
 func loadIdentity(c *Config) error {
-	_, err := identity.New(&part.Core{ID: "press", State: c.state(), Signer: new(host.Signer)}, &c.Identity, nil)
+	_, err := identity.New(&part.AgentCore{ID: "press", State: c.stateFolder(), Signer: new(host.Signer)}, &c.Identity,
+		nil)
 	return err
 }
 
@@ -96,7 +97,7 @@ func FuzzFolder(f *testing.F) {
 		f.Add(uint8(k), uint16(1), make([]byte, 70))
 	}
 	dir := f.TempDir()
-	c := &Config{Dir: dir, Disk: store.Disk{FS: unsynced{store.Machine.FS}},
+	c := &Config{StateDir: dir, Disk: store.Disk{FS: unsynced{store.LocalDisk.FS}},
 		Observer: testkit.Observer(ignoreEvent),
 		Identity: identity.Config{Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), Root: rootNumbered(1),
 			Clock: identity.NewCertificateClock(time.Time{}, time.Now)}}
@@ -117,7 +118,7 @@ func FuzzFolder(f *testing.F) {
 			if err := write(); err != nil {
 				t.Fatal(err)
 			}
-			newer := (*store.VersionError)(nil)
+			newer := (*store.FormatVersionError)(nil)
 			if err := r.read(c); err != nil && !errors.As(err, &newer) {
 				t.Errorf("%s %x: %v", r.name, content, err)
 			}
@@ -129,4 +130,4 @@ func FuzzFolder(f *testing.F) {
 type noTrust struct{}
 
 func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }
-func (noTrust) Revoked() []wire.AgentID              { return nil }
+func (noTrust) RevokedAgents() []wire.AgentID        { return nil }

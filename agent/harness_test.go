@@ -67,7 +67,7 @@ func newScene(t *testing.T) *scene {
 	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.TestKey(wire.CoordinatorID), epoch: 1, run: 5,
 		events: make(chan mqtt.Event)}
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
-	s.cfg.Boot, s.cfg.TaskData.MinRows, s.cfg.TaskData.Source, s.cfg.Training.StepTime = 0, 0,
+	s.cfg.BootEpoch, s.cfg.TaskData.MinRows, s.cfg.TaskData.Source, s.cfg.Training.DeclaredStepTime = 0, 0,
 		data.MemorySource(fiveRows),
 		time.Second
 	s.cfg.Observer = testkit.Observer(s.keep)
@@ -81,11 +81,11 @@ func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 // trainer.
 func (s *scene) start() {
 	s.t.Helper()
-	s.cfg.Boot++
+	s.cfg.BootEpoch++
 	s.cfg.Rand = newRand()
 	cfg := s.cfg
 	if cfg.Training.Trainer == nil {
-		cfg.Training.Trainer = slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: cfg.Training.StepTime}
+		cfg.Training.Trainer = slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: cfg.Training.DeclaredStepTime}
 	}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		w := will()
@@ -151,7 +151,7 @@ func (s *scene) Unsubscribe(filters ...string) {
 	s.subscribed = slices.DeleteFunc(s.subscribed, func(f string) bool { return slices.Contains(filters, f) })
 }
 
-func (s *scene) Pause(d time.Duration) {
+func (s *scene) DisconnectFor(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pauses = append(s.pauses, d)
@@ -182,7 +182,7 @@ func (s *scene) tell(e mqtt.Event) {
 }
 
 func (s *scene) send(topic string, payload []byte) {
-	s.tell(mqtt.Received{Message: mqtt.Message{Topic: topic, Payload: payload}})
+	s.tell(mqtt.MessageReceived{Message: mqtt.Message{Topic: topic, Payload: payload}})
 }
 
 // direct sends the agent a message about a round.
@@ -195,7 +195,7 @@ func (s *scene) message(h wire.Header, body []byte) []byte { return s.sign(s.key
 
 func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
 	s.serial++
-	return wire.Header{Root: wire.FirstRoot,
+	return wire.Header{Root: wire.FirstRootVersion,
 		Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: s.run, Round: r,
 		Sequence: s.serial}
 }
@@ -209,9 +209,10 @@ func (s *scene) sign(h wire.Header, body []byte) []byte {
 func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, Target: "y",
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, BudgetMillis: 3000,
-			MinSteps: 1, MaxSteps: 10},
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, NormalizesStepSize: true,
+			StepTimeBudgetMillis: 3000,
+			MinSteps:             1, MaxSteps: 10},
 	}
 }
 
@@ -227,7 +228,7 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	}
 	return wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: inline(t.Append(nil)),
-		BaseModel: inline(wire.AppendVector(nil, base)), Schema: p.Schema(wire.KindTraining).Hash(),
+		BaseModel: inline(wire.AppendVector(nil, base)), UpdateSchema: p.UpdateSchema(wire.KindTraining).Hash(),
 		RoundTimeoutMillis: 60000, SealPublicKey: s.keys.public,
 	}
 }
@@ -246,7 +247,7 @@ func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 
 func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 	s.direct(wire.TypeInvitation, r,
-		(&wire.Invitation{Agent: "press", Announcement: announcement, RemainingMillis: 60000, StepWeight: 1,
+		(&wire.Invitation{Agent: "press", Announcement: announcement, RemainingMillis: 60000, StepSizeWeight: 1,
 			SendsUpdate: true}).Body())
 }
 
@@ -268,7 +269,7 @@ func (s *scene) heardBy(t wire.MessageType, keys ...seals) (all []wire.Envelope)
 			s.t.Errorf("the agent has sent an unsealed %s", e.Type)
 		}
 		for _, k := range keys {
-			if e.Type == wire.TypeSealed && wire.SealedTo(e.Body, k.public) {
+			if e.Type == wire.TypeSealed && wire.IsSealedToKey(e.Body, k.public) {
 				if e, err = k.pair.FromAgent.OpenMessage(e); err != nil {
 					s.t.Error(err)
 				}
@@ -299,7 +300,7 @@ func (s *scene) update() (wire.Envelope, wire.Update) {
 func (s *scene) declined() string {
 	var all []string
 	last := wire.InvitationDeclined{}
-	for _, e := range s.heard(wire.TypeDeclined) {
+	for _, e := range s.heard(wire.TypeInvitationDeclined) {
 		d, err := wire.DecodeInvitationDeclined(e.Body)
 		if err != nil {
 			s.t.Fatal(err)

@@ -22,7 +22,7 @@ func TestHeldOutRows(t *testing.T) {
 			if got := l.rows(); !strings.HasPrefix(got, rows) {
 				t.Errorf("%s\nwant %s", got, rows)
 			}
-			all := eventsOf[training.Trained](l.scene)
+			all := eventsOf[training.LocalTrainingFinished](l.scene)
 			if s := all[len(all)-1].HeldOutScore; s == nil || s.Samples != held || math.Abs(s.Risk-risk) > 1e-6 {
 				t.Errorf("the score is %+v, want that of %d rows, %v", s, held, risk)
 			}

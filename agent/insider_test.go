@@ -13,15 +13,15 @@ import (
 // first announcement. After it the message to one agent is sealed if its type must be. The agent obeys the next
 // announcement.
 func FuzzCoordinator(f *testing.F) {
-	for t := range uint8(wire.TypeRenewed) {
+	for t := range uint8(wire.TypeRenewalAnswer) {
 		f.Add(t, make([]byte, 60))
 	}
-	f.Add(uint8(wire.TypeInvitation-1), (&wire.Invitation{Agent: "press", StepWeight: 1, SendsUpdate: true}).Body())
+	f.Add(uint8(wire.TypeInvitation-1), (&wire.Invitation{Agent: "press", StepSizeWeight: 1, SendsUpdate: true}).Body())
 	f.Fuzz(func(t *testing.T, typ uint8, body []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)
 			s.start()
-			kind := wire.MessageType(typ%uint8(wire.TypeRenewed) + 1)
+			kind := wire.MessageType(typ%uint8(wire.TypeRenewalAnswer) + 1)
 			p := s.sign(s.header(kind, 1), body)
 			s.send(s.topics.Announcement(), p)
 			s.send(s.topics.CoordinatorToAgent("press"), p)

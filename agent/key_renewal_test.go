@@ -57,15 +57,15 @@ func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configur
 	s, by = rooted(t), newIssuer(t, "plant")
 	key := newIssuer(t, "").key
 	configured = &tls.Certificate{Certificate: [][]byte{by.issue("plant-press", key.Public(), life)}, PrivateKey: key}
-	s.cfg.Identity.Certificate = func() (tls.Certificate, error) { return *configured, nil }
+	s.cfg.Identity.ReadConfiguredCertificate = func() (tls.Certificate, error) { return *configured, nil }
 	return s, by, configured
 }
 
 // requests returns those for another key or certificate, oldest first.
-func (s *scene) requests() (all []wire.RenewalRequest, envelopes []wire.Envelope) {
+func (s *scene) requests() (all []wire.CredentialRenewalRequest, envelopes []wire.Envelope) {
 	s.t.Helper()
-	for _, e := range s.heard(wire.TypeRenew) {
-		m, err := wire.DecodeRenewalRequest(e.Body)
+	for _, e := range s.heard(wire.TypeRenewalRequest) {
+		m, err := wire.DecodeCredentialRenewalRequest(e.Body)
 		if err == nil {
 			err = e.Verify(m.NewKey.Ed25519())
 		}
@@ -78,18 +78,18 @@ func (s *scene) requests() (all []wire.RenewalRequest, envelopes []wire.Envelope
 }
 
 // answer answers the n-th request.
-func (s *scene) answer(n int, a wire.RenewalAnswer) {
+func (s *scene) answer(n int, a wire.CredentialRenewalAnswer) {
 	_, envelopes := s.requests()
 	a.RequestDigest = envelopes[n].Digest()
-	s.direct(wire.TypeRenewed, 0, a.Body())
+	s.direct(wire.TypeRenewalAnswer, 0, a.Body())
 }
 
 // certificate makes the one that a request asks for, which must be signed with its key.
-func (s *scene) certificate(by *issuer, m *wire.RenewalRequest, life time.Duration) []byte {
+func (s *scene) certificate(by *issuer, m *wire.CredentialRenewalRequest, life time.Duration) []byte {
 	s.t.Helper()
-	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLS[:])
+	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLSKey[:])
 	sum := sha256.Sum256(m.SignedText("plant", "press"))
-	if err != nil || !ecdsa.VerifyASN1(key, sum[:], m.TLSSignature) {
+	if err != nil || !ecdsa.VerifyASN1(key, sum[:], m.TLSKeySignature) {
 		s.t.Fatalf("the key of the certificate has not signed: %v", err)
 	}
 	return by.issue("plant-press", key, life)
@@ -98,8 +98,8 @@ func (s *scene) certificate(by *issuer, m *wire.RenewalRequest, life time.Durati
 // uses returns the certificate of the next connection.
 func (s *scene) uses() []byte {
 	s.t.Helper()
-	configured, _ := s.cfg.Identity.Certificate()
-	is, err := identity.LoadCertificate(store.Machine, s.cfg.Dir, configured)
+	configured, _ := s.cfg.Identity.ReadConfiguredCertificate()
+	is, err := identity.LoadCertificate(store.LocalDisk, s.cfg.StateDir, configured)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("asked is for another key, too: %+v", last)
 		}
 		der := s.certificate(by, &last, life)
-		s.answer(len(all)-1, wire.RenewalAnswer{Certificate: der})
+		s.answer(len(all)-1, wire.CredentialRenewalAnswer{Certificate: der})
 		if got := s.uses(); string(got) != string(der) {
 			t.Fatal("the next connection does not use it")
 		}
@@ -152,14 +152,14 @@ func TestCertificateRenewed(t *testing.T) {
 		}
 		used := eventsOf[identity.CertificateUsed](s)
 		if len(used) != 3 || used[0].Renewed || !used[1].Renewed || !used[2].Renewed ||
-			!used[2].Until.Equal(mustParse(t, der).NotAfter) {
+			!used[2].ExpiresAt.Equal(mustParse(t, der).NotAfter) {
 			t.Errorf("told %+v", used)
 		}
 		wait(63 * 24 * time.Hour)
 		if again, _ := s.requests(); len(again) <= len(all) {
 			t.Error("the second certificate is not renewed")
 		}
-		if ending := eventsOf[identity.CertificateEnding](s); len(ending) > 0 {
+		if ending := eventsOf[identity.CertificateExpiring](s); len(ending) > 0 {
 			t.Errorf("warned of: %+v", ending)
 		}
 		configured.Certificate = [][]byte{by.issue("plant-press",
@@ -176,16 +176,16 @@ func TestCertificateEnds(t *testing.T) {
 		s, _, _ := certified(t, 60*24*time.Hour)
 		s.start()
 		wait(62*24*time.Hour + time.Hour)
-		ending := eventsOf[identity.CertificateEnding](s)
+		ending := eventsOf[identity.CertificateExpiring](s)
 		if len(ending) != 13 || ending[0].TimeLeft != 10*24*time.Hour || ending[12].TimeLeft != -2*24*time.Hour {
 			t.Errorf("told %d times: %+v", len(ending), ending)
 		}
-		s.answer(0, wire.RenewalAnswer{Refusal: wire.RenewAuthority}) // of long ago
+		s.answer(0, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalNoAuthority}) // of long ago
 		if len(eventsOf[identity.RenewalRefused](s)) > 0 {
 			t.Error("an answer to a request of long ago counts")
 		}
 		all, _ := s.requests()
-		s.answer(len(all)-1, wire.RenewalAnswer{Refusal: wire.RenewAuthority})
+		s.answer(len(all)-1, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalNoAuthority})
 		wait(30 * 24 * time.Hour)
 		if again, _ := s.requests(); len(again) != len(all) {
 			t.Errorf("%d requests after the refusal", len(again)-len(all))
@@ -204,25 +204,27 @@ func TestForeignCertificates(t *testing.T) {
 		all, envelopes := s.requests()
 		last, n := all[len(all)-1], len(all)-1
 		stranger := newIssuer(t, "plant")
-		keyOf := func(m *wire.RenewalRequest) *ecdsa.PublicKey {
-			k, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLS[:])
+		keyOf := func(m *wire.CredentialRenewalRequest) *ecdsa.PublicKey {
+			k, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLSKey[:])
 			if err != nil {
 				t.Fatal(err)
 			}
 			return k
 		}
-		other := wire.RenewalAnswer{RequestDigest: wire.Digest{1}, Certificate: by.issue("plant-press", keyOf(&last),
+		other := wire.CredentialRenewalAnswer{RequestDigest: wire.Digest{1}, Certificate: by.issue("plant-press",
+			keyOf(&last),
 			life)}
-		s.direct(wire.TypeRenewed, 0, other.Body())
-		s.answer(n, wire.RenewalAnswer{Certificate: by.issue("plant-press", stranger.key.Public(), life)})
-		forged := wire.RenewalAnswer{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
-		s.send(s.topics.CoordinatorToAgent("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0),
+		s.direct(wire.TypeRenewalAnswer, 0, other.Body())
+		s.answer(n, wire.CredentialRenewalAnswer{Certificate: by.issue("plant-press", stranger.key.Public(), life)})
+		forged := wire.CredentialRenewalAnswer{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
+		s.send(s.topics.CoordinatorToAgent("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewalAnswer, 0),
 			forged.Body(),
 			s.cfg.Identity.Key))
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Fatal("a certificate is taken that is not the answer's, or of another key")
 		}
-		s.answer(n, wire.RenewalAnswer{Certificate: newIssuer(t, "company").issue("plant-press", keyOf(&last), life)})
+		s.answer(n, wire.CredentialRenewalAnswer{Certificate: newIssuer(t, "company").issue("plant-press",
+			keyOf(&last), life)})
 		wait(10 * 24 * time.Hour)
 		if again, _ := s.requests(); len(again) != len(all) ||
 			string(s.uses()) != string(configured.Certificate[0]) {
@@ -237,7 +239,7 @@ func TestCertificateOfNoLife(t *testing.T) {
 		s, _, _ := certified(t, -10*24*time.Hour)
 		s.start()
 		wait(time.Hour)
-		if told := eventsOf[identity.CertificateEnding](s); len(told) == 0 || told[0].TimeLeft > 0 {
+		if told := eventsOf[identity.CertificateExpiring](s); len(told) == 0 || told[0].TimeLeft > 0 {
 			t.Errorf("told: %+v", told)
 		}
 	})
@@ -265,7 +267,7 @@ func TestKeyRotated(t *testing.T) {
 		first := wire.SigningPublicKeyOf(s.cfg.Identity.Key)
 		done := s.rotate()
 		all, _ := s.requests()
-		if len(all) != 1 || all[0].ListedKey != first || all[0].TLS == nil ||
+		if len(all) != 1 || all[0].ListedKey != first || all[0].TLSKey == nil ||
 			!all[0].IsVouchedByListedKey(first, "plant", "press") {
 			t.Fatalf("asked: %+v", all)
 		}
@@ -288,8 +290,8 @@ func TestKeyRotated(t *testing.T) {
 			t.Error("a second wish makes another key")
 		}
 		der := s.certificate(by, &all[len(all)-1], 90*24*time.Hour)
-		s.answer(len(all)-1, wire.RenewalAnswer{Certificate: der})
-		if err := <-s.done; !errors.As(err, new(*identity.RekeyedError)) {
+		s.answer(len(all)-1, wire.CredentialRenewalAnswer{Certificate: der})
+		if err := <-s.done; !errors.As(err, new(*identity.DeviceKeyReplacedError)) {
 			t.Fatalf("it ends with %v", err)
 		}
 		s.done = nil
@@ -323,13 +325,13 @@ func TestKeyRefused(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		done := s.rotate()
-		s.answer(0, wire.RenewalAnswer{Refusal: wire.RenewFailed})
+		s.answer(0, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalStorageFailed})
 		wait(20 * time.Second)
 		all, _ := s.requests()
-		if len(all) < 2 || all[0].TLS != nil {
+		if len(all) < 2 || all[0].TLSKey != nil {
 			t.Fatalf("asked: %+v", all)
 		}
-		s.answer(len(all)-1, wire.RenewalAnswer{Refusal: wire.RenewOther})
+		s.answer(len(all)-1, wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalKeyOfOtherDevice})
 		if err := <-done; err == nil {
 			t.Error("a person is told that it is done")
 		}
@@ -338,18 +340,18 @@ func TestKeyRefused(t *testing.T) {
 			t.Error("it is asked for after the refusal")
 		}
 		said := s.heard(wire.TypePresence)
-		s.direct(wire.TypeRejection, 0,
-			(&wire.Rejection{MessageDigest: said[len(said)-1].Digest(), Reason: wire.RejectedKey}).Body())
+		s.direct(wire.TypeMessageRejection, 0,
+			(&wire.MessageRejection{MessageDigest: said[len(said)-1].Digest(), Reason: wire.RejectedOtherKey}).Body())
 		again, _ := s.requests()
 		if len(again) != len(all)+1 || again[len(all)].NewKey != all[0].NewKey {
 			t.Fatal("the next key is not asked for again")
 		}
-		s.answer(len(all), wire.RenewalAnswer{})
-		if err := <-s.done; !errors.As(err, new(*identity.RekeyedError)) {
+		s.answer(len(all), wire.CredentialRenewalAnswer{})
+		if err := <-s.done; !errors.As(err, new(*identity.DeviceKeyReplacedError)) {
 			t.Errorf("it ends with %v", err)
 		}
 		s.done = nil
-		s.cfg.Volatile = true
+		s.cfg.IsStateDirVolatile = true
 		s.start()
 		if err := <-s.rotate(); !errors.Is(err, identity.ErrVolatileStateFolder) {
 			t.Errorf("in memory: %v", err)

@@ -19,12 +19,12 @@ import (
 )
 
 // rare asks one agent in 2³², and lets the others leave for 1 to 11 minutes.
-var rare = wire.ResponsePolicy{AnswerThreshold: 1, AwayMillis: 60_000, AwaySpreadMillis: 600_000}
+var rare = wire.AgentResponsePolicy{AnswerProbability: 1, DisconnectMillis: 60_000, DisconnectSpreadMillis: 600_000}
 
 // gathers is an announcement that asks as r says, and what the agent does at once.
-func (s *scene) gathers(round wire.RoundID, r wire.ResponsePolicy) wire.Digest {
+func (s *scene) gathers(round wire.RoundID, r wire.AgentResponsePolicy) wire.Digest {
 	a := s.training(taskOf("plant"), 1, 2, 3)
-	a.Phase, a.Respond = wire.PhaseGathering, r
+	a.Phase, a.ResponsePolicy = wire.PhaseGathering, r
 	d := s.announce(round, a)
 	synctest.Wait()
 	return d
@@ -33,7 +33,7 @@ func (s *scene) gathers(round wire.RoundID, r wire.ResponsePolicy) wire.Digest {
 // states are those of the presence that the agent has told, its wills aside.
 func (s *scene) states() (all []wire.PresenceState) {
 	for _, e := range s.heard(wire.TypePresence) {
-		if p, err := wire.DecodePresence(e.Body); err == nil && p.State != wire.StateLost {
+		if p, err := wire.DecodePresence(e.Body); err == nil && p.State != wire.PresenceLost {
 			all = append(all, p.State)
 		}
 	}
@@ -53,10 +53,10 @@ func TestLeaves(t *testing.T) {
 		if len(s.paused()) != 1 || s.paused()[0] < time.Minute || s.paused()[0] > 11*time.Minute {
 			t.Fatalf("pauses %v, want one of 1m to 11m", s.paused())
 		}
-		if got := s.states(); !slices.Equal(got, []wire.PresenceState{wire.StateOnline, wire.StateOffline}) {
+		if got := s.states(); !slices.Equal(got, []wire.PresenceState{wire.PresenceOnline, wire.PresenceOffline}) {
 			t.Errorf("presence %v, want online and offline", got)
 		}
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPlannedDisconnect})
 		s.tell(mqtt.LinkUp{})
 		wait(time.Minute)
 		if len(s.paused()) != 1 {
@@ -83,25 +83,26 @@ func TestStays(t *testing.T) {
 			c.Mesh = &mesh.Config{MaxDegree: 1, Cell: "hall"}
 		}, gathers, false},
 		{"models to predict with", func(c *agent.Config) {
-			c.Predict = &predict.Config{MaxKeptModels: 1, Refresh: time.Minute}
+			c.Predict = &predict.Config{MaxKeptModels: 1, MinRefreshInterval: time.Minute}
 		}, gathers, false},
 		{"a test of the broker", func(c *agent.Config) { c.SelfTestTimeout = time.Second }, gathers, false},
 		{"a task to fetch", func(*agent.Config) {}, func(s *scene) {
 			a := s.training(taskOf("plant"), 1, 2, 3)
-			a.Phase, a.Respond, a.Task.Inline, a.Task.ManifestHash = wire.PhaseGathering, rare, nil, wire.Digest{1}
+			a.Phase, a.ResponsePolicy, a.Task.Inline, a.Task.ManifestHash = wire.PhaseGathering, rare, nil,
+				wire.Digest{1}
 			s.announce(1, a)
 		}, false},
 		{"work", func(*agent.Config) {}, func(s *scene) {
 			a := s.training(taskOf("plant"), 1, 2, 3)
-			a.Respond = wire.ResponsePolicy{AnswerThreshold: math.MaxUint32, AwayMillis: 1}
+			a.ResponsePolicy = wire.AgentResponsePolicy{AnswerProbability: math.MaxUint32, DisconnectMillis: 1}
 			d := s.announce(1, a)
 			s.invite(1, d)
 			s.direct(wire.TypeHelloAnswer, 1, (&wire.HelloAnswer{Announcement: d,
-				Standing: wire.PlaceNotSelected}).Body())
+				SelectionStatus: wire.StatusNotSelected}).Body())
 		}, false},
 		{"a task that it has no key for", func(*agent.Config) {}, func(s *scene) {
 			is, a := s.seals(wire.SealSecret{1}), s.training(taskOf("plant"), 1, 2, 3)
-			a.Phase, a.Respond = wire.PhaseGathering, rare
+			a.Phase, a.ResponsePolicy = wire.PhaseGathering, rare
 			s.announce(1, is.sealedBlobs(a))
 			if told := eventsOf[fetch.GroupKeyAwaited](s); len(told) > 0 {
 				s.t.Error("it says that it asks for the key, and says no hello")
@@ -109,7 +110,7 @@ func TestStays(t *testing.T) {
 		}, true},
 		{"no time is told", func(*agent.Config) {}, func(s *scene) {
 			s.gathers(1,
-				wire.ResponsePolicy{AnswerThreshold: 1})
+				wire.AgentResponsePolicy{AnswerProbability: 1})
 		},
 			false},
 	} {
@@ -134,20 +135,20 @@ func TestPresenceOfTheRound(t *testing.T) {
 		quiet.PresenceInRoundOnly = true
 		s.start()
 		s.gathers(1, quiet)
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPlannedDisconnect})
 		if w := s.will(); w.Topic != "" {
 			t.Errorf("the second link has a will on %s", w.Topic)
 		}
 		before := len(s.states())
 		s.tell(mqtt.LinkUp{})
 		a := s.training(taskOf("plant"), 1, 2, 3)
-		a.Respond = quiet
+		a.ResponsePolicy = quiet
 		d := s.announce(2, a)
 		if n := len(s.states()); n != before {
 			t.Errorf("presence %v over the second link, want none", s.states()[before:])
 		}
 		s.invite(2, d)
-		if got := s.states()[before:]; !slices.Equal(got, []wire.PresenceState{wire.StateOnline}) {
+		if got := s.states()[before:]; !slices.Equal(got, []wire.PresenceState{wire.PresenceOnline}) {
 			t.Errorf("presence %v of a participant, want online", got)
 		}
 		s.tell(mqtt.LinkDown{})
@@ -181,7 +182,7 @@ func TestPresenceLeftBehind(t *testing.T) {
 				t.Error("the first link has no presence")
 			}
 			s.gathers(1, r)
-			if got := s.states(); len(s.paused()) != 1 || got[len(got)-1] != wire.StateOffline {
+			if got := s.states(); len(s.paused()) != 1 || got[len(got)-1] != wire.PresenceOffline {
 				t.Errorf("presence %v, and %d pauses: want offline, and one", got, len(s.paused()))
 			}
 			if kept := len(s.retained()) > 0; kept == quiet {
@@ -198,15 +199,15 @@ func TestAwayIsTold(t *testing.T) {
 		s.start()
 		s.gathers(1, rare)
 		left := time.Now()
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
-		all := eventsOf[host.LinkChanged](s)
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPlannedDisconnect})
+		all := eventsOf[host.BrokerLinkChanged](s)
 		if got := all[len(all)-1].ReconnectAt.Sub(left); got != s.paused()[0] {
 			t.Errorf("back after %s, want %s", got, s.paused()[0])
 		}
 		s.tell(mqtt.LinkUp{})
 		s.gathers(2, rare)
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the pause could begin
-		all = eventsOf[host.LinkChanged](s)
+		all = eventsOf[host.BrokerLinkChanged](s)
 		if at := all[len(all)-1].ReconnectAt; !at.IsZero() {
 			t.Errorf("a lost link is back at %s", at)
 		}
@@ -218,33 +219,33 @@ func TestAwayIsTold(t *testing.T) {
 func TestAwayReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.Presence.Reports = presence.ReportConfig{Every: 5 * time.Minute,
+		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: 5 * time.Minute,
 			CurrentMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.gathers(1, rare)
-		if n := len(s.heard(wire.TypeReport)); n != 0 || len(s.paused()) != 0 {
+		if n := len(s.heard(wire.TypeMetricsReport)); n != 0 || len(s.paused()) != 0 {
 			t.Fatalf("%d reports and %d pauses at once, want none: all agents would report together", n,
 				len(s.paused()))
 		}
 		wait(time.Minute)
-		all := s.heard(wire.TypeReport)
+		all := s.heard(wire.TypeMetricsReport)
 		if len(all) != 1 || len(s.paused()) != 1 {
 			t.Fatalf("%d reports and pauses %v after a minute, want one", len(all), s.paused())
 		}
-		if m, err := wire.DecodeAgentReport(all[0].Body); err != nil || m.IntervalSeconds != 660 {
+		if m, err := wire.DecodeAgentMetricsReport(all[0].Body); err != nil || m.IntervalSeconds != 660 {
 			t.Errorf("the next report comes within %d s, want 660; error %v", m.IntervalSeconds, err)
 		}
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPlannedDisconnect})
 		wait(10 * time.Minute)
 		s.tell(mqtt.LinkUp{})
 		s.gathers(2, rare)
-		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.paused()) != 2 {
+		if n := len(s.heard(wire.TypeMetricsReport)); n != 2 || len(s.paused()) != 2 {
 			t.Errorf("%d reports and pauses %v on the second link, want two", n, s.paused())
 		}
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPlannedDisconnect})
 		s.tell(mqtt.LinkUp{})
-		s.gathers(3, wire.ResponsePolicy{AnswerThreshold: 1, AwayMillis: 1000})
-		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.paused()) != 3 {
+		s.gathers(3, wire.AgentResponsePolicy{AnswerProbability: 1, DisconnectMillis: 1000})
+		if n := len(s.heard(wire.TypeMetricsReport)); n != 2 || len(s.paused()) != 3 {
 			t.Errorf("%d reports and pauses %v on the third link, want two and another one: no report is due", n,
 				s.paused())
 		}
@@ -258,19 +259,20 @@ func TestAwayIsNotStale(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		a := s.training(taskOf("plant"), 1, 2, 3)
-		a.Respond = wire.ResponsePolicy{AnswerThreshold: 1, AwayMillis: uint32(time.Hour.Milliseconds())}
+		a.ResponsePolicy = wire.AgentResponsePolicy{AnswerProbability: 1,
+			DisconnectMillis: uint32(time.Hour.Milliseconds())}
 		s.announce(1, a)
 		if len(s.paused()) != 1 {
 			t.Fatal("it stays")
 		}
-		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
+		s.tell(mqtt.LinkDown{Err: mqtt.ErrPlannedDisconnect})
 		wait(time.Hour)
 		s.tell(mqtt.LinkUp{})
-		if told := eventsOf[announcement.Stale](s); len(told) > 0 {
+		if told := eventsOf[announcement.AnnouncementsStale](s); len(told) > 0 {
 			t.Errorf("%+v of an agent that was away by plan", told)
 		}
 		wait(3 * time.Minute) // the round may take one
-		if told := eventsOf[announcement.Stale](s); len(told) != 1 {
+		if told := eventsOf[announcement.AnnouncementsStale](s); len(told) != 1 {
 			t.Errorf("told %d times that nothing comes, want once", len(told))
 		}
 	})

@@ -19,9 +19,9 @@ type growing struct {
 	looks atomic.Int64
 }
 
-func (g *growing) Open(data.RowQuery) data.Rows { return g }
-func (g *growing) Probe() error                 { return nil }
-func (g *growing) Close() error                 { return nil }
+func (g *growing) OpenRows(data.RowQuery) data.QueriedRows { return g }
+func (g *growing) Probe() error                            { return nil }
+func (g *growing) Close() error                            { return nil }
 
 func (g *growing) Changed() bool {
 	g.looks.Add(1)
@@ -86,7 +86,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(20)
-		s.cfg.TaskData.Source, s.cfg.Training.StepTime = g, 3*time.Second
+		s.cfg.TaskData.Source, s.cfg.Training.DeclaredStepTime = g, 3*time.Second
 		s.start()
 		a := s.training(taskOf("a"), 0, 0)
 		a.MinNewRows = 9
@@ -95,15 +95,15 @@ func TestRowsComeDuringRound(t *testing.T) {
 		g.Store(35)
 		a.Attempt = 2
 		s.announce(1, a) // after which it looks at the data
-		if n := len(eventsOf[agentround.TaskPrepared](s)); n != 2 {
+		if n := len(eventsOf[agentround.TaskFitnessChecked](s)); n != 2 {
 			t.Fatalf("the data were held against the task %d times, want twice", n)
 		}
 		wait(6 * time.Second)
 		_, u := s.update()
-		s.direct(wire.TypeAccepted, 1, (&wire.UpdateAccepted{Update: u.Payload.Hash}).Body())
+		s.direct(wire.TypeUpdateAccepted, 1, (&wire.UpdateAccepted{Update: u.Payload.Hash}).Body())
 		a.Phase, a.LastEndedRound = wire.PhaseIdle, 1
-		o := wire.RoundOutcome{Round: 1, UpdateFates: []wire.TaggedFate{{
-			Tag: wire.UpdateTagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateFolded}}}
+		o := wire.RoundOutcome{Round: 1, UpdateFates: []wire.TaggedUpdateFate{{
+			Tag: wire.UpdateTagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateAggregated}}}
 		a.LastRoundOutcome = inline(o.Body())
 		before := len(s.heard(wire.TypeHello))
 		s.announce(2, a)

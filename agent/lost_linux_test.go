@@ -22,7 +22,7 @@ func TestRowsAreLost(t *testing.T) {
 		l := newLogger(t, "a,b,y\n"+strings.Repeat("1,0,2\n0,1,-1\n1,1,1\n", 250_000))
 		l.stop()
 		folder := t.TempDir()
-		c := data.Config{Source: data.SourceCSV, CSV: l.path, Folder: folder}
+		c := data.Config{Source: data.SourceCSV, CSVPath: l.path, RowFileFolder: folder}
 		var err error
 		if l.cfg.TaskData.Source, err = sources.Open(&c); err != nil {
 			t.Fatal(err)
@@ -34,7 +34,7 @@ func TestRowsAreLost(t *testing.T) {
 		}
 		testkit.TruncateOpenFile(t, folder)
 		l.plays(2)
-		failed := eventsOf[training.Failed](l.scene)
+		failed := eventsOf[training.LocalTrainingFailed](l.scene)
 		if len(failed) != 1 || failed[0].Round != 2 || !strings.Contains(failed[0].Err.Error(), "cannot be read") {
 			t.Errorf("failed: %+v", failed)
 		}
@@ -43,7 +43,7 @@ func TestRowsAreLost(t *testing.T) {
 		if got := l.rows(); !strings.HasPrefix(got, "hello 750000, update 750000 of round 4") {
 			t.Error(got)
 		}
-		loaded := eventsOf[taskdata.Loaded](l.scene)
+		loaded := eventsOf[taskdata.RowsLoaded](l.scene)
 		if last := loaded[len(loaded)-1]; !strings.Contains(last.RenewalReason, "cannot be read") ||
 			last.Problem != nil {
 			t.Errorf("%+v", last)

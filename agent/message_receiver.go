@@ -21,21 +21,21 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
 		a.mesh.Route(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
-		err = host.NewDropError(part.DropMisaddressed, "topic %q", m.Topic)
+		err = host.NewMessageDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
 		err = a.fetch.ReceivePart(id, name, m)
-	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindRound || kind == mqtt.KindPresence):
+	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindAnnouncement || kind == mqtt.KindPresence):
 		return // the retained message was deleted
-	case kind == mqtt.KindRound:
+	case kind == mqtt.KindAnnouncement:
 		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindRoot:
 		err = a.identity.ReceiveRoot(name, m.Payload)
 	case kind == mqtt.KindPresence:
 		err = a.presence.ReceivePresence(m.Payload)
-	case kind == mqtt.KindDirect:
+	case kind == mqtt.KindCoordinatorToAgent:
 		err = a.receiveDirect(m.Payload)
 	default:
-		err = host.NewDropError(part.DropMisaddressed, "topic %q", m.Topic)
+		err = host.NewMessageDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	}
 	if err != nil {
 		a.reportDropped(kind, err)
@@ -43,52 +43,52 @@ func (a *Agent) receive(m mqtt.Message) {
 }
 
 func (a *Agent) reportDropped(kind mqtt.TopicKind, err error) {
-	reason, err := host.DropReason(err, part.DropMalformed, part.DropVersion)
+	reason, err := host.DropReasonOf(err, part.DropMalformed, part.DropVersion)
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
 
 func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
-	e, selection, err := a.identity.OpenEnvelope(m.Payload)
+	e, selection, err := a.identity.VerifyCoordinatorEnvelope(m.Payload)
 	if err != nil {
-		if reason, _ := host.DropReason(err, part.DropMalformed, part.DropVersion); reason == part.DropSignature {
+		if reason, _ := host.DropReasonOf(err, part.DropMalformed, part.DropVersion); reason == part.DropSignature {
 			a.announcements.ReportUntrusted()
 		}
 		return err
 	}
 	if e.Type != wire.TypeAnnouncement {
-		return host.NewDropError(part.DropUnwanted, "%s on the round topic", e.Type)
+		return host.NewMessageDropError(part.DropUnwanted, "%s on the round topic", e.Type)
 	}
 	ann, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
 		return err
 	}
-	order := wire.PositionOf(e.Header, &ann)
+	order := wire.AnnouncementPositionOf(e.Header, &ann)
 	if err = a.core.Sealer.AdoptKey(order, ann.SealPublicKey); err != nil {
 		return err
 	}
-	weight, _ := ann.Selection.Find(selection, order, ann.InstanceNonce)
-	a.core.Announcement = agentround.AnnouncementReceived{Position: order, EnvelopeDigest: e.Digest(),
+	weight, _ := ann.Selection.FindAgentWeight(selection, order, ann.InstanceNonce)
+	a.core.LastAnnouncement = agentround.AnnouncementReceived{Position: order, EnvelopeDigest: e.Digest(),
 		Announcement: ann,
-		Retained:     m.Retained,
+		IsRetained:   m.Retained,
 		StepWeight:   weight}
-	for p := range part.Implementing[part.AnnouncementReceiver](a.parts) {
-		p.ReceiveAnnouncement(a.core.Announcement)
+	for p := range part.PartsImplementing[part.AnnouncementReceiver](a.parts) {
+		p.ReceiveAnnouncement(a.core.LastAnnouncement)
 	}
-	a.stepRoundMachine(a.core.Announcement)
-	a.queryPendingOutcome()
-	if a.machine.SendsNoHello() {
-		a.announcements.ExpectNext()
+	a.handleRoundEvent(a.core.LastAnnouncement)
+	a.oweHelloForUpdateFate()
+	if a.roundMachine.SendsNoHello() {
+		a.announcements.RequestPeriodically()
 	}
 	return nil
 }
 
 func (a *Agent) receiveDirect(p []byte) error {
-	e, _, err := a.identity.OpenEnvelope(p)
+	e, _, err := a.identity.VerifyCoordinatorEnvelope(p)
 	if err != nil {
 		return err
 	}
-	if a.core.ObeyedPosition.Outranks(e.Header) {
-		return host.NewDropError(part.DropOlderEpoch,
+	if a.core.ObeyedPosition.SupersedesSenderOf(e.Header) {
+		return host.NewMessageDropError(part.DropOlderEpoch,
 			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
 				"its messages are replayed", e.Type, e.Root, e.Epoch, a.core.ObeyedPosition.Root,
 			a.core.ObeyedPosition.Epoch)
@@ -99,7 +99,8 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 	case e.Type.MustBeSealed():
-		return host.NewDropError(part.DropUnsealFailed, "received an unsealed %s: the coordinator must seal it", e.Type)
+		return host.NewMessageDropError(part.DropUnsealFailed, "received an unsealed %s: the coordinator must seal it",
+			e.Type)
 	}
 	switch e.Type {
 	case wire.TypeInvitation:
@@ -107,26 +108,26 @@ func (a *Agent) receiveDirect(p []byte) error {
 	case wire.TypeHelloAnswer:
 		return a.receiveHelloAnswer(&e)
 	}
-	for p := range part.Implementing[part.Listener](a.parts) {
-		if slices.Contains(p.Types(), e.Type) {
-			return p.Receive(&e)
+	for p := range part.PartsImplementing[part.DirectMessageReceiver](a.parts) {
+		if slices.Contains(p.DirectMessageTypes(), e.Type) {
+			return p.ReceiveDirectMessage(&e)
 		}
 	}
-	return host.NewDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
+	return host.NewMessageDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
 }
 
-// queryPendingOutcome asks for the fate of an update with a hello of its own, if the agent would otherwise send none
+// oweHelloForUpdateFate asks for the fate of an update with a hello of its own, if the agent would otherwise send none
 // or leave the broker.
-func (a *Agent) queryPendingOutcome() {
-	if a.upload.AwaitsFate() && (a.machine.SendsNoHello() || a.machine.MayDisconnect()) {
-		a.stepRoundMachine(agentround.UpdateOutcomeUnknown{})
+func (a *Agent) oweHelloForUpdateFate() {
+	if a.upload.AwaitsUpdateFate() && (a.roundMachine.SendsNoHello() || a.roundMachine.MayDisconnect()) {
+		a.handleRoundEvent(agentround.UpdateFateUnknown{})
 	}
 }
 
-// noteAcceptance records an answer that shows that the coordinator accepts the agent's messages.
-func (a *Agent) noteAcceptance() {
+// recordMessagesAccepted records an answer that shows that the coordinator accepts the agent's messages.
+func (a *Agent) recordMessagesAccepted() {
 	a.evaluation.HelloAnswered()
-	a.presence.Accepted()
+	a.presence.RecordMessagesAccepted()
 }
 
 func (a *Agent) receiveInvitation(e *wire.Envelope) error {
@@ -136,15 +137,16 @@ func (a *Agent) receiveInvitation(e *wire.Envelope) error {
 	}
 	a.announcements.RequestIfLost(m.Announcement)
 	if m.Agent != a.cfg.ID {
-		return host.NewDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
+		return host.NewMessageDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
 	}
-	a.noteAcceptance()
-	a.mesh.AdoptAttestation(m.Attestation)
-	a.upload.Invited(e.Header)
-	a.stepRoundMachine(agentround.InvitationReceived{AnnouncementDigest: m.Announcement,
+	a.recordMessagesAccepted()
+	a.mesh.AdoptAttestation(m.KeyAttestation)
+	a.upload.HandleInvitation(e.Header)
+	a.handleRoundEvent(agentround.InvitationReceived{AnnouncementDigest: m.Announcement,
 		TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
-		StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, EdgeBlockRound: m.BlockRound, MixingPeers: m.Peers,
-		EndedEdges: m.EndedEdges, Samples: m.ReportedRows, UnsupportedErr: m.Extra.CheckSupported()})
+		StepWeight: m.StepSizeWeight, MustUpload: m.SendsUpdate, MixingBlockRound: m.MixingBlockRound,
+		MixingPeers: m.Peers,
+		EndedEdges:  m.EndedEdges, KnownRowCount: m.ReportedRows, UnsupportedErr: m.Extra.CheckSupported()})
 	return nil
 }
 
@@ -154,15 +156,15 @@ func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
 		return err
 	}
 	a.announcements.RequestIfLost(m.Announcement)
-	a.noteAcceptance()
-	a.stepRoundMachine(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
-		Samples: m.ReportedRows})
-	a.queryPendingOutcome() // the outcome arrives before the standing
+	a.recordMessagesAccepted()
+	a.handleRoundEvent(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.SelectionStatus,
+		KnownRowCount: m.ReportedRows})
+	a.oweHelloForUpdateFate() // the outcome arrives before the standing
 	return nil
 }
 
 // DroppedMessages counts the messages that the agent has not used.
-var DroppedMessages = host.DroppedMessages(observe.Strings(part.DropReasons()))
+var DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(part.DropReasons()))
 
 // MessageDropped: an incoming message was not used.
 type MessageDropped struct {
@@ -172,11 +174,11 @@ type MessageDropped struct {
 }
 
 // Describe implements observe.Event. The next announcement that can be read resolves the condition.
-func (e MessageDropped) Describe(d *observe.Description) {
-	d.Inc(DroppedMessages, host.Received, string(e.Reason))
+func (e MessageDropped) Describe(d *observe.EventDescription) {
+	d.IncCounter(DroppedMessages, host.DirectionReceived, string(e.Reason))
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)
-	if e.Kind == mqtt.KindRound && e.Reason == part.DropVersion {
-		d.Fail(agentround.AnnouncementVersionCondition,
+	if e.Kind == mqtt.KindAnnouncement && e.Reason == part.DropVersion {
+		d.RaiseCondition(agentround.AnnouncementVersionCondition,
 			fmt.Sprintf("the coordinator's announcements cannot be read: %v",
 				e.Err), "update the older of the two programs, agentd or coordinator")
 	}

@@ -51,7 +51,7 @@ func TestHostileMessages(t *testing.T) {
 		if n := len(s.heard(wire.TypeUpdate)); n <= before {
 			t.Errorf("the update is not repeated any more: %d times", n)
 		}
-		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
+		s.direct(wire.TypeUpdateAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
 		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 1 || ends[0].Result != agentround.WorkAccepted {
 			t.Errorf("ended: %+v", ends)
 		}
@@ -94,7 +94,7 @@ type hostile struct {
 // hostileCases are messages to an agent that has announcement ann, by its digest, and has sent an update.
 func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
 	device, roundTopic := s.topics.CoordinatorToAgent("press"), s.topics.Announcement()
-	standing := (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body()
+	standing := (&wire.HelloAnswer{Announcement: digest, SelectionStatus: wire.StatusSelectionPending}).Body()
 	good := s.message(s.header(wire.TypeHelloAnswer, 4), standing)
 	edited := func(at int, b byte) []byte {
 		p := bytes.Clone(good)
@@ -128,7 +128,7 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"another's topic", s.topics.CoordinatorToAgent("drill"), good, "dropped: foreign"},
 		{"a topic that is not ours", "fl/v1/mine/round", good, "dropped: foreign"},
 		{"a topic of the coordinator", s.topics.AgentToCoordinator("press"), good, "dropped: foreign"},
-		{"a part of a blob that nobody wants", s.topics.Blob(digest.TopicLevel(), "0"), good, "dropped: unwanted"},
+		{"a part of a blob that nobody wants", s.topics.BlobPart(digest.TopicLevel(), "0"), good, "dropped: unwanted"},
 		{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
 		{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
 		{"a hello of the coordinator", device, s.message(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()),
@@ -143,21 +143,22 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 			"dropped: malformed"},
 		{"an invitation of another agent", device,
 			s.message(s.header(wire.TypeInvitation, 4),
-				(&wire.Invitation{Agent: "other", Announcement: digest, RemainingMillis: 1, StepWeight: 9}).Body()),
+				(&wire.Invitation{Agent: "other", Announcement: digest, RemainingMillis: 1, StepSizeWeight: 9}).Body()),
 			"dropped: foreign"},
 		{"a standing without form", device, s.message(s.header(wire.TypeHelloAnswer, 4), nil), "dropped: malformed"},
-		{"an accepted without form", device, s.message(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
-		{"a refused without form", device, s.message(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
-		{"a credit without form", device, s.message(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
+		{"an accepted without form", device, s.message(s.header(wire.TypeUpdateAccepted, 4), nil),
+			"dropped: malformed"},
+		{"a refused without form", device, s.message(s.header(wire.TypeUpdateRefused, 4), nil), "dropped: malformed"},
+		{"a credit without form", device, s.message(s.header(wire.TypeChunkCredit, 4), nil), "dropped: malformed"},
 		{"an older announcement", roundTopic, announcement(3, same), "ignored: older"},
 		{"another announcement of the same order", roundTopic, announcement(4, func(a *wire.Announcement) { a.Seed++ }),
 			"ignored: conflict"},
 		{"a deleted announcement", roundTopic, nil, ""},
-		{"accepted in another round", device, s.message(s.header(wire.TypeAccepted, 3), accepted), ""},
-		{"refused in another round", device, s.message(s.header(wire.TypeRefused, 3), refused), ""},
-		{"accepted, another update", device, s.message(s.header(wire.TypeAccepted, 4), make([]byte, 32)), ""},
+		{"accepted in another round", device, s.message(s.header(wire.TypeUpdateAccepted, 3), accepted), ""},
+		{"refused in another round", device, s.message(s.header(wire.TypeUpdateRefused, 3), refused), ""},
+		{"accepted, another update", device, s.message(s.header(wire.TypeUpdateAccepted, 4), make([]byte, 32)), ""},
 		{"a credit for an update that is inline", device,
-			s.message(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: update}).Body()), ""},
+			s.message(s.header(wire.TypeChunkCredit, 4), (&wire.ChunkCredit{Update: update}).Body()), ""},
 	}
 }
 
@@ -198,7 +199,7 @@ func TestPresence(t *testing.T) {
 				t.Fatal(err)
 			}
 			states = append(states, p.State.String())
-			if p.State == wire.StateOnline && e.Sequence >= last {
+			if p.State == wire.PresenceOnline && e.Sequence >= last {
 				t.Errorf("online has sequence %d, its will %d", e.Sequence, last)
 			}
 			last = e.Sequence
@@ -217,7 +218,8 @@ func TestMissedAnnouncement(t *testing.T) {
 		times := func() int { return s.asked(s.topics.Announcement()) }
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		before := times()
-		s.direct(wire.TypeHelloAnswer, 4, (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body())
+		s.direct(wire.TypeHelloAnswer, 4, (&wire.HelloAnswer{Announcement: digest,
+			SelectionStatus: wire.StatusSelectionPending}).Body())
 		if n := times(); n != before {
 			t.Errorf("asked %d times for what is there", n-before)
 		}
@@ -282,7 +284,7 @@ func TestOlderEpoch(t *testing.T) {
 		s.checkOlder("started again", digest, offered.Payload.Hash)
 		s.epoch = 2
 		s.send(s.topics.Announcement(), retained)
-		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
+		s.direct(wire.TypeUpdateAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
 		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 1 || ends[0].Result != agentround.WorkAccepted {
 			t.Errorf("the present epoch's answer ended the work as %+v", ends)
 		}
@@ -294,18 +296,19 @@ func TestOlderEpoch(t *testing.T) {
 func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 	s.t.Helper()
 	later := s.training(taskOf("a task"), 0, 0)
-	asked := len(s.heard(wire.TypeJoined))
+	asked := len(s.heard(wire.TypeInvitationAccepted))
 	for _, m := range []struct {
 		typ  wire.MessageType
 		body []byte
 	}{
 		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000,
-			StepWeight:  1,
-			SendsUpdate: true}).Body()},
-		{wire.TypeHelloAnswer, (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body()},
-		{wire.TypeAccepted, (&wire.UpdateAccepted{Update: update}).Body()},
-		{wire.TypeRefused, (&wire.UpdateRefused{Update: update, Reason: wire.RefuseWrongRound}).Body()},
-		{wire.TypeCredit, (&wire.Credit{Update: update}).Body()},
+			StepSizeWeight: 1,
+			SendsUpdate:    true}).Body()},
+		{wire.TypeHelloAnswer, (&wire.HelloAnswer{Announcement: digest,
+			SelectionStatus: wire.StatusSelectionPending}).Body()},
+		{wire.TypeUpdateAccepted, (&wire.UpdateAccepted{Update: update}).Body()},
+		{wire.TypeUpdateRefused, (&wire.UpdateRefused{Update: update, Reason: wire.RefuseWrongRound}).Body()},
+		{wire.TypeChunkCredit, (&wire.ChunkCredit{Update: update}).Body()},
 	} {
 		n := len(s.fates())
 		s.direct(m.typ, 4, m.body)
@@ -318,7 +321,7 @@ func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 	if got := s.fates()[n:]; len(got) != 1 || got[0] != "ignored: older" {
 		s.t.Errorf("%s, announcement: %q", when, got)
 	}
-	if n := len(s.heard(wire.TypeJoined)); n != asked {
+	if n := len(s.heard(wire.TypeInvitationAccepted)); n != asked {
 		s.t.Errorf("%s: joined %d times more", when, n-asked)
 	}
 }

@@ -17,7 +17,8 @@ func TestReports(t *testing.T) {
 		s := newScene(t)
 		calls := 0.
 		s.cfg.Presence.Software = "agentd 1"
-		s.cfg.Presence.Reports = presence.ReportConfig{Every: 5 * time.Minute, MetricsAddress: "192.0.2.7:9465",
+		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: 5 * time.Minute,
+			MetricsAddress: "192.0.2.7:9465",
 			CurrentMetrics: func() []wire.ReportMetric {
 				calls++
 				return []wire.ReportMetric{{ID: 3, Value: calls}}
@@ -25,7 +26,7 @@ func TestReports(t *testing.T) {
 		s.start()
 		wait(time.Hour)
 		s.announce(4, s.training(taskOf("a task"), 0, 0))
-		if n := len(s.heard(wire.TypeReport)); n != 0 {
+		if n := len(s.heard(wire.TypeMetricsReport)); n != 0 {
 			t.Errorf("%d reports before, or at once: all agents would send theirs together", n)
 		}
 		wait(time.Minute)
@@ -34,23 +35,23 @@ func TestReports(t *testing.T) {
 			s.tell(mqtt.LinkUp{})
 		}
 		wait(10 * time.Minute)
-		all := s.heard(wire.TypeReport)
+		all := s.heard(wire.TypeMetricsReport)
 		if len(all) != 3 {
 			t.Fatalf("%d reports in 11 minutes, want 3", len(all))
 		}
-		m, err := wire.DecodeAgentReport(all[2].Body)
+		m, err := wire.DecodeAgentMetricsReport(all[2].Body)
 		if err != nil || m.IntervalSeconds != 300 || m.Software != "agentd 1" || m.ScrapeAddress != "192.0.2.7:9465" ||
 			len(m.Metrics) != 1 || m.Metrics[0].Value != 3 {
 			t.Errorf("the third report is %+v, error %v", m, err)
 		}
 		s.tell(mqtt.LinkDown{})
 		wait(time.Hour)
-		if n := len(s.heard(wire.TypeReport)); n != 3 {
+		if n := len(s.heard(wire.TypeMetricsReport)); n != 3 {
 			t.Errorf("%d reports without a link", n-3)
 		}
 		s.tell(mqtt.LinkUp{})
 		wait(time.Minute)
-		if n := len(s.heard(wire.TypeReport)); n != 4 {
+		if n := len(s.heard(wire.TypeMetricsReport)); n != 4 {
 			t.Errorf("%d reports in the minute after the link came back, want 1", n-3)
 		}
 	})
@@ -61,12 +62,12 @@ func TestReportsEndWithTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		budgeted(s, 1000)
-		s.cfg.Presence.Reports = presence.ReportConfig{Every: time.Minute,
+		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Minute,
 			CurrentMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.spend(2000)
 		wait(time.Hour)
-		if n := len(s.heard(wire.TypeReport)); n != 0 {
+		if n := len(s.heard(wire.TypeMetricsReport)); n != 0 {
 			t.Errorf("%d reports on an empty budget", n)
 		}
 	})

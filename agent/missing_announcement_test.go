@@ -15,10 +15,10 @@ import (
 )
 
 // retainedBy returns the retained announcement of a federation, signed with the given key.
-func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.Federation) mqtt.Received {
+func (s *scene) retainedBy(key ed25519.PrivateKey, federation wire.FederationName) mqtt.MessageReceived {
 	h, a := s.header(wire.TypeAnnouncement, 1), s.training(taskOf("a"), 0, 0)
 	h.Federation = federation
-	return mqtt.Received{Message: mqtt.Message{Topic: "fl/v1/" + string(federation) + "/round", Retained: true,
+	return mqtt.MessageReceived{Message: mqtt.Message{Topic: "fl/v1/" + string(federation) + "/round", Retained: true,
 		Payload: wire.SignEnvelope(nil, h, a.Body(), key)}}
 }
 
@@ -29,8 +29,8 @@ func TestAnnouncementMissing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		play   func(s *scene)
 		within time.Duration
-		want   announcement.Reason
-		others []wire.Federation
+		want   announcement.MissingReason
+		others []wire.FederationName
 	}{
 		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")) }, 0, announcement.UntrustedKey, nil},
 		"no access": {func(*scene) {}, 25 * time.Second, announcement.AccessDenied, nil},
@@ -38,7 +38,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			s.returnsProbe()
 			wait(26 * time.Second)
 			s.tell(s.retainedBy(stranger, "mill"))
-		}, 10 * time.Second, announcement.NotRetained, []wire.Federation{"mill"}},
+		}, 10 * time.Second, announcement.NotRetained, []wire.FederationName{"mill"}},
 		"wrong federation": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
@@ -47,12 +47,12 @@ func TestAnnouncementMissing(t *testing.T) {
 			}
 			s.tell(s.retainedBy(stranger, "mill"))
 			s.tell(s.retainedBy(s.key, "plants"))
-		}, 10 * time.Second, announcement.OtherFederation, []wire.Federation{"plants"}},
+		}, 10 * time.Second, announcement.OtherFederation, []wire.FederationName{"plants"}},
 		"refused search": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
-			s.tell(mqtt.SubscribeRefused{Filter: rounds, Code: mqtt.SubackFailure})
-			if all := eventsOf[host.SubscriptionsRefused](s); len(all) > 0 {
+			s.tell(mqtt.SubscriptionRefused{Filter: rounds, SubackCode: mqtt.SubackFailure})
+			if all := eventsOf[host.RefusedSubscriptionsChanged](s); len(all) > 0 {
 				s.t.Errorf("the refused search is reported: %+v", all)
 			}
 		}, time.Second, announcement.NotRetained, nil},
@@ -64,7 +64,7 @@ func TestAnnouncementMissing(t *testing.T) {
 				s.start()
 				tt.play(s)
 				wait(tt.within)
-				all := eventsOf[announcement.Missing](s)
+				all := eventsOf[announcement.AnnouncementMissing](s)
 				if len(all) != 1 || all[0].Reason != tt.want || !slices.Equal(all[0].OtherFederations, tt.others) {
 					t.Fatalf("events %+v, want one with %s and %v", all, tt.want, tt.others)
 				}
@@ -72,12 +72,12 @@ func TestAnnouncementMissing(t *testing.T) {
 					t.Error("the agent still receives the announcements of all federations")
 				}
 				s.announce(1, s.training(taskOf("a"), 0, 0))
-				all = eventsOf[announcement.Missing](s)
+				all = eventsOf[announcement.AnnouncementMissing](s)
 				if len(all) != 2 || all[1].Reason != "" {
 					t.Errorf("events %+v, want that an announcement has arrived", all)
 				}
 				s.tell(s.retainedBy(stranger, "plant")) // anybody may publish it on an open broker
-				if n := len(eventsOf[announcement.Missing](s)); n != 2 {
+				if n := len(eventsOf[announcement.AnnouncementMissing](s)); n != 2 {
 					t.Errorf("%d events after an announcement of a stranger, want 2", n)
 				}
 			})
@@ -91,7 +91,7 @@ func TestMissingAfterReconnect(t *testing.T) {
 	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
 	for name, tt := range map[string]struct {
 		before func(s *scene)
-		want   announcement.Reason
+		want   announcement.MissingReason
 	}{
 		"access": {func(*scene) { wait(25 * time.Second) }, announcement.AccessDenied},
 		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")); s.returnsProbe() },
@@ -109,7 +109,7 @@ func TestMissingAfterReconnect(t *testing.T) {
 					s.returnsProbe()
 				}
 				wait(40 * time.Second)
-				all := eventsOf[announcement.Missing](s)
+				all := eventsOf[announcement.AnnouncementMissing](s)
 				if len(all) == 0 || all[len(all)-1].Reason != tt.want {
 					t.Errorf("events %+v, want %s at last", all, tt.want)
 				}
@@ -150,5 +150,5 @@ func (s *scene) returnsProbe() {
 	}
 	m := s.said[i]
 	s.mu.Unlock()
-	s.tell(mqtt.Received{Message: m})
+	s.tell(mqtt.MessageReceived{Message: m})
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // fileOf is a model of the task, and its file.
-func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelName, wire.BlobRef) {
+func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelRef, wire.BlobRef) {
 	t.Helper()
 	of := taskOf("a task")
 	p, err := task.Compile[float32](of)
@@ -59,7 +59,7 @@ func (s *scene) says() wire.CandidateResiduals {
 // on its own rows; it goes back when the candidate is withdrawn, whatever its own rows say, from the disk.
 func TestRollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels, c.Predict.Refresh = 1, 24*time.Hour })
+		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels, c.Predict.MinRefreshInterval = 1, 24*time.Hour })
 		expect := func(what, inUse string, says wire.CandidateResiduals) {
 			t.Helper()
 			if got := s.inUse(); got != inUse {
@@ -73,13 +73,13 @@ func TestRollout(t *testing.T) {
 		second, secondFile := fileOf(t, 2, 2, -1.2)
 		third, thirdFile := fileOf(t, 3, 2, -4)
 		none := wire.CandidateResiduals{}
-		with := func(c wire.ModelName, file wire.BlobRef, share float64) func(*wire.Announcement) {
+		with := func(c wire.ModelRef, file wire.BlobRef, share float64) func(*wire.Announcement) {
 			return func(a *wire.Announcement) {
-				a.Rollout = wire.Rollout{Released: first, Candidate: c, AgentShare: share}
+				a.Rollout = wire.Rollout{ReleasedModel: first, CandidateModel: c, CandidateAgentShare: share}
 				a.ReleasedModelFile, a.CandidateModelFile = firstFile, file
 			}
 		}
-		s.rolls(1, with(wire.ModelName{}, wire.BlobRef{}, 0))
+		s.rolls(1, with(wire.ModelRef{}, wire.BlobRef{}, 0))
 		expect("released", "5/1", none)
 		s.rolls(2, with(second, secondFile, 1e-6))
 		expect("a candidate for others", "5/1", none)
@@ -91,14 +91,14 @@ func TestRollout(t *testing.T) {
 		wait(10 * time.Minute)
 		expect("after a restart", "5/2", none)
 		s.rolls(4, func(a *wire.Announcement) { // nobody has the file any more
-			with(wire.ModelName{}, wire.BlobRef{}, 0)(a)
+			with(wire.ModelRef{}, wire.BlobRef{}, 0)(a)
 			a.ReleasedModelFile = wire.BlobRef{Hash: wire.Digest{1}, ManifestHash: wire.Digest{2}, Length: 1000}
 		})
 		expect("withdrawn", "5/1", none)
 		s.rolls(5, with(third, thirdFile, 1))
 		expect("refused", "5/1", wire.CandidateResiduals{Run: 5, Version: 3, CandidateRefused: true})
 		s.rolls(6, func(a *wire.Announcement) {
-			a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: second}, secondFile
+			a.Rollout, a.ReleasedModelFile = wire.Rollout{ReleasedModel: second}, secondFile
 		})
 		expect("widened", "5/2", none)
 		if got := s.judged(); got != "taken taken taken worse taken" {
@@ -119,13 +119,16 @@ func TestRolloutFails(t *testing.T) {
 		_, other := fileOf(t, 2, 2, -1)
 		for r, wrong := range []wire.BlobRef{other, inline([]byte("no file"))} {
 			s.rolls(wire.RoundID(1+r), func(a *wire.Announcement) {
-				a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, wrong
+				a.Rollout, a.ReleasedModelFile = wire.Rollout{ReleasedModel: name}, wrong
 			})
 			if s.inUse() != "none" || !strings.HasPrefix(s.judged(), "failed") {
 				t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
 			}
 		}
-		s.rolls(3, func(a *wire.Announcement) { a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, file })
+		s.rolls(3, func(a *wire.Announcement) {
+			a.Rollout, a.ReleasedModelFile = wire.Rollout{ReleasedModel: name},
+				file
+		})
 		if s.inUse() != "5/1" {
 			t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
 		}
@@ -139,9 +142,9 @@ func TestRolloutBesideDamage(t *testing.T) {
 		for v, weight := range []float32{-1.5, -1.2} {
 			name, file := fileOf(t, wire.ModelVersion(1+v), 2, weight)
 			s.rolls(wire.RoundID(1+v), func(a *wire.Announcement) {
-				a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, file
+				a.Rollout, a.ReleasedModelFile = wire.Rollout{ReleasedModel: name}, file
 			})
-			kept, err := filepath.Glob(filepath.Join(s.cfg.Dir, "models", "*.safetensors"))
+			kept, err := filepath.Glob(filepath.Join(s.cfg.StateDir, "models", "*.safetensors"))
 			if err != nil || len(kept) != 1+v || s.inUse() != fmt.Sprint("5/", 1+v) {
 				t.Fatalf("%v are kept, %s is in use, %v", kept, s.inUse(), err)
 			}
@@ -158,11 +161,11 @@ func TestResiduals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		head := "t,a,b,y\n"
 		l := forecasting(t, head+history(0, 100), func(predict.Forecast) error { return nil }, 2, -1)
-		k, err := modelfile.OpenKeptModels(store.Machine, l.cfg.Dir)
+		k, err := modelfile.OpenKeptModels(store.LocalDisk, l.cfg.StateDir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := k.Active()
+		m, err := k.ActiveModel()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +175,7 @@ func TestResiduals(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.rolls(1, func(a *wire.Announcement) {
-			a.Rollout = wire.Rollout{Released: m.ModelName(), Candidate: second, AgentShare: 1}
+			a.Rollout = wire.Rollout{ReleasedModel: m.ModelName(), CandidateModel: second, CandidateAgentShare: 1}
 			a.ReleasedModelFile, a.CandidateModelFile = inline(file), secondFile
 		})
 		empty := wire.CandidateResiduals{Run: 5, Version: 8}

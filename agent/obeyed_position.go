@@ -10,47 +10,50 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// obeyedPosition keeps the position of the last obeyed announcement on disk. After a restart the agent obeys only later
-// announcements.
-type obeyedPosition struct {
-	core   *part.Core
-	slots  *state.Slots
-	newest *agentround.SavePosition // written now, or next; nil if it is on disk
+// obeyedPositionStore keeps the position of the last obeyed announcement on disk. After a restart the agent obeys only
+// later announcements.
+type obeyedPositionStore struct {
+	core            *part.AgentCore
+	slots           *state.Slots
+	unsavedPosition *agentround.SaveAnnouncementPosition // written now, or next; nil if it is on disk
 }
 
-// positionWrite is the purpose of the write (state.Write).
+// positionWrite is the purpose of the write (state.RetriedWrite).
 const positionWrite = "save the announcement's place"
 
 // save saves a position beside the owner. One write runs at a time; the newest position is written next.
-func (p *obeyedPosition) save(e agentround.SavePosition) {
-	p.core.Writes.Forget(positionWrite)
-	busy := p.newest != nil
-	if p.newest = &e; !busy {
+func (p *obeyedPositionStore) save(e agentround.SaveAnnouncementPosition) {
+	p.core.Writes.ForgetFailedWrite(positionWrite)
+	busy := p.unsavedPosition != nil
+	if p.unsavedPosition = &e; !busy {
 		p.startWrite(e)
 	}
 }
 
-func (p *obeyedPosition) startWrite(e agentround.SavePosition) {
-	write := func() error { return saveObeyed(p.slots, e.Position, e.AnnouncementDigest) }
+func (p *obeyedPositionStore) startWrite(e agentround.SaveAnnouncementPosition) {
+	write := func() error { return saveObeyedPosition(p.slots, e.Position, e.AnnouncementDigest) }
 	p.core.Loop.Go(func() {
 		err := write()
 		p.core.Loop.RunOnLoop(func() {
-			if newest := *p.newest; newest != e {
+			if newest := *p.unsavedPosition; newest != e {
 				p.startWrite(newest)
 				return
 			}
-			p.newest = nil
-			p.core.Writes.Finish(state.Write{Purpose: positionWrite, Do: write,
-				Done: func() { p.core.Step(agentround.PositionSaved{Position: e.Position}) }}, err)
+			p.unsavedPosition = nil
+			p.core.Writes.FinishWrite(state.RetriedWrite{Purpose: positionWrite, WriteFile: write,
+				OnSuccess: func() {
+					p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{
+						Position: e.Position})
+				}}, err)
 			if err != nil { // the round machine declines rounds until a write succeeds
-				p.core.Step(agentround.PositionSaved{Position: e.Position, Failed: true})
+				p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{Position: e.Position, Failed: true})
 			}
 		})
 	})
 }
 
-// saveObeyed writes a position, with the digest of its announcement.
-func saveObeyed(s *state.Slots, o wire.AnnouncementPosition, d wire.Digest) error {
+// saveObeyedPosition writes a position, with the digest of its announcement.
+func saveObeyedPosition(s *state.Slots, o wire.AnnouncementPosition, d wire.Digest) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(o.Root))
 	b = binary.LittleEndian.AppendUint64(b, uint64(o.Epoch))
 	b = binary.LittleEndian.AppendUint64(b, uint64(o.Run))
@@ -60,8 +63,9 @@ func saveObeyed(s *state.Slots, o wire.AnnouncementPosition, d wire.Digest) erro
 	return s.Save(append(b, d[:]...))
 }
 
-// loadObeyed returns the position and the digest that saveObeyed has written last. They are zero if there are none.
-func loadObeyed(s *state.Slots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
+// loadObeyedPosition returns the position and the digest that saveObeyedPosition has written last. They are zero if
+// there are none.
+func loadObeyedPosition(s *state.Slots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
 	err = s.Load(func(b []byte) error {
 		if len(b) != 33+len(d) {
 			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
@@ -70,7 +74,7 @@ func loadObeyed(s *state.Slots) (o wire.AnnouncementPosition, d wire.Digest, err
 			Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
 			Run:     wire.RunID(binary.LittleEndian.Uint64(b[12:])),
 			Round:   wire.RoundID(binary.LittleEndian.Uint64(b[20:])),
-			Attempt: wire.Attempt(binary.LittleEndian.Uint32(b[28:])),
+			Attempt: wire.RoundAttempt(binary.LittleEndian.Uint32(b[28:])),
 			Phase:   wire.AnnouncementPhase(b[32]),
 		}
 		d = wire.Digest(b[33:])

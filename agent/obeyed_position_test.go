@@ -12,17 +12,19 @@ import (
 
 // TestObeyedPosition: the position of the obeyed announcement survives a restart.
 func TestObeyedPosition(t *testing.T) {
-	c := &Config{Dir: t.TempDir(), Disk: store.Machine, Observer: testkit.Observer(ignoreEvent)}
-	slots := c.state().Slots(state.ObeyedPosition)
-	if o, d, err := loadObeyed(slots); o != (wire.AnnouncementPosition{}) || !d.IsZero() || err != nil {
+	c := &Config{StateDir: t.TempDir(), Disk: store.LocalDisk, Observer: testkit.Observer(ignoreEvent)}
+	slots := c.stateFolder().Slots(state.ObeyedPosition)
+	if o, d, err := loadObeyedPosition(slots); o != (wire.AnnouncementPosition{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
 	}
 	position, digest := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 2, Round: 3, Attempt: 4,
 		Phase: wire.PhaseOpen}, wire.Digest{5}
-	if err := saveObeyed(slots, position, digest); err != nil {
+	if err := saveObeyedPosition(slots, position, digest); err != nil {
 		t.Fatal(err)
 	}
-	if o, d, err := loadObeyed(c.state().Slots(state.ObeyedPosition)); o != position || d != digest || err != nil {
+	if o, d,
+		err := loadObeyedPosition(c.stateFolder().Slots(state.ObeyedPosition)); o != position || d != digest ||
+		err != nil {
 		t.Errorf("got %v %v, %v", o, d, err)
 	}
 }

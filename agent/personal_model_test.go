@@ -23,8 +23,8 @@ func personalTasks() map[string]struct {
 	base []float32
 } {
 	bias, ditto := taskOf("a bias"), taskOf("ditto")
-	bias.Model.Bias, bias.Personal.Tensors = true, []string{"layer0.bias"}
-	ditto.Personal = wire.PersonalModel{Ditto: true, DittoLambda: 0.5}
+	bias.Model.HasBias, bias.Personal.Tensors = true, []string{"layer0.bias"}
+	ditto.Personal = wire.PersonalModelSettings{UsesDitto: true, DittoLambda: 0.5}
 	return map[string]struct {
 		wire.Task
 		base []float32
@@ -42,7 +42,7 @@ func (o *own) round(of wire.Task, base []float32) wire.Digest {
 	p := compiled(o.t, of)
 	rows, _ := fiveRows(nil, "")
 	if o.v == nil {
-		o.v = p.InitialOwn(0)
+		o.v = p.InitialOwnParameters(0)
 	}
 	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(base, o.v), OwnParameters: o.v,
 		Samples: rows, StepWeight: 1, Steps: 3})
@@ -69,7 +69,7 @@ func TestPersonalSurvives(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				trains := func(when string, r wire.RoundID, attempt wire.Attempt, of wire.Task, base []float32,
+				trains := func(when string, r wire.RoundID, attempt wire.RoundAttempt, of wire.Task, base []float32,
 					want wire.Digest, begun int) {
 					t.Helper()
 					a := s.training(of, base...)
@@ -86,7 +86,7 @@ func TestPersonalSurvives(t *testing.T) {
 				restart := func(without ...string) {
 					s.stop()
 					for _, name := range without {
-						if err := os.Remove(filepath.Join(s.cfg.Dir, name)); err != nil {
+						if err := os.Remove(filepath.Join(s.cfg.StateDir, name)); err != nil {
 							t.Fatal(err)
 						}
 					}
@@ -139,17 +139,17 @@ func TestPersonalModels(t *testing.T) {
 				wait(11 * time.Minute)
 				p := compiled(t, of.Task)
 				rows, _ := fiveRows(nil, "")
-				rows = rows.First(3) // the others are held out
+				rows = rows.FirstSamples(3) // the others are held out
 				want := slices.Clone(next)
 				if p.HasPersonalPart() {
-					first := p.InitialOwn(0)
+					first := p.InitialOwnParameters(0)
 					out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(of.base, first),
 						OwnParameters: first, Samples: rows,
 						StepWeight: 1, Steps: 3})
 					if err != nil {
 						t.Fatal(err)
 					}
-					want = p.PredictionModel(next, out.OwnParameters)
+					want = p.PredictionParameters(next, out.OwnParameters)
 				} else if err := p.Finetune(want, rows, nil, 0, nil); err != nil {
 					t.Fatal(err)
 				}
@@ -170,11 +170,11 @@ func TestPersonalModels(t *testing.T) {
 // active is the model in use.
 func (s *scene) active() *modelfile.Model {
 	s.t.Helper()
-	k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+	k, err := modelfile.OpenKeptModels(store.LocalDisk, s.cfg.StateDir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	m, err := k.Active()
+	m, err := k.ActiveModel()
 	if err != nil {
 		s.t.Fatal(err)
 	}

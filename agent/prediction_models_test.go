@@ -25,7 +25,7 @@ import (
 func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	s := newScene(t)
 	s.cfg.TaskData.HeldOutShare = 0.4
-	s.cfg.Predict = &predict.Config{MaxKeptModels: 2, Refresh: 10 * time.Minute, MaxRiskIncrease: 0.5}
+	s.cfg.Predict = &predict.Config{MaxKeptModels: 2, MinRefreshInterval: 10 * time.Minute, MaxRiskIncrease: 0.5}
 	change(&s.cfg)
 	s.start()
 	return s
@@ -42,11 +42,11 @@ func (s *scene) offers(r wire.RoundID, version wire.ModelVersion, w ...float32) 
 // inUse is the model in use, as RUN/VERSION.
 func (s *scene) inUse() string {
 	s.t.Helper()
-	k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+	k, err := modelfile.OpenKeptModels(store.LocalDisk, s.cfg.StateDir)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	m, err := k.Active()
+	m, err := k.ActiveModel()
 	if errors.Is(err, store.ErrNoModel) {
 		return "none"
 	}
@@ -84,10 +84,10 @@ func TestModelsAreJudged(t *testing.T) {
 			f.Version != 4 {
 			t.Errorf("%+v", f)
 		}
-		if all := eventsOf[predict.ModelInUse](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
+		if all := eventsOf[predict.ModelInUseChanged](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
 			t.Errorf("%+v, %s in use", all, s.inUse())
 		}
-		k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+		k, err := modelfile.OpenKeptModels(store.LocalDisk, s.cfg.StateDir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestModelsAreJudged(t *testing.T) {
 		if err != nil || len(kept) != 2 || kept[0].Name() != "5/3" || !kept[1].InUse {
 			t.Errorf("%+v, %v", kept, err)
 		}
-		m, err := k.Active()
+		m, err := k.ActiveModel()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestPinned(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
 		s.offers(1, 1, 1, 0)
 		s.offers(2, 2, 2, -0.5)
-		k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+		k, err := modelfile.OpenKeptModels(store.LocalDisk, s.cfg.StateDir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +157,7 @@ func TestPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.offers(3, 3, 2, -1)
-		all := eventsOf[predict.ModelInUse](s)
+		all := eventsOf[predict.ModelInUseChanged](s)
 		if f := all[len(all)-1]; s.inUse() != "5/1" || f.Version != 1 || !f.Pinned || s.judged() != "taken taken" {
 			t.Errorf("%s in use, %+v, judged: %s", s.inUse(), f, s.judged())
 		}
@@ -165,7 +165,7 @@ func TestPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
-		all = eventsOf[predict.ModelInUse](s)
+		all = eventsOf[predict.ModelInUseChanged](s)
 		if f := all[len(all)-1]; s.inUse() != "5/3" || f.Version != 3 || f.Pinned {
 			t.Errorf("%s in use, %+v", s.inUse(), f)
 		}
@@ -178,20 +178,21 @@ func TestModelHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		s := keeps(t, func(c *agent.Config) {
-			c.Predict.Activated = func(_ context.Context, m *modelfile.Model) error {
+			c.Predict.OnModelActivated = func(_ context.Context, m *modelfile.Model) error {
 				told = append(told, m.DisplayName())
 				return errors.New("exit status 1")
 			}
 		})
 		s.offers(1, 1, 1, 0)
-		if len(eventsOf[predict.HookFailed](s)) != 1 || strings.Join(told, " ") != "5/1" || s.inUse() != "5/1" {
+		if len(eventsOf[predict.ActivationCommandFailed](s)) != 1 || strings.Join(told,
+			" ") != "5/1" || s.inUse() != "5/1" {
 			t.Errorf("told of %s, %s in use", told, s.inUse())
 		}
 		s.stop()
 		s.start()
 		s.send(s.topics.Announcement(), s.announced)
 		wait(time.Hour)
-		if all := eventsOf[predict.ModelInUse](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
+		if all := eventsOf[predict.ModelInUseChanged](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
 			t.Errorf("%+v; told of %s", all, told)
 		}
 	})
@@ -203,7 +204,7 @@ func TestModelsHeal(t *testing.T) {
 		locked := errors.New("locked")
 		var free atomic.Bool
 		s := keeps(t, func(c *agent.Config) {
-			c.Predict.Lock = func() (func() error, error) {
+			c.Predict.LockKeptModels = func() (func() error, error) {
 				if free.Load() {
 					return func() error { return nil }, nil
 				}
@@ -223,7 +224,7 @@ func TestModelsHeal(t *testing.T) {
 			t.Errorf("%s in use", s.inUse())
 		}
 		s.stop()
-		path := modelfile.ActivePath(s.cfg.Dir)
+		path := modelfile.ActiveModelPath(s.cfg.StateDir)
 		if err := os.WriteFile(path, []byte("damaged"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -253,13 +254,13 @@ func TestBlindModelsWait(t *testing.T) {
 		a.BaseModel, a.BaseModelVersion = base, 2
 		publish := func() {
 			for part, payload := range parts {
-				l.send(l.topics.Blob(base.Hash.TopicLevel(), part), payload)
+				l.send(l.topics.BlobPart(base.Hash.TopicLevel(), part), payload)
 			}
 		}
 		l.announce(2, a)
 		publish() // it has not looked at its rows yet
 		wait(11 * time.Minute)
-		manifest := l.topics.Blob(base.Hash.TopicLevel(), transfer.ManifestPart)
+		manifest := l.topics.BlobPart(base.Hash.TopicLevel(), transfer.ManifestPartName)
 		fetched := func() int { return strings.Count(strings.Join(l.ever, " ")+" ", manifest+" ") }
 		if l.inUse() != "5/1" || l.judged() != "taken"+strings.Repeat(" blind", 12) || fetched() != 1 {
 			t.Errorf("%s in use, judged: %s; fetched %d times", l.inUse(), l.judged(), fetched())
@@ -277,7 +278,7 @@ func TestBlindModelsWait(t *testing.T) {
 // A model that training wants, too, is pulled once, whoever asked first; one that is in use is not pulled again.
 func TestModelsArePulledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := keeps(t, func(c *agent.Config) { c.Predict.Refresh = 0 })
+		s := keeps(t, func(c *agent.Config) { c.Predict.MinRefreshInterval = 0 })
 		for i, drawn := range []string{"not", "before", "after", "in time"} {
 			r := wire.RoundID(i + 1)
 			a := s.training(taskOf("a task"), float32(i)/2, 0)
@@ -292,16 +293,16 @@ func TestModelsArePulledOnce(t *testing.T) {
 				s.invite(r, digest)
 			}
 			for part, payload := range parts {
-				if part == transfer.ManifestPart {
-					s.send(s.topics.Blob(a.BaseModel.Hash.TopicLevel(), part), payload)
+				if part == transfer.ManifestPartName {
+					s.send(s.topics.BlobPart(a.BaseModel.Hash.TopicLevel(), part), payload)
 				}
 			}
 			if drawn == "in time" {
 				s.invite(r, digest) // the pull is under way
 			}
 			for part, payload := range parts {
-				if part != transfer.ManifestPart {
-					s.send(s.topics.Blob(a.BaseModel.Hash.TopicLevel(), part), payload)
+				if part != transfer.ManifestPartName {
+					s.send(s.topics.BlobPart(a.BaseModel.Hash.TopicLevel(), part), payload)
 				}
 			}
 			wait(time.Second)
@@ -309,7 +310,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 				s.invite(r, digest)
 			}
 			wait(30 * time.Second)
-			manifest := s.topics.Blob(a.BaseModel.Hash.TopicLevel(), transfer.ManifestPart)
+			manifest := s.topics.BlobPart(a.BaseModel.Hash.TopicLevel(), transfer.ManifestPartName)
 			if n := strings.Count(strings.Join(s.ever, " ")+" ", manifest+" "); n != 1 {
 				t.Errorf("drawn %s: the manifest is asked for %d times", drawn, n)
 			}

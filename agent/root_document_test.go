@@ -26,7 +26,7 @@ func rooted(t *testing.T) *scene {
 
 // rootAfter is a version that names the coordinator's keys.
 func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...ed25519.PrivateKey) *wire.RootDocument {
-	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot,
+	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRootVersion,
 		CoordinatorKey: wire.SigningPublicKeyOf(coordinator[0])}
 	for _, k := range coordinator[1:] {
 		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SigningPublicKeyOf(k))
@@ -67,27 +67,27 @@ func TestRootIsStored(t *testing.T) {
 		s := rooted(t)
 		second := hosts.TestKey("second")
 		s.start()
-		if s.asked(s.topics.Root(2)) != 1 || !s.obeys(s.key, 1, 1, 1) {
+		if s.asked(s.topics.RootDocument(2)) != 1 || !s.obeys(s.key, 1, 1, 1) {
 			t.Fatal("the first root does not count")
 		}
 		if !s.obeys(s.key, 1, 1<<64-1, 1) {
 			t.Fatal("a thief of the key is not obeyed: nothing is to be healed")
 		}
 		d := rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), second)
-		if err := os.Rename(s.cfg.Dir, s.cfg.Dir+".away"); err != nil {
+		if err := os.Rename(s.cfg.StateDir, s.cfg.StateDir+".away"); err != nil {
 			t.Fatal(err)
 		}
-		s.send(s.topics.Root(2), d.Bytes())
+		s.send(s.topics.RootDocument(2), d.Bytes())
 		if len(s.taken()) > 0 || s.obeys(second, 2, 1, 1) || !s.obeys(s.key, 1, 1<<64-1, 2) {
 			t.Error("a root document counts that is not on the disk")
 		}
-		if err := os.Rename(s.cfg.Dir+".away", s.cfg.Dir); err != nil {
+		if err := os.Rename(s.cfg.StateDir+".away", s.cfg.StateDir); err != nil {
 			t.Fatal(err)
 		}
 		rounds := s.asked(s.topics.Announcement())
 		wait(10 * time.Second)
-		if got := s.taken(); len(got) != 1 || got[0] != 2 || s.asked(s.topics.Root(2)) != 0 ||
-			s.asked(s.topics.Root(3)) != 1 || s.asked(s.topics.Announcement()) <= rounds {
+		if got := s.taken(); len(got) != 1 || got[0] != 2 || s.asked(s.topics.RootDocument(2)) != 0 ||
+			s.asked(s.topics.RootDocument(3)) != 1 || s.asked(s.topics.Announcement()) <= rounds {
 			t.Fatalf("on the disk: taken %v, subscribed %v", got, s.subscribed)
 		}
 		if s.obeys(s.key, 1, 1<<64-1, 3) || s.obeys(s.key, 2, 1<<64-1, 3) {
@@ -98,7 +98,7 @@ func TestRootIsStored(t *testing.T) {
 		}
 		s.stop()
 		s.start()
-		if s.asked(s.topics.Root(3)) == 0 || s.obeys(s.key, 1, 1<<64-1, 4) || !s.obeys(second, 2, 1, 2) {
+		if s.asked(s.topics.RootDocument(3)) == 0 || s.obeys(s.key, 1, 1<<64-1, 4) || !s.obeys(second, 2, 1, 2) {
 			t.Error("the next start has forgotten the root document")
 		}
 		s.stop()
@@ -129,21 +129,21 @@ func TestForeignRoots(t *testing.T) {
 			"cut off":            {2, second.Bytes()[:100]},
 			"nothing":            {2, nil},
 		} {
-			s.send(s.topics.Root(m.version), m.payload)
+			s.send(s.topics.RootDocument(m.version), m.payload)
 			if len(s.taken()) > 0 {
 				t.Fatalf("%s: taken %v", name, s.taken())
 			}
 		}
-		asked := s.asked(s.topics.Root(2))
+		asked := s.asked(s.topics.RootDocument(2))
 		wait(time.Minute)
 		for range 10 { // anybody can say this
 			s.obeys(other, 7, 1, 1)
 		}
-		if got := s.asked(s.topics.Root(2)); got != asked+1 {
+		if got := s.asked(s.topics.RootDocument(2)); got != asked+1 {
 			t.Errorf("the next root is asked for %d times", got-asked)
 		}
-		s.send(s.topics.Root(2), second.Bytes())
-		s.send(s.topics.Root(3), third.Bytes())
+		s.send(s.topics.RootDocument(2), second.Bytes())
+		s.send(s.topics.RootDocument(3), third.Bytes())
 		if got := s.taken(); len(got) != 2 {
 			t.Errorf("taken %v", got)
 		}
@@ -156,15 +156,15 @@ func TestRevokedByRoot(t *testing.T) {
 		s := rooted(t)
 		s.start()
 		d := rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), s.key)
-		d.Revoked = []wire.AgentID{"press"}
+		d.RevokedAgents = []wire.AgentID{"press"}
 		d.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
-		s.send(s.topics.Root(2), d.Bytes())
+		s.send(s.topics.RootDocument(2), d.Bytes())
 		var revoked *identity.RevokedError
 		if err := <-s.done; !errors.As(err, &revoked) || revoked.Version != 2 {
 			t.Fatalf("it ends with %v", err)
 		}
 		s.done = nil
-		s.cfg.Boot++
+		s.cfg.BootEpoch++
 		if _, err := agent.New(s.cfg, nil); !errors.As(err, &revoked) {
 			t.Errorf("the next start: %v", err)
 		}
@@ -182,18 +182,18 @@ func TestStaleAnnouncements(t *testing.T) {
 		s.announce(3, a)
 		wait(179 * time.Second)
 		s.send(s.topics.Announcement(), s.announced)
-		if told := eventsOf[announcement.Stale](s); len(told) > 0 {
+		if told := eventsOf[announcement.AnnouncementsStale](s); len(told) > 0 {
 			t.Errorf("too early: %v", told)
 		}
 		wait(2 * time.Second)
 		s.send(s.topics.Announcement(), s.announced)
-		if told := eventsOf[announcement.Stale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
+		if told := eventsOf[announcement.AnnouncementsStale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
 			t.Fatalf("after three times the round: %v", told)
 		}
 		a.Phase, a.IssuedAt = wire.PhaseIdle, 1_800_000_181
 		s.announce(4, a)
 		wait(time.Hour)
-		if told := eventsOf[announcement.Stale](s); len(told) != 2 || told[1].StaleFor != 0 {
+		if told := eventsOf[announcement.AnnouncementsStale](s); len(told) != 2 || told[1].StaleFor != 0 {
 			t.Errorf("when one has come, and none is due: %v", told)
 		}
 	})

@@ -13,78 +13,81 @@ func (a *Agent) performRoundEffect(e agentround.Effect) {
 	case agentround.ReportEvent:
 		a.cfg.Observer.Observe(e.Event)
 	case agentround.FollowAnnouncement:
-		if e.Position == a.core.Announcement.Position {
-			for p := range part.Implementing[part.AnnouncementFollower](a.parts) {
-				p.FollowAnnouncement(a.core.Announcement)
+		if e.Position == a.core.LastAnnouncement.Position {
+			for p := range part.PartsImplementing[part.AnnouncementFollower](a.parts) {
+				p.FollowAnnouncement(a.core.LastAnnouncement)
 			}
 		}
-	case agentround.SavePosition:
+	case agentround.SaveAnnouncementPosition:
 		a.core.ObeyedPosition = e.Position
-		a.training.FollowPosition()
+		a.training.EndBlockIfRunOver()
 		a.obeyedPosition.save(e)
 		a.taskData.Refresh()
 	case agentround.PrepareTask:
 		a.fetchTask(e.Task)
 	case agentround.FetchModel:
-		a.upload.KeepFiles()
-		a.fetchBaseModel(e.Base)
+		a.upload.AbandonFileRemoval()
+		a.fetchBaseModel(e.BaseModel)
 	case agentround.Train:
 		a.train(e)
 	case agentround.SubmitUpdate:
 		a.upload.Submit(e)
 	case agentround.FindUpdateFate:
-		a.upload.FindFate(e)
-	case agentround.ReleaseRound:
+		a.upload.FindUpdateFate(e)
+	case agentround.EndRoundWork:
 		a.releaseRound(e.RefusalReason)
 	case agentround.SendHello:
-		m := wire.Hello{FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason, Samples: e.Samples,
-			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold}
-		for p := range part.Implementing[part.Greeter](a.parts) {
+		m := wire.Hello{FollowedAnnouncement: e.AnnouncementDigest, UnfitReason: e.UnfitReason, Samples: e.RowCount,
+			PendingUpdate: e.UpdateDigest, AnswerProbability: e.LotteryThreshold}
+		for p := range part.PartsImplementing[part.HelloFiller](a.parts) {
 			p.FillHello(&m)
 		}
-		a.presence.PublishAwaitingAnswer(a.core.Sealer.ToCoordinator(wire.TypeHello, e.Position.Run, e.Position.Round,
+		a.presence.PublishAwaitingAnswer(a.core.Sealer.MessageToCoordinator(wire.TypeHello, e.Position.Run,
+			e.Position.Round,
 			m.Body()))
-	case agentround.Disconnect:
+	case agentround.AllowDisconnect:
 		a.presence.PlanAbsence(e.Duration)
 	case agentround.SendJoined:
-		m := wire.InvitationAccepted{Announcement: e.Announcement}
-		a.publish(a.core.Sealer.ToCoordinator(wire.TypeJoined, e.Position.Run, e.Position.Round, m.Body()))
+		m := wire.InvitationAccepted{Announcement: e.AnnouncementDigest}
+		a.publish(a.core.Sealer.MessageToCoordinator(wire.TypeInvitationAccepted, e.Position.Run, e.Position.Round,
+			m.Body()))
 	case agentround.SendDeclined:
-		m := wire.InvitationDeclined{Announcement: e.Announcement, Reason: e.Reason}
-		a.publish(a.core.Sealer.ToCoordinator(wire.TypeDeclined, e.Position.Run, e.Position.Round, m.Body()))
+		m := wire.InvitationDeclined{Announcement: e.AnnouncementDigest, Reason: e.Reason}
+		a.publish(a.core.Sealer.MessageToCoordinator(wire.TypeInvitationDeclined, e.Position.Run, e.Position.Round,
+			m.Body()))
 	}
 }
 
 // train computes the update of a round, or fails if the model's schema is not the announced one.
 func (a *Agent) train(e agentround.Train) {
-	p := a.taskData.Prepared().LimitTrainingRows(e.Samples)
-	if e.Announcement.Schema != p.CompiledTask.Schema(e.Announcement.Kind).Hash() {
-		a.stepRoundMachine(agentround.Trained{Run: e.Position.Run, Round: e.Position.Round,
+	p := a.taskData.LastPreparedTask().LimitTrainingRows(e.MaxRows)
+	if e.Announcement.UpdateSchema != p.CompiledTask.UpdateSchema(e.Announcement.Kind).Hash() {
+		a.handleRoundEvent(agentround.TrainingEnded{Run: e.Position.Run, Round: e.Position.Round,
 			FailureReason: wire.DeclineUnsupported})
 		return
 	}
 	if e.Announcement.Kind == wire.KindTraining {
-		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.BaseModelVersion,
+		a.cfg.Observer.Observe(BaseModelFetched{Version: e.Announcement.BaseModelVersion,
 			Bytes: int(e.Announcement.BaseModel.Length)})
-		a.taskData.TrainingStarted(e.Position.Run, e.Position.Round, p)
+		a.taskData.RecordTrainingStart(e.Position.Run, e.Position.Round, p)
 	}
 	share := 1.0
-	for limiter := range part.Implementing[part.StepLimiter](a.parts) {
+	for limiter := range part.PartsImplementing[part.StepLimiter](a.parts) {
 		share = min(share, limiter.StepShare())
 	}
-	a.training.Train(e, p, a.base.parameters, share)
+	a.training.Train(e, p, a.roundBaseModel.parameters, share)
 }
 
 // releaseRound ends all work of a round.
 func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
-	a.training.Cancel()
-	a.base = roundModel{}
-	model, fetching := a.fetch.Underway(fetch.Model)
+	a.training.CancelRound()
+	a.roundBaseModel = roundBaseModel{}
+	model, fetching := a.fetch.BlobBeingFetched(fetch.Model)
 	kept := fetching && (a.predict.NeedsModel(model) || a.evaluation.NeedsModel(model))
 	if !kept {
 		a.fetch.Cancel(fetch.Model)
 	}
-	a.upload.Release(refused, func() error {
+	a.upload.ReleaseUpdate(refused, func() error {
 		if kept {
 			return nil
 		}

@@ -27,7 +27,8 @@ func TestDeclines(t *testing.T) {
 		base   []float32
 		want   string
 	}{
-		{"a schema that is not the task's", func(_ *scene, a *wire.Announcement) { a.Schema[0]++ }, []float32{0, 0},
+		{"a schema that is not the task's", func(_ *scene, a *wire.Announcement) { a.UpdateSchema[0]++ }, []float32{0,
+			0},
 			"unsupported"},
 		{"a model of another size", nil, []float32{0, 0, 0}, "fetch"},
 		{"a model over the limit", func(s *scene, _ *wire.Announcement) { s.cfg.MaxBlobBytes = 500 }, make([]float32,
@@ -107,12 +108,12 @@ func TestDataMended(t *testing.T) {
 		gathering.Phase = wire.PhaseGathering
 		s.announce(4, gathering)
 		wait(25 * time.Minute)
-		if got := eventsOf[taskdata.Loaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil ||
+		if got := eventsOf[taskdata.RowsLoaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil ||
 			s.unfit() != "bad_data" {
 			t.Errorf("%d loads in 25 minutes; %+v; it is %s", loads, got, s.unfit())
 		}
 		wait(10 * time.Minute)
-		if got := eventsOf[taskdata.Loaded](s); len(got) != 2 || got[1].Rows != 5 || s.unfit() != "fit" {
+		if got := eventsOf[taskdata.RowsLoaded](s); len(got) != 2 || got[1].Rows != 5 || s.unfit() != "fit" {
 			t.Errorf("with mended data: %+v; it is %s", got, s.unfit())
 		}
 		s.invite(5, s.announce(5, s.training(taskOf("a task"), 0, 0)))
@@ -139,7 +140,7 @@ func TestSuperseded(t *testing.T) {
 			t.Errorf("%d updates, the last of round %d with %d steps", len(s.heard(wire.TypeUpdate)), e.Round,
 				u.LocalSteps)
 		}
-		if got := eventsOf[training.Trained](s); len(got) != 1 || got[0].Round != 5 ||
+		if got := eventsOf[training.LocalTrainingFinished](s); len(got) != 1 || got[0].Round != 5 ||
 			got[0].LocalStepsDuration != 3*time.Second {
 			t.Errorf("trained: %+v in %v", got, time.Since(began))
 		}
@@ -147,7 +148,7 @@ func TestSuperseded(t *testing.T) {
 			t.Errorf("ended: %+v", ends)
 		}
 		s.announce(6, s.idle())
-		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "update")); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Join(s.cfg.StateDir, "update")); !os.IsNotExist(err) {
 			t.Errorf("the update of a round that is over is still there: %v", err)
 		}
 	})
@@ -172,7 +173,7 @@ func TestStoppedWhileTraining(t *testing.T) {
 		if d := s.declined(); d != "" || len(s.heard(wire.TypeUpdate)) > 0 {
 			t.Errorf("declined %q, %d updates", d, len(s.heard(wire.TypeUpdate)))
 		}
-		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "update")); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Join(s.cfg.StateDir, "update")); !os.IsNotExist(err) {
 			t.Errorf("there is an update: %v", err)
 		}
 		s.start()
@@ -187,14 +188,14 @@ func TestStoppedWhileTraining(t *testing.T) {
 		s.start() // with the update on disk
 		s.send(s.topics.Announcement(), ann)
 		wait(time.Second)
-		if len(s.heard(wire.TypeUpdate)) <= n || len(eventsOf[training.Trained](s)) != 1 {
+		if len(s.heard(wire.TypeUpdate)) <= n || len(eventsOf[training.LocalTrainingFinished](s)) != 1 {
 			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n,
-				len(eventsOf[training.Trained](s)))
+				len(eventsOf[training.LocalTrainingFinished](s)))
 		}
 		s.send(s.topics.Announcement(), s.sign(s.header(wire.TypeAnnouncement, 3),
 			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
 		got := eventsOf[agentround.AnnouncementIgnored](s)
-		if len(got) != 1 || got[0].Reason != agentround.IgnoredOlder {
+		if len(got) != 1 || got[0].Reason != agentround.IgnoredOlderAnnouncement {
 			t.Errorf("an older announcement after the restart: %+v", got)
 		}
 	})
@@ -217,7 +218,7 @@ func TestTaskOvertaken(t *testing.T) {
 		s.invite(5, s.announce(5, s.training(taskOf("second"), 0, 0)))
 		close(gate)
 		wait(10 * time.Second)
-		if got := eventsOf[taskdata.Loaded](s); loads != 2 || len(got) != 1 || got[0].Task != "second" {
+		if got := eventsOf[taskdata.RowsLoaded](s); loads != 2 || len(got) != 1 || got[0].Task != "second" {
 			t.Errorf("%d loads; %+v", loads, got)
 		}
 		if e, _ := s.update(); e.Round != 5 {
@@ -238,10 +239,10 @@ func TestDeclaredStepTime(t *testing.T) {
 				s.cfg.Training.Trainer = training.LocalTrainer{}
 				s.start()
 				task := taskOf("a task")
-				task.Mixing, task.Training.Normalize = mixing, mixing.IntervalSteps == 0
+				task.Mixing, task.Training.NormalizesStepSize = mixing, mixing.IntervalSteps == 0
 				s.invite(4, s.announce(4, s.training(task, 0, 0)))
 				wait(30 * time.Second)
-				got := eventsOf[training.Trained](s)
+				got := eventsOf[training.LocalTrainingFinished](s)
 				if len(got) != 1 || got[0].LocalSteps != 3 || got[0].StepTime != time.Second ||
 					got[0].LocalStepsDuration != 0 {
 					t.Errorf("trained %+v; want 3 steps, as many as are declared to fit into 3 s, that take as long "+

@@ -24,15 +24,15 @@ import (
 type seals struct {
 	public wire.X25519PublicKey
 	group  wire.SealKey
-	pair   wire.SealKeys
+	pair   wire.AgentSealKeys
 }
 
 // seals returns the keys of a secret. From then on, scene.heard opens messages that the agent seals with these keys.
 func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
-	is.public, errs[0] = secret.Public()
+	is.public, errs[0] = secret.PublicKey()
 	is.group, errs[1] = secret.GroupSealKey()
-	is.pair, errs[2] = wire.NewSealKeys(s.cfg.Identity.Key, is.public)
+	is.pair, errs[2] = wire.NewAgentSealKeys(s.cfg.Identity.Key, is.public)
 	for _, err := range errs {
 		if err != nil {
 			s.t.Fatal(err)
@@ -53,24 +53,24 @@ func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
 
 // sealedBlobs returns the announcement with the public key, and with its task and base model sealed.
 func (is *seals) sealedBlobs(a wire.Announcement) wire.Announcement {
-	a.SealPublicKey, a.Task = is.public, a.Task.Seal(is.group)
-	if a.BaseModel.Present() {
-		a.BaseModel = a.BaseModel.Seal(is.group)
+	a.SealPublicKey, a.Task = is.public, a.Task.SealInline(is.group)
+	if a.BaseModel.IsSet() {
+		a.BaseModel = a.BaseModel.SealInline(is.group)
 	}
 	return a
 }
 
 // keyBy returns a message that gives the agent the key of a group.
 func (s *scene) keyBy(is *seals, group wire.SealKey) []byte {
-	m := wire.GroupKey{Key: group}
-	return s.sign(is.sealed(s.header(wire.TypeKey, 4), m.Body()))
+	m := wire.GroupKeyDelivery{Key: group}
+	return s.sign(is.sealed(s.header(wire.TypeGroupKeyDelivery, 4), m.Body()))
 }
 
 // hellos returns the hellos that the agent has sealed to a key since its last start.
 func (s *scene) hellos(is *seals) (all []wire.Hello) {
 	s.t.Helper()
 	for _, e := range s.heardBy(wire.TypeHello, *is) {
-		if e.Epoch != s.cfg.Boot {
+		if e.Epoch != s.cfg.BootEpoch {
 			continue
 		}
 		h, err := wire.DecodeHello(e.Body)
@@ -106,13 +106,14 @@ func TestKeyOfTheGroup(t *testing.T) {
 		first, second := s.seals(wire.SealSecret{1}), s.seals(wire.SealSecret{2})
 		s.start()
 		s.announce(4, first.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
-		s.wants(&first, "without the key", first.group.ID(), wire.DeclineFetch)
-		open := wire.GroupKey{Key: first.group}
+		s.wants(&first, "without the key", first.group.ID(), wire.DeclineFetchFailed)
+		open := wire.GroupKeyDelivery{Key: first.group}
 		h := s.header(wire.TypeSealed, 4)
-		body := first.pair.ToAgent.SealMessage(first.public, h, wire.TypeKey, open.Body())
+		body := first.pair.ToAgent.SealMessage(first.public, h, wire.TypeGroupKeyDelivery, open.Body())
 		h.Sequence++
 		for _, c := range []hostile{
-			{name: "an open key", payload: s.sign(s.header(wire.TypeKey, 4), open.Body()), want: "dropped: sealed"},
+			{name: "an open key", payload: s.sign(s.header(wire.TypeGroupKeyDelivery, 4), open.Body()),
+				want: "dropped: sealed"},
 			{name: "another key", payload: s.keyBy(&first, second.group), want: "dropped: unwanted"},
 			{name: "by another secret", payload: s.keyBy(&second, first.group), want: "dropped: sealed"},
 			{name: "in another message", payload: s.sign(h, body), want: "dropped: sealed"},
@@ -123,7 +124,7 @@ func TestKeyOfTheGroup(t *testing.T) {
 				t.Errorf("%s: %q, want %q", c.name, got, c.want)
 			}
 		}
-		s.wants(&first, "after that", first.group.ID(), wire.DeclineFetch)
+		s.wants(&first, "after that", first.group.ID(), wire.DeclineFetchFailed)
 		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&first, first.group))
 		s.wants(&first, "with the key", 0, 0)
 		s.stop()
@@ -154,14 +155,14 @@ func TestUnsealedMessages(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
-		invitation := wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000, StepWeight: 1,
+		invitation := wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000, StepSizeWeight: 1,
 			SendsUpdate: true}
-		standing := wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}
-		key := wire.GroupKey{Key: s.keys.group}
+		standing := wire.HelloAnswer{Announcement: digest, SelectionStatus: wire.StatusSelectionPending}
+		key := wire.GroupKeyDelivery{Key: s.keys.group}
 		bodies := map[wire.MessageType][]byte{wire.TypeInvitation: invitation.Body(),
-			wire.TypeHelloAnswer: standing.Body(),
-			wire.TypeKey:         key.Body()}
-		for typ := wire.TypeAnnouncement; typ <= wire.TypeRenewed; typ++ {
+			wire.TypeHelloAnswer:      standing.Body(),
+			wire.TypeGroupKeyDelivery: key.Body()}
+		for typ := wire.TypeAnnouncement; typ <= wire.TypeRenewalAnswer; typ++ {
 			if !typ.MustBeSealed() {
 				continue
 			}
@@ -174,7 +175,7 @@ func TestUnsealedMessages(t *testing.T) {
 			}
 		}
 		wait(10 * time.Second)
-		if n := len(s.heard(wire.TypeUpdate)) + len(s.heard(wire.TypeJoined)); n > 0 {
+		if n := len(s.heard(wire.TypeUpdate)) + len(s.heard(wire.TypeInvitationAccepted)); n > 0 {
 			t.Errorf("the agent has answered an unsealed invitation %d times", n)
 		}
 		s.invite(4, digest)
@@ -190,15 +191,15 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Presence.Reports = presence.ReportConfig{Every: time.Minute,
+				s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Minute,
 					CurrentMetrics: func() []wire.ReportMetric { return nil }}
 				s.start()
 				bad := s.training(taskOf("a task"), 0, 0)
 				bad.SealPublicKey = key
 				s.announce(4, bad)
 				wait(time.Hour)
-				for _, typ := range []wire.MessageType{wire.TypeHello, wire.TypeReport, wire.TypeUpdate,
-					wire.TypeDeclined} {
+				for _, typ := range []wire.MessageType{wire.TypeHello, wire.TypeMetricsReport, wire.TypeUpdate,
+					wire.TypeInvitationDeclined} {
 					if n := len(s.heard(typ)); n > 0 {
 						t.Errorf("the agent has sent %d %s messages without a key", n, typ)
 					}
@@ -247,7 +248,7 @@ func TestUpdateIsSealed(t *testing.T) {
 				for i := range features {
 					task.Features = append(task.Features, fmt.Sprintf("x%d", i))
 				}
-				task.Training.Normalize = false
+				task.Training.NormalizesStepSize = false
 				a := s.training(task, make([]float32, features)...)
 				a.InitialCreditChunks = 1
 				s.invite(4, s.announce(4, a))
@@ -276,7 +277,7 @@ func TestUpdateIsSealed(t *testing.T) {
 					t.Error("the agent has sent no sealed message")
 				}
 				for _, e := range sealed {
-					if _, err := other.pair.FromAgent.OpenMessage(e); !errors.Is(err, wire.ErrSeal) {
+					if _, err := other.pair.FromAgent.OpenMessage(e); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 						t.Errorf("a message opened with the keys of another secret: %v", err)
 					}
 				}
@@ -296,11 +297,11 @@ func (s *scene) chunk(update wire.Digest) []byte {
 			continue
 		}
 		for _, key := range []wire.SealKey{{}, s.keys.group, s.keys.pair.ToAgent} {
-			if _, err := key.BlobSeal(update).Open(nil, k, sealed); !errors.Is(err, wire.ErrSeal) {
+			if _, err := key.BlobSealer(update).OpenPart(nil, k, sealed); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 				s.t.Errorf("the chunk opened with another key: %v", err)
 			}
 		}
-		payload, err := s.keys.pair.FromAgent.BlobSeal(update).Open(nil, k, sealed)
+		payload, err := s.keys.pair.FromAgent.BlobSealer(update).OpenPart(nil, k, sealed)
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ type logger struct {
 func newLogger(t *testing.T, text string) *logger {
 	l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
 	l.write(text)
-	c := data.Config{Source: data.SourceCSV, CSV: l.path}
+	c := data.Config{Source: data.SourceCSV, CSVPath: l.path}
 	var err error
 	if l.cfg.TaskData.Source, err = sources.Open(&c); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func (l *logger) plays(r wire.RoundID) {
 		known = l.hello(all[len(all)-1]).Samples
 	}
 	invitation := &wire.Invitation{Agent: "press", Announcement: l.announce(r, l.training(taskOf("a task"), 0, 0)),
-		RemainingMillis: 60000, StepWeight: 1, SendsUpdate: true, ReportedRows: known}
+		RemainingMillis: 60000, StepSizeWeight: 1, SendsUpdate: true, ReportedRows: known}
 	for range 2 {
 		l.direct(wire.TypeInvitation, r, invitation.Body())
 		wait(15 * time.Second)
@@ -74,7 +74,7 @@ func (l *logger) rows() string {
 	all := l.heard(wire.TypeHello)
 	hello := l.hello(all[len(all)-1])
 	e, u := l.update()
-	events := eventsOf[taskdata.Loaded](l.scene)
+	events := eventsOf[taskdata.RowsLoaded](l.scene)
 	f := events[len(events)-1]
 	text := fmt.Sprintf("hello %d, update %d of round %d, %d loaded after %d", hello.Samples, u.Samples, e.Round,
 		f.Rows, f.RowsBefore)
@@ -102,10 +102,10 @@ func TestHelloOfMisfit(t *testing.T) {
 		if h := last(); h.UnfitReason != wire.DeclineBadData || h.DataProblem != want {
 			t.Errorf("%v, %+v; want %+v", h.UnfitReason, h.DataProblem, want)
 		}
-		events := len(eventsOf[taskdata.Loaded](l.scene))
+		events := len(eventsOf[taskdata.RowsLoaded](l.scene))
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n")
 		wait(time.Minute)
-		if n := len(eventsOf[taskdata.Loaded](l.scene)); n != events {
+		if n := len(eventsOf[taskdata.RowsLoaded](l.scene)); n != events {
 			t.Errorf("%d events after %d, for the same misfit", n, events)
 		}
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n,1,-1\n")
@@ -157,10 +157,10 @@ func TestFileThatChanges(t *testing.T) {
 		want("hello 7, update 5 of round 3, 7 loaded after 5")
 		l.plays(4)
 		want("hello 7, update 7 of round 4, 7 loaded after 5")
-		if got := eventsOf[training.Trained](l.scene); got[3].RiskBefore == got[2].RiskBefore {
+		if got := eventsOf[training.LocalTrainingFinished](l.scene); got[3].RiskBefore == got[2].RiskBefore {
 			t.Errorf("the risk of the same model on more rows is the same: %v", got[3].RiskBefore)
 		}
-		if got := eventsOf[agentround.TaskPrepared](l.scene); got[len(got)-1].Samples != 7 {
+		if got := eventsOf[agentround.TaskFitnessChecked](l.scene); got[len(got)-1].RowCount != 7 {
 			t.Errorf("the metric of rows is set from %+v", got[len(got)-1])
 		}
 		l.write(five + "3,1,5\n1,3,-1\n7,1,13\n")
@@ -177,13 +177,13 @@ func TestFileThatChanges(t *testing.T) {
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,warm,3\n")
 		l.plays(9)
 		want("hello 0, update 3 of round 8, 0 loaded after 0, bad_data")
-		if f := eventsOf[taskdata.Loaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
+		if f := eventsOf[taskdata.RowsLoaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
 			`rows.csv: line 5: column "b": "warm" is not a number; 1 of 4 rows cannot be used`) {
 			t.Errorf("%v", f[len(f)-1].Problem)
 		}
-		n := len(eventsOf[taskdata.Loaded](l.scene))
+		n := len(eventsOf[taskdata.RowsLoaded](l.scene))
 		l.plays(10)
-		if got := eventsOf[taskdata.Loaded](l.scene); len(got) != n {
+		if got := eventsOf[taskdata.RowsLoaded](l.scene); len(got) != n {
 			t.Errorf("the same damage is told again: %+v", got[n:])
 		}
 		if got := l.declined(); got != "bad_data bad_data" { // one for each round

@@ -21,7 +21,7 @@ var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	var clock atomic.Pointer[time.Time]
 	clock.Store(&october)
-	s.cfg.Budget = &budget.Budget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}
+	s.cfg.Budget = &budget.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}
 	s.cfg.Now = func() time.Time { return *clock.Load() }
 	return func(t time.Time) { clock.Store(&t) }
 }
@@ -35,14 +35,14 @@ func (s *scene) reads() []string {
 
 // spend moves bytes over the link, and lets the agent look.
 func (s *scene) spend(bytes int) {
-	s.cfg.Budget.Meter.Count(bytes-bytes/17, 0)
+	s.cfg.Budget.Meter.AddTraffic(bytes-bytes/17, 0)
 	s.send("nonsense", nil)
 }
 
 // counted returns what the agent told last of its budget.
-func (s *scene) counted() budget.Used {
+func (s *scene) counted() budget.UplinkUsageChanged {
 	s.t.Helper()
-	all := eventsOf[budget.Used](s)
+	all := eventsOf[budget.UplinkUsageChanged](s)
 	if len(all) == 0 {
 		s.t.Fatal("nothing was told of the budget")
 	}
@@ -110,7 +110,7 @@ func TestBudgetDeclines(t *testing.T) {
 			t.Errorf("reads %q, and spoke %d times in a day", s.reads(), spoke)
 		}
 		s.direct(wire.TypeHelloAnswer, 2,
-			(&wire.HelloAnswer{Announcement: wire.Digest{1}, Standing: wire.PlaceNotSelected}).Body())
+			(&wire.HelloAnswer{Announcement: wire.Digest{1}, SelectionStatus: wire.StatusNotSelected}).Body())
 		if listens() {
 			t.Error("it reads announcements again, since somebody named one")
 		}

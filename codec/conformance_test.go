@@ -16,12 +16,12 @@ import (
 // bounds is how far each codec may take an element from what it was, given its unit: all of the vector, where that can
 // only be decoded whole.
 var bounds = map[spec.Codec]func(x float64, unit []float64) float64{
-	spec.CodecRaw:      func(float64, []float64) float64 { return 0 },
-	spec.CodecBFloat16: func(x float64, _ []float64) float64 { return math.Abs(x) / 256 },
-	spec.CodecInt8:     func(_ float64, unit []float64) float64 { return largest(unit) / 127 * (1 + 1e-6) },
-	spec.CodecInt4:     func(_ float64, unit []float64) float64 { return largest(unit) / 7 * (1 + 1e-6) },
-	spec.CodecSigns:    func(_ float64, unit []float64) float64 { return 1.5 * norm(unit) },
-	spec.TopK(0.05):    func(_ float64, unit []float64) float64 { return largest(unit) },
+	spec.CodecRaw:        func(float64, []float64) float64 { return 0 },
+	spec.CodecBFloat16:   func(x float64, _ []float64) float64 { return math.Abs(x) / 256 },
+	spec.CodecInt8:       func(_ float64, unit []float64) float64 { return largest(unit) / 127 * (1 + 1e-6) },
+	spec.CodecInt4:       func(_ float64, unit []float64) float64 { return largest(unit) / 7 * (1 + 1e-6) },
+	spec.CodecSigns:      func(_ float64, unit []float64) float64 { return 1.5 * norm(unit) },
+	spec.TopKCodec(0.05): func(_ float64, unit []float64) float64 { return largest(unit) },
 }
 
 func largest(v []float64) (most float64) {
@@ -71,15 +71,15 @@ func TestRoundTrip(t *testing.T) {
 
 func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
 	c, rng := codec.ForName[T](word), rand.New(rand.NewPCG(1, 2))
-	elements, bytes := c.Unit()
-	if c.Size(0) != 0 || !codec.DecodesOnlyWhole(c) && c.Size(elements) != bytes {
-		t.Errorf("a unit of %d elements has %d bytes, Size says %d", elements, bytes, c.Size(elements))
+	elements, bytes := c.IndependentUnitSize()
+	if c.EncodedSize(0) != 0 || !codec.DecodesOnlyWhole(c) && c.EncodedSize(elements) != bytes {
+		t.Errorf("a unit of %d elements has %d bytes, Size says %d", elements, bytes, c.EncodedSize(elements))
 	}
 	for _, n := range lengths {
 		v := normal[T](rng, n)
 		p := c.Append([]byte("before"), v, rng)
-		if string(p[:6]) != "before" || len(p) != 6+c.Size(n) {
-			t.Fatalf("%d elements: %d bytes, want %d", n, len(p)-6, c.Size(n))
+		if string(p[:6]) != "before" || len(p) != 6+c.EncodedSize(n) {
+			t.Fatalf("%d elements: %d bytes, want %d", n, len(p)-6, c.EncodedSize(n))
 		}
 		got, again := make([]T, n), make([]T, n)
 		if err := errors.Join(c.Decode(got, p[6:]), c.Decode(again, p[6:])); err != nil {
@@ -114,7 +114,7 @@ func TestSpans(t *testing.T) {
 		if codec.DecodesOnlyWhole(c) {
 			return // it has no units
 		}
-		elements, _ := c.Unit()
+		elements, _ := c.IndependentUnitSize()
 		for _, n := range lengths {
 			p := c.Append(nil, normal[float32](rng, n), rng)
 			whole := make([]float32, n)

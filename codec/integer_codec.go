@@ -17,23 +17,27 @@ import (
 // x/s (QSGD: Alistarh et al. 2017).
 type integerCodec[T wire.Float] struct{ bitsPerElement int }
 
-const perUnit = 256
+const elementsPerUnit = 256
 
 // maxMagnitude is the largest |q|.
 func (c integerCodec[T]) maxMagnitude() float64 { return float64(int(1)<<(c.bitsPerElement-1) - 1) }
 
-func (c integerCodec[T]) Unit() (elements, bytes int) { return perUnit, c.Size(perUnit) }
-func (c integerCodec[T]) Size(n int) int              { return (c.bitsPerElement*n+7)/8 + 4*((n+perUnit-1)/perUnit) }
+func (c integerCodec[T]) IndependentUnitSize() (elements, bytes int) {
+	return elementsPerUnit, c.EncodedSize(elementsPerUnit)
+}
+func (c integerCodec[T]) EncodedSize(n int) int {
+	return (c.bitsPerElement*n+7)/8 + 4*((n+elementsPerUnit-1)/elementsPerUnit)
+}
 
 func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
-	dst = slices.Grow(dst, c.Size(len(v)))
+	dst = slices.Grow(dst, c.EncodedSize(len(v)))
 	most, mask := c.maxMagnitude(), byte(1<<c.bitsPerElement-1)
-	for unit := range slices.Chunk(v, perUnit) {
+	for unit := range slices.Chunk(v, elementsPerUnit) {
 		largest := 0.0
 		for _, x := range unit {
 			largest = max(largest, math.Abs(float64(x)))
 		}
-		s := scaleOf(largest, most)
+		s := quantizationScale(largest, most)
 		dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(s))
 		for i, x := range unit {
 			q := 0.0
@@ -50,9 +54,9 @@ func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	return dst
 }
 
-// scaleOf is largest/most in float32, so that most times it is finite. The product is rounded on its own: fused with
-// what follows it would not be what it was.
-func scaleOf(largest, most float64) float32 {
+// quantizationScale is largest/most in float32, so that most times it is finite. The product is rounded on its own:
+// fused with what follows it would not be what it was.
+func quantizationScale(largest, most float64) float32 {
 	s := float32(min(largest, math.MaxFloat32) / most)
 	if x := float32(s * float32(most)); x-x != 0 {
 		s = math.Nextafter32(s, 0)
@@ -61,23 +65,23 @@ func scaleOf(largest, most float64) float32 {
 }
 
 func (c integerCodec[T]) Decode(dst []T, p []byte) error {
-	if err := checkLength(len(p), c.Size(len(dst)), len(dst)); err != nil {
+	if err := checkLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil {
 		return err
 	}
-	most, q := float32(c.maxMagnitude()), [perUnit]int8{}
-	for at := 0; at < len(dst); at += perUnit {
+	most, q := float32(c.maxMagnitude()), [elementsPerUnit]int8{}
+	for at := 0; at < len(dst); at += elementsPerUnit {
 		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 		p = p[4:]
 		if x := float32(s * most); x-x != 0 || s < 0 {
 			return fmt.Errorf("the scale of the elements from %d on is %v, want a finite number of 0 or more: %w", at,
 				s, wire.ErrNotFinite)
 		}
-		unit := dst[at:min(at+perUnit, len(dst))]
+		unit := dst[at:min(at+elementsPerUnit, len(dst))]
 		p = c.unpackIntegers(q[:len(unit)], p)
 		for i := range unit {
 			x := float32(s * float32(q[i]))
 			if x-x != 0 { // −128 or −8, which nobody writes
-				return notFinite(at+i, x)
+				return notFiniteError(at+i, x)
 			}
 			unit[i] = T(x)
 		}

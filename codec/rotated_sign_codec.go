@@ -10,33 +10,33 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// signs is the signs of a rotated vector. x is filled up with zeros to d' elements, a power of two, and turned by
-// R = HD/√d': D has random signs on its diagonal, H is Hadamard's matrix in its natural order. A float32 scale
-// s = ‖x‖²/‖Rx‖₁ and the seed of D, 8 bytes, are followed by one bit for each of the d' elements of Rx, 1 where it is
-// negative, the first in the lowest bit. A receiver has R⁻¹(s·signs) = s·DH·signs/√d', which is biased (Suresh et
+// rotatedSignCodec is the signs of a rotated vector. x is filled up with zeros to d' elements, a power of two, and
+// turned by R = HD/√d': D has random signs on its diagonal, H is Hadamard's matrix in its natural order. A float32
+// scale s = ‖x‖²/‖Rx‖₁ and the seed of D, 8 bytes, are followed by one bit for each of the d' elements of Rx, 1 where
+// it is negative, the first in the lowest bit. A receiver has R⁻¹(s·signs) = s·DH·signs/√d', which is biased (Suresh et
 // al. 2017; Vargaftik et al. 2021: DRIVE).
 //
 // The seed travels, so that an update can be read whatever became of the configuration it was made by. H·signs is of
 // integers, so decoding is exact but for one product and one quotient, each rounded on its own.
-type signs[T wire.Float] struct{}
+type rotatedSignCodec[T wire.Float] struct{}
 
-// signsHead is the bytes of the scale and the seed.
-const signsHead = 12
+// signHeaderBytes is the bytes of the scale and the seed.
+const signHeaderBytes = 12
 
 // paddedLength is d'.
 func paddedLength(n int) int { return 1 << bits.Len(uint(n-1)) }
 
-func (signs[T]) Unit() (elements, bytes int) { return 0, 0 }
+func (rotatedSignCodec[T]) IndependentUnitSize() (elements, bytes int) { return 0, 0 }
 
-// Size is 12 + ⌈d'/8⌉, and 0 of no elements.
-func (signs[T]) Size(n int) int {
+// EncodedSize is 12 + ⌈d'/8⌉, and 0 of no elements.
+func (rotatedSignCodec[T]) EncodedSize(n int) int {
 	if n == 0 {
 		return 0
 	}
-	return signsHead + (paddedLength(n)+7)/8
+	return signHeaderBytes + (paddedLength(n)+7)/8
 }
 
-func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
+func (c rotatedSignCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	if len(v) == 0 {
 		return dst
 	}
@@ -55,7 +55,7 @@ func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	if sum > 0 {
 		s = min(squares/(sum/root), math.MaxFloat32/root)
 	}
-	dst = slices.Grow(dst, c.Size(len(v)))
+	dst = slices.Grow(dst, c.EncodedSize(len(v)))
 	dst = binary.LittleEndian.AppendUint32(dst, math.Float32bits(float32(s)))
 	dst = binary.LittleEndian.AppendUint64(dst, seed)
 	for i, y := range turned {
@@ -69,16 +69,16 @@ func (c signs[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	return dst
 }
 
-func (c signs[T]) Decode(dst []T, p []byte) error {
-	if err := checkLength(len(p), c.Size(len(dst)), len(dst)); err != nil || len(dst) == 0 {
+func (c rotatedSignCodec[T]) Decode(dst []T, p []byte) error {
+	if err := checkLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}
 	s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 	if s-s != 0 || s < 0 {
-		return notFinite(0, s)
+		return notFiniteError(0, s)
 	}
 	seed := binary.LittleEndian.Uint64(p[4:])
-	p = p[signsHead:]
+	p = p[signHeaderBytes:]
 	n := make([]int32, paddedLength(len(dst)))
 	for i := range n {
 		n[i] = 1 - 2*int32(p[i/8]>>(i%8)&1)
@@ -89,7 +89,7 @@ func (c signs[T]) Decode(dst []T, p []byte) error {
 	for i := range dst {
 		x := float32(float64(float64(s)*float64(n[i])) / root)
 		if x-x != 0 {
-			return notFinite(i, x)
+			return notFiniteError(i, x)
 		}
 		dst[i] = T(x)
 	}

@@ -50,12 +50,12 @@ func TestSignsAgainstDense(t *testing.T) {
 		for _, x := range v {
 			squares += float64(x) * float64(x)
 		}
-		p := signs[float32]{}.Append(nil, v, source())
+		p := rotatedSignCodec[float32]{}.Append(nil, v, source())
 		if s := float64(math.Float32frombits(binary.LittleEndian.Uint32(p))); math.Abs(s-squares/sum) > 1e-6*s {
 			t.Errorf("%d elements: scale %v, want %v", n, s, squares/sum)
 		}
 		got := make([]float32, n)
-		if err := (signs[float32]{}).Decode(got, p); err != nil {
+		if err := (rotatedSignCodec[float32]{}).Decode(got, p); err != nil {
 			t.Fatal(err)
 		}
 		for j := range got {
@@ -83,9 +83,9 @@ func TestSignsGolden(t *testing.T) {
 			[]float32{0, 0, 0, 0, 0, 0, 0, 1.09e6, 0}},
 		{[]float32{-3}, "0000404010f5ee5686a5f5c401", []float32{-3}},
 	} {
-		p := signs[float32]{}.Append(nil, tt.v, rand.New(rand.NewPCG(1, 2)))
+		p := rotatedSignCodec[float32]{}.Append(nil, tt.v, rand.New(rand.NewPCG(1, 2)))
 		got := make([]float32, len(tt.v))
-		if err := (signs[float32]{}).Decode(got, p); err != nil {
+		if err := (rotatedSignCodec[float32]{}).Decode(got, p); err != nil {
 			t.Fatal(err)
 		}
 		if hex.EncodeToString(p) != tt.p {
@@ -95,7 +95,7 @@ func TestSignsGolden(t *testing.T) {
 			t.Errorf("decoded %v, want %v", got, tt.want)
 		}
 	}
-	if size := (signs[float32]{}).Size(258); float64(size) > 0.08*4*258 {
+	if size := (rotatedSignCodec[float32]{}).EncodedSize(258); float64(size) > 0.08*4*258 {
 		t.Errorf("258 elements have %d bytes", size)
 	}
 }
@@ -103,13 +103,14 @@ func TestSignsGolden(t *testing.T) {
 func TestSignsRefuse(t *testing.T) {
 	for _, s := range []float32{-1, float32(math.NaN()), float32(math.Inf(1)), math.MaxFloat32} {
 		p := append(binary.LittleEndian.AppendUint32(nil, math.Float32bits(s)), make([]byte, 9)...) // one is 2√2·s
-		if err := (signs[float32]{}).Decode(make([]float32, 8), p); !errors.Is(err, wire.ErrNotFinite) {
+		if err := (rotatedSignCodec[float32]{}).Decode(make([]float32, 8), p); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("the scale %v: %v", s, err)
 		}
 	}
 	for _, v := range [][]float32{{math.MaxFloat32, math.MaxFloat32, -math.MaxFloat32}, make([]float32, 9)} {
 		got := make([]float32, len(v))
-		err := signs[float32]{}.Decode(got, signs[float32]{}.Append(nil, v, rand.New(rand.NewPCG(4, 2))))
+		err := rotatedSignCodec[float32]{}.Decode(got, rotatedSignCodec[float32]{}.Append(nil, v,
+			rand.New(rand.NewPCG(4, 2))))
 		if err != nil || v[0] == 0 && !slices.Equal(got, v) {
 			t.Errorf("%v became %v, %v", v, got, err)
 		}

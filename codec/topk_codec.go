@@ -10,20 +10,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// topK is the elements with the largest magnitudes, of equal ones those with the lower index: k pairs of a uint32 index
-// and a float32 element, by ascending index. All else is 0; a sender keeps it, and adds it to what it sends next (error
-// feedback: Stich et al. 2018; Karimireddy et al. 2019).
-type topK[T wire.Float] struct{ share float64 }
+// topKCodec is the elements with the largest magnitudes, of equal ones those with the lower index: k pairs of a uint32
+// index and a float32 element, by ascending index. All else is 0; a sender keeps it, and adds it to what it sends next
+// (error feedback: Stich et al. 2018; Karimireddy et al. 2019).
+type topKCodec[T wire.Float] struct{ share float64 }
 
-const perPair = 8
+const bytesPerPair = 8
 
 // pairCount is k of n elements: the share of them, rounded, and at least one.
-func (c topK[T]) pairCount(n int) int { return min(max(int(math.Round(c.share*float64(n))), 1), n) }
+func (c topKCodec[T]) pairCount(n int) int {
+	return min(max(int(math.Round(c.share*float64(n))), 1), n)
+}
 
-func (topK[T]) Unit() (elements, bytes int) { return 0, 0 }
-func (c topK[T]) Size(n int) int            { return perPair * c.pairCount(n) }
+func (topKCodec[T]) IndependentUnitSize() (elements, bytes int) { return 0, 0 }
+func (c topKCodec[T]) EncodedSize(n int) int                    { return bytesPerPair * c.pairCount(n) }
 
-func (c topK[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
+func (c topKCodec[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
 	k := c.pairCount(len(v))
 	if k == 0 {
 		return dst
@@ -40,7 +42,7 @@ func (c topK[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
 			equal--
 		}
 	}
-	dst = slices.Grow(dst, perPair*k)
+	dst = slices.Grow(dst, bytesPerPair*k)
 	for i, x := range v {
 		switch y := math.Abs(float64(x)); {
 		case y < least, y == least && equal == 0:
@@ -54,18 +56,18 @@ func (c topK[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
 	return dst
 }
 
-func (c topK[T]) Decode(dst []T, p []byte) error {
-	if err := checkLength(len(p), c.Size(len(dst)), len(dst)); err != nil {
+func (c topKCodec[T]) Decode(dst []T, p []byte) error {
+	if err := checkLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil {
 		return err
 	}
 	clear(dst)
-	for next := uint32(0); len(p) > 0; p = p[perPair:] {
+	for next := uint32(0); len(p) > 0; p = p[bytesPerPair:] {
 		i, x := binary.LittleEndian.Uint32(p), math.Float32frombits(binary.LittleEndian.Uint32(p[4:]))
 		switch {
 		case i < next || int64(i) >= int64(len(dst)):
 			return fmt.Errorf("element %d of %d, want ascending ones from %d on", i, len(dst), next)
 		case x-x != 0:
-			return notFinite(int(i), x)
+			return notFiniteError(int(i), x)
 		}
 		dst[i], next = T(x), i+1
 	}

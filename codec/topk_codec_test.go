@@ -16,7 +16,7 @@ import (
 func TestTopKAgainstSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 100 {
-		c, v := topK[float32]{share: rng.Float64() / 2}, make([]float32, n)
+		c, v := topKCodec[float32]{share: rng.Float64() / 2}, make([]float32, n)
 		order := make([]int, n)
 		for i := range v {
 			v[i], order[i] = float32(rng.IntN(9)-4), i
@@ -29,20 +29,20 @@ func TestTopKAgainstSort(t *testing.T) {
 			want[i] = v[i]
 		}
 		p := c.Append(nil, v, nil)
-		if err := c.Decode(got, p); err != nil || !slices.Equal(got, want) || len(p) != c.Size(n) {
+		if err := c.Decode(got, p); err != nil || !slices.Equal(got, want) || len(p) != c.EncodedSize(n) {
 			t.Fatalf("%v, %v of it, became %v, %v; want %v", v, c.share, got, err, want)
 		}
 	}
 }
 
 func TestTopKGolden(t *testing.T) {
-	c := topK[float32]{share: 0.4}
+	c := topKCodec[float32]{share: 0.4}
 	p := c.Append(nil, []float32{1, -2, 0.5, 2, -2}, nil)
 	if want := "01000000000000c0" + "0300000000000040"; hex.EncodeToString(p) != want {
 		t.Errorf("packed as %x, want %s", p, want)
 	}
 	for n, want := range map[int]int{0: 0, 1: 8, 2: 8, 3: 8, 4: 16, 258: 8 * 103} {
-		if got := c.Size(n); got != want {
+		if got := c.EncodedSize(n); got != want {
 			t.Errorf("%d elements have %d bytes, want %d", n, got, want)
 		}
 	}
@@ -50,7 +50,7 @@ func TestTopKGolden(t *testing.T) {
 
 // TestTopKRefuses: indices that do not ascend, are twice there or outside, and elements that are not finite.
 func TestTopKRefuses(t *testing.T) {
-	c := topK[float32]{share: 0.4}
+	c := topKCodec[float32]{share: 0.4}
 	for text, finite := range map[string]bool{
 		"03000000000000c0" + "0100000000000040": true,
 		"01000000000000c0" + "0100000000000040": true,

@@ -62,11 +62,11 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 // knownAgents returns the agents that are ahead, that take part in the present round, or that sit out.
 func (c *Coordinator) knownAgents() []wire.AgentID {
 	all := slices.Collect(c.guard.AheadAgents())
-	r := c.machine.Record()
+	r := c.machine.JournalRecord()
 	for _, p := range r.Participants {
 		all = append(all, p.Agent)
 	}
-	for _, s := range r.Sidelined {
+	for _, s := range r.SidelinedAgents {
 		all = append(all, s.Agent)
 	}
 	return all
@@ -81,7 +81,7 @@ func (c *Coordinator) revoke(agents []wire.AgentID) {
 // delistedParticipants returns the participants of the journaled round that were taken off the list while no
 // coordinator ran.
 func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
-	for _, p := range c.machine.Record().Participants {
+	for _, p := range c.machine.JournalRecord().Participants {
 		if c.devices.Key(p.Agent) == nil {
 			gone = append(gone, p.Agent)
 		}
@@ -101,10 +101,10 @@ type AgentListChanged struct {
 }
 
 // Describe implements observe.Event. A removed agent is no clone any more.
-func (e AgentListChanged) Describe(d *observe.Description) {
-	d.Set(enrolledAgents, float64(e.ListedAgents))
+func (e AgentListChanged) Describe(d *observe.EventDescription) {
+	d.SetGauge(enrolledAgents, float64(e.ListedAgents))
 	for _, agent := range e.RemovedAgents {
-		d.Resolve(devices.CloneCondition(agent))
+		d.ResolveCondition(devices.CloneCondition(agent))
 	}
 }
 

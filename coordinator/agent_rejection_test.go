@@ -21,7 +21,7 @@ import (
 )
 
 // lastRejection returns the reason of the newest rejection that an agent has reported, and how many it has reported.
-func lastRejection(f *federation, who wire.AgentID) (reason wire.RejectionReason, times int) {
+func lastRejection(f *federation, who wire.AgentID) (reason wire.MessageRejectionReason, times int) {
 	all := events[presence.MessagesRejected](f, who)
 	if len(all) == 0 {
 		return 0, 0
@@ -46,21 +46,22 @@ func countsIt(f *federation, who wire.AgentID) func() bool {
 func TestRejected(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		reason  wire.RejectionReason
+		reason  wire.MessageRejectionReason
 		begin   func(keys map[wire.AgentID]ed25519.PublicKey)
 		enrolls bool // at first
 	}{
-		{"unlisted", wire.RejectedUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") },
+		{"unlisted", wire.RejectedUnlistedAgent, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") },
 			false},
-		{"other key", wire.RejectedKey, func(keys map[wire.AgentID]ed25519.PublicKey) {
+		{"other key", wire.RejectedOtherKey, func(keys map[wire.AgentID]ed25519.PublicKey) {
 			keys["a2"] = hosts.TestKey("another device").Public().(ed25519.PublicKey)
 		}, false},
-		{"revoked", wire.RejectedUnlisted, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") }, true},
+		{"revoked", wire.RejectedUnlistedAgent, func(keys map[wire.AgentID]ed25519.PublicKey) { delete(keys, "a2") },
+			true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := endless(t)
-				f.agents[2].cfg.Presence.Reports = presence.ReportConfig{Every: 5 * time.Minute,
+				f.agents[2].cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: 5 * time.Minute,
 					CurrentMetrics: func() []wire.ReportMetric { return nil }}
 				f.start()
 				list := func(change func(map[wire.AgentID]ed25519.PublicKey)) {
@@ -128,7 +129,7 @@ func TestReset(t *testing.T) {
 		var answers []mqtt.Message
 		f.coord.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {
-				if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeRejection {
+				if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeMessageRejection {
 					answers = append(answers, m)
 				}
 			}
@@ -145,7 +146,7 @@ func TestReset(t *testing.T) {
 		}
 		wait(time.Minute)
 		p.start()
-		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedBehind })
+		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedOldEpoch })
 		if err := f.host.ResetBootCounter(t.Context(), "a9"); !errors.Is(err, coordinator.ErrUnlisted) {
 			t.Errorf("reset of a stranger: error %v", err)
 		}
@@ -221,7 +222,7 @@ func TestReplaced(t *testing.T) {
 		p.stop()
 		p.dir, p.boot, p.key = t.TempDir(), 0, hosts.TestKey("another device")
 		p.start()
-		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedKey })
+		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedOtherKey })
 		keys := maps.Clone(f.keys)
 		keys[p.id] = p.key.Public().(ed25519.PublicKey)
 		accepted := len(events[round.UpdateAccepted](f))

@@ -73,33 +73,35 @@ func TestSetAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Participants, f.cfg.Round.Quorum = 0, 3, 1
-		f.cfg.Round.Gather.Minimum = 1
+		f.cfg.Round.Gather.MinAgents = 1
 		all := maps.Clone(f.keys)
 		delete(f.keys, "a2")
 		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 		f.start()
 		f.until(time.Hour, "dropped", func() bool {
-			return len(events[coordinator.MessageDropped](f)) > 0 && len(events[training.Trained](f, "a0")) > 0
+			return len(events[coordinator.MessageDropped](f)) > 0 && len(events[training.LocalTrainingFinished](f,
+				"a0")) > 0
 		})
 		if d := events[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != devices.DropUnknown {
 			t.Errorf("dropped: %+v", d)
 		}
-		if n := len(events[training.Trained](f, "a2")); n > 0 {
+		if n := len(events[training.LocalTrainingFinished](f, "a2")); n > 0 {
 			t.Errorf("an agent that is not in the list trained %d times", n)
 		}
 		delete(all, "a0")
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(all)); err != nil {
 			t.Fatal(err)
 		}
-		f.until(time.Hour, "taken in", func() bool { return len(events[training.Trained](f, "a2")) > 3 })
+		f.until(time.Hour, "taken in", func() bool { return len(events[training.LocalTrainingFinished](f, "a2")) > 3 })
 		want := []coordinator.AgentListChanged{{ListedAgents: 2}, {ListedAgents: 2,
 			RemovedAgents: []wire.AgentID{"a0"}}}
 		if lists := events[coordinator.AgentListChanged](f); !reflect.DeepEqual(lists, want) {
 			t.Errorf("lists %v, want %v", lists, want)
 		}
-		before := len(events[training.Trained](f, "a0"))
-		f.until(time.Hour, "going on", func() bool { return len(events[training.Trained](f, "a2")) > 8 })
-		if after := len(events[training.Trained](f, "a0")); after > before+1 { // what it was invited to meanwhile
+		before := len(events[training.LocalTrainingFinished](f, "a0"))
+		f.until(time.Hour, "going on", func() bool { return len(events[training.LocalTrainingFinished](f, "a2")) > 8 })
+		// what it was invited to meanwhile
+		if after := len(events[training.LocalTrainingFinished](f, "a0")); after > before+1 {
 			t.Errorf("an agent that is no longer in the list trained %d times more", after-before)
 		}
 		f.coord.stop()
@@ -117,12 +119,12 @@ func TestSetAgentsReplacesADevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents,
-			f.cfg.Round.Gather.Minimum = 0, 1,
+			f.cfg.Round.Gather.MinAgents = 0, 1,
 			0, 1
 		device := f.agents[1]
 		device.boot = 6
 		f.start()
-		trained := func() int { return len(events[training.Trained](f, device.id)) }
+		trained := func() int { return len(events[training.LocalTrainingFinished](f, device.id)) }
 		f.until(time.Hour, "trained", func() bool { return trained() > 2 })
 		device.stop()
 		device.key, device.dir, device.boot = hosts.TestKey("its successor"), t.TempDir(), 0

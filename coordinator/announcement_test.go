@@ -19,15 +19,17 @@ func TestLargestAnnouncement(t *testing.T) {
 	}
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining,
-		Task: full(aggregation.InlineTask), BaseModel: full(wire.MaxInline), LastRoundOutcome: full(inlineOutcome),
+		Task: full(aggregation.InlineTask), BaseModel: full(wire.MaxInlineBlobBytes),
+		LastRoundOutcome:    full(inlineOutcome),
 		InitialCreditChunks: 4}
-	var drawn []wire.Selected
-	for n := 1; wire.SelectionSize(n, false) <= wire.MaxSelection; n++ {
-		drawn = append(drawn, wire.Selected{Key: wire.SelectionKey{byte(n), byte(n >> 8)}, Weight: float64(n)})
+	var drawn []wire.SelectedAgent
+	for n := 1; wire.EncodedSelectionSize(n, false) <= wire.MaxSelectionBytes; n++ {
+		drawn = append(drawn, wire.SelectedAgent{Key: wire.SelectionKey{byte(n), byte(n >> 8)},
+			StepSizeWeight: float64(n)})
 	}
-	a.Selection = wire.NewSelection(wire.AnnouncementPosition{}, 1, drawn)
-	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement,
-		Federation: wire.Federation(strings.Repeat("f", 32)), Sender: wire.CoordinatorID}, a.Body(), key)
+	a.Selection = wire.NewAgentSelection(wire.AnnouncementPosition{}, 1, drawn)
+	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeAnnouncement,
+		Federation: wire.FederationName(strings.Repeat("f", 32)), Sender: wire.CoordinatorID}, a.Body(), key)
 	const most = 62 << 10 // as docs/PROTOCOL.md has it
 	if len(sealed) > most || len(sealed) > wire.MaxMessage || len(sealed) < most-1<<10 {
 		t.Errorf("%d bytes, want at most %d, and not 1 KiB less", len(sealed), most)

@@ -50,10 +50,11 @@ func TestBackup(t *testing.T) {
 			t.Errorf("the list of agents: %v", err)
 		}
 		was := present(t, f)
-		if v := was.Plan.Version; order.Epoch != 2 || was.Run != newest.Run || v >= newest.Plan.Version || v == 0 {
-			t.Fatalf("restored is epoch %d model %d, the newest was %d", order.Epoch, v, newest.Plan.Version)
+		if v := was.Plan.BaseModelVersion; order.Epoch != 2 || was.Run != newest.Run ||
+			v >= newest.Plan.BaseModelVersion || v == 0 {
+			t.Fatalf("restored is epoch %d model %d, the newest was %d", order.Epoch, v, newest.Plan.BaseModelVersion)
 		}
-		f.cfg.Round.MaxAggregations = int(newest.Plan.Version) + 2
+		f.cfg.Round.MaxAggregations = int(newest.Plan.BaseModelVersion) + 2
 		f.coord.start()
 		f.finished(time.Hour)
 		f.stop()

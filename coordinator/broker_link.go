@@ -19,7 +19,7 @@ type brokerLink struct {
 
 // reportChange reports that the connection is up, or down because of err.
 func (l *brokerLink) reportChange(up bool, err error) {
-	l.observer.Observe(host.LinkChanged{Up: up, Err: err})
+	l.observer.Observe(host.BrokerLinkChanged{IsConnected: up, Err: err})
 	if l.onChange != nil {
 		l.onChange(up)
 	}
@@ -28,7 +28,7 @@ func (l *brokerLink) reportChange(up bool, err error) {
 // reportRefused reports the filters that the broker refuses, if an event changes them.
 func (l *brokerLink) reportRefused(e mqtt.Event) {
 	if l.refusedFilters.Step(e) {
-		l.observer.Observe(host.SubscriptionsRefused{Filters: l.refusedFilters.List()})
+		l.observer.Observe(host.RefusedSubscriptionsChanged{Filters: l.refusedFilters.List()})
 	}
 }
 
@@ -44,6 +44,6 @@ func (l *brokerLink) tick(now time.Time) { l.reportTest(l.selfTest.Tick(now)) }
 
 func (l *brokerLink) reportTest(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
-		l.observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
+		l.observer.Observe(host.BrokerSelfTestEnded{SelfTestOutcome: *ended})
 	}
 }

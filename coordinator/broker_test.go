@@ -34,7 +34,7 @@ func TestOverTCP(t *testing.T) {
 	f.cfg.Task.Model.HiddenUnits = []uint32{128, 128}
 	f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
 	for _, a := range f.agents {
-		a.cfg.Training.StepTime = 0
+		a.cfg.Training.DeclaredStepTime = 0
 	}
 	defer f.stop()
 	f.start()
@@ -44,7 +44,7 @@ func TestOverTCP(t *testing.T) {
 		t.Fatalf("%d rounds closed, want 4", len(closed))
 	}
 	for _, c := range closed {
-		if c.Accepted != 8 {
+		if c.AcceptedUpdates != 8 {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -62,7 +62,8 @@ func TestBudgetEstimate(t *testing.T) {
 	f.broker = nil
 	meters := map[string]*mqtt.TrafficMeter{}
 	for _, a := range f.agents {
-		a.cfg.Training.StepTime, a.cfg.Budget = 0, &budget.Budget{MonthlyBytes: 1 << 40, Meter: new(mqtt.TrafficMeter)}
+		a.cfg.Training.DeclaredStepTime, a.cfg.Budget = 0, &budget.UplinkBudget{MonthlyBytes: 1 << 40,
+			Meter: new(mqtt.TrafficMeter)}
 		meters[f.topics.ClientID(a.id)] = a.cfg.Budget.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -80,10 +81,10 @@ func TestBudgetEstimate(t *testing.T) {
 	f.finished(time.Minute)
 	for _, a := range f.agents {
 		var estimate uint64 // of a training round
-		for _, b := range events[budget.Used](f, a.id) {
+		for _, b := range events[budget.UplinkUsageChanged](f, a.id) {
 			estimate = max(estimate, b.RoundEstimate)
 		}
-		if moved := a.cfg.Budget.Meter.Total(); moved > 4*estimate || moved < 2*estimate {
+		if moved := a.cfg.Budget.Meter.TotalBytes(); moved > 4*estimate || moved < 2*estimate {
 			t.Errorf("%s moved %d bytes in a round of statistics and three of training, each estimated at %d", a.id,
 				moved, estimate)
 		} else {

@@ -23,7 +23,7 @@ func kept(f *federation) (topics []string) {
 		synctest.Wait()
 		select {
 		case e := <-conn.Events():
-			m, ok := e.(mqtt.Received)
+			m, ok := e.(mqtt.MessageReceived)
 			if topic := strings.TrimPrefix(m.Topic, "fl/v1/"+fedName+"/"); ok && m.Retained && topic[0] != 'm' {
 				topics = append(topics, topic)
 			}

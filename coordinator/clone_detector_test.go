@@ -35,8 +35,9 @@ func endless(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	persistent(f)
 	r := &f.cfg.Round
-	r.MaxAggregations, r.Quorum, r.Deadline, r.Pause = 0, 2, 2*time.Minute, 3*time.Minute
-	r.Gather = round.GatherConfig{TargetAgents: 3, Minimum: 2, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+	r.MaxAggregations, r.Quorum, r.RoundTimeout, r.PauseBetweenRounds = 0, 2, 2*time.Minute, 3*time.Minute
+	r.Gather = round.GatherConfig{TargetAgents: 3, MinAgents: 2, WindowLength: 30 * time.Second,
+		HelloSpread: time.Second}
 	return f
 }
 
@@ -71,7 +72,7 @@ func TestClones(t *testing.T) {
 				second.life, second.dir, second.boot = nil, t.TempDir(), boots[1]-1
 				second.cfg.Rand = rand.New(rand.NewPCG(c.seed, 7))
 				f.agents = append(f.agents, &second)
-				ups := len(events[host.LinkChanged](f, "a0"))
+				ups := len(events[host.BrokerLinkChanged](f, "a0"))
 				second.start()
 				wait(5 * time.Minute)
 				settled := len(events[round.RoundClosed](f))
@@ -90,7 +91,7 @@ func TestClones(t *testing.T) {
 				tellers, leavers := map[uint64]bool{}, map[uint64]bool{}
 				for _, c := range events[presence.CloneSeen](f, "a0") {
 					tellers[c.Nonce] = true
-					if c.Pause > 0 {
+					if c.DisconnectDuration > 0 {
 						leavers[c.Nonce] = true
 					}
 					if c.Nonce == c.OtherNonce || [2]wire.Epoch{c.Boot, c.OtherBoot} != boots &&
@@ -102,13 +103,13 @@ func TestClones(t *testing.T) {
 					t.Errorf("%d of the two told of the other, %d left the broker; want 2 and 1", len(tellers),
 						len(leavers))
 				}
-				if changes := len(events[host.LinkChanged](f, "a0")) - ups; changes > 50 {
+				if changes := len(events[host.BrokerLinkChanged](f, "a0")) - ups; changes > 50 {
 					t.Errorf("%d changes of the link in 2 hours: they fight", changes)
 				}
 				rounds := events[round.RoundClosed](f)
 				full := 0
 				for _, r := range rounds[settled : settled+12] { // more than an hour
-					if r.Accepted == 3 {
+					if r.AcceptedUpdates == 3 {
 						full++
 					}
 				}

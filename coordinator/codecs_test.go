@@ -18,11 +18,11 @@ import (
 // passesOver is an agent whose build passes over the section of the task that names the codec.
 type passesOver struct{ training.LocalTrainer }
 
-func (o passesOver) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (
 	training.Block, error) {
 	p.Task.Training.Codec = spec.CodecRaw
-	return o.LocalTrainer.Block(ctx, r, p, j)
+	return o.LocalTrainer.NewBlock(ctx, r, p, j)
 }
 
 // TestRoundOfTwoCodecs: an agent that does not know the codec of a round sends raw updates, and they count with the

@@ -37,7 +37,7 @@ type FolderReplicator interface {
 
 // Config is the configuration of a coordinator.
 type Config struct {
-	Federation wire.Federation
+	Federation wire.FederationName
 	Key        ed25519.PrivateKey
 	Agents     *enrolled.List // agents that may take part; closed when the coordinator ends
 	// RootDocuments are consecutive versions of the root document. The last one is in force; the earlier ones are for
@@ -60,7 +60,7 @@ type Config struct {
 	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
 	MaxNorm float64
 	// MakeEdges makes the edges between the agents of a round if agents mix: see package edges.
-	MakeEdges func(agents []round.MeshAgent) (meshplan.Graph, error)
+	MakeEdges func(agents []round.MixingAgent) (meshplan.Graph, error)
 	// IssuesAttestations has the coordinator sign each agent's key, for agents that look for neighbours by themselves.
 	IssuesAttestations bool
 	// HeldOutSource, if set, has data on which each new model is scored.
@@ -72,13 +72,14 @@ type Config struct {
 	// FolderReplicator, if set, replicates Dir to other machines.
 	FolderReplicator FolderReplicator
 	// Runtime is the clock, and starts goroutines; real time unless set.
-	Runtime host.Runtime
+	Runtime host.JobRuntime
 	// Audit, if set, is the log whose head is in each line of the history.
 	Audit *audit.Log
 	// RenewCredentials, if set, gives a device another key in the list, a certificate, or both, and returns when they
 	// are on disk. The request is signed with the key in it. It is called beside the owner, and ends with ctx. vouched
 	// is false if the key in the list no longer vouches for the request: then there is no answer.
-	RenewCredentials func(ctx context.Context, agent wire.AgentID, m *wire.RenewalRequest) (answer wire.RenewalAnswer,
+	RenewCredentials func(ctx context.Context, agent wire.AgentID,
+		m *wire.CredentialRenewalRequest) (answer wire.CredentialRenewalAnswer,
 		vouched bool)
 	// Signatures is the scheme of signatures; Ed25519 unless set.
 	Signatures wire.SignatureScheme
@@ -139,12 +140,13 @@ func (c *Config) validate() error {
 	errs = append(errs, pairs.Err())
 	need(len(c.RestandardizeVersions) == 0 || c.Standardize && !c.Task.Mixing.EndlessBlocks,
 		"columns are standardised again only where they are at all, and where blocks have an end")
-	own := c.Task.Personal.Ditto || len(c.Task.Personal.Tensors) > 0
+	own := c.Task.Personal.UsesDitto || len(c.Task.Personal.Tensors) > 0
 	need(len(c.RestandardizeVersions) == 0 || !own,
 		"columns are not standardised again where agents have models of their own, which are of the old columns")
 	need(c.HeldOutSource == nil || len(c.Task.Personal.Tensors) == 0,
 		"held-out data score no model of which agents have parts of their own")
-	need(!c.Round.Rollout.On() || !own && c.Task.FinetuneSteps == 0, "models that are agents' own are not rolled out")
+	need(!c.Round.Rollout.IsEnabled() || !own && c.Task.FinetuneSteps == 0,
+		"models that are agents' own are not rolled out")
 	need(c.FeatureClip >= 0, "clip must not be negative, is %v", c.FeatureClip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)

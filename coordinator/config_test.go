@@ -14,7 +14,7 @@ import (
 // TestConfigPairs: New refuses an optimiser that does not go with the task.
 func TestConfigPairs(t *testing.T) {
 	cfg := Config{Round: round.DefaultConfig(),
-		Task: wire.Task{Training: wire.Training{Exchange: spec.ExchangeGradient}}}
+		Task: wire.Task{Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeGradient}}}
 	cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", Tau: 1}
 	if err := cfg.validate(); !strings.Contains(fmt.Sprint(err),
 		"round.server_optimizer.name: fedavgm does not go with task.exchange gradient") {

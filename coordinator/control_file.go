@@ -18,7 +18,7 @@ type OperatorControl struct {
 	Task AppliedTask
 	// Next replaces Task when the present round is over; nil if no task waits.
 	Next   *AppliedTask `json:",omitempty"`
-	Course round.RunCourse
+	Course round.OperatorCommand
 }
 
 // AppliedTask is a task that was applied, with the configuration of its rounds.
@@ -50,14 +50,14 @@ func (c *OperatorControl) ApplyNextTask() { c.Task, c.Next = c.Next.withoutOneTi
 // LoadControl returns the decisions, and false if there are none: then the version of the task is the journal's. If the
 // journal has the version of Next, Next is applied.
 func LoadControl(dir string) (OperatorControl, bool, error) {
-	d := runs.NewFolder(store.Machine, dir)
+	d := runs.NewFolder(store.LocalDisk, dir)
 	_, _, unread := d.LoadRecord()
 	found, err := d.ControlSlots.Load(maxControl, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return OperatorControl{Task: AppliedTask{Version: d.AppliedTaskVersion}}, false, nil
-	case err == nil && found.Version != controlVersion:
-		err = &store.VersionError{Path: d.Path(runs.ControlFile), FileVersion: found.Version,
+	case err == nil && found.FormatVersion != controlVersion:
+		err = &store.FormatVersionError{Path: d.Path(runs.ControlFile), FileVersion: found.FormatVersion,
 			SupportedVersion: controlVersion}
 	}
 	var c OperatorControl
@@ -81,7 +81,7 @@ func LoadControl(dir string) (OperatorControl, bool, error) {
 func (c *OperatorControl) Save(dir string) error {
 	body, err := json.Marshal(c)
 	if err == nil {
-		d := runs.NewFolder(store.Machine, dir)
+		d := runs.NewFolder(store.LocalDisk, dir)
 		if _, err = d.ControlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || store.IsDamage(err) {
 			err = nil
 		}
@@ -98,7 +98,7 @@ func (c *OperatorControl) Save(dir string) error {
 // IsBetweenRounds reports whether no round is open according to the journal in a state folder, so that another task can
 // be adopted.
 func IsBetweenRounds(dir string) (bool, error) {
-	record, found, err := runs.NewFolder(store.Machine, dir).LoadRecord()
+	record, found, err := runs.NewFolder(store.LocalDisk, dir).LoadRecord()
 	if err != nil {
 		return false, fmt.Errorf("state folder %s: %w", dir, err)
 	}

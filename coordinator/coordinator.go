@@ -29,7 +29,7 @@ type Coordinator struct {
 	cfg                Config
 	runID              wire.RunID // of the run of this process
 	ownerLoop          *host.EventLoop
-	signatureCheckPool *host.TaskPool
+	signatureCheckPool *host.OrderedWorkerPool
 	stopsBetweenRounds bool  // Run returns when no round is open
 	stopError          error // Run returns it before the next wait
 
@@ -52,7 +52,9 @@ type Coordinator struct {
 	folderJobs      *folderJobs
 	eventsBeforeRun []observe.Event
 
-	lastRoundOutcome publish.Blob   // of the round that ended last; empty before the first
+	// lastRoundOutcome is the outcome of the round that ended last; empty before the first. It is set by
+	// saveJournalRecord, read by the announcement that follows.
+	lastRoundOutcome publish.Blob
 	rolloutFiles     []publish.Blob // of the models that are rolled out
 }
 
@@ -62,7 +64,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		return nil, fmt.Errorf("coordinator: %w", err)
 	}
 	if cfg.Disk.FS == nil {
-		cfg.Disk = store.Machine
+		cfg.Disk = store.LocalDisk
 	}
 	if cfg.Signatures == nil {
 		cfg.Signatures = wire.Ed25519{}
@@ -78,14 +80,15 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		Logger: cfg.Logger, Send: func(agent wire.AgentID, t wire.MessageType, body []byte) {
 			c.sendToAgent(agent, t, 0, 0, body)
 		}})
-	c.signatureCheckPool, c.mesh = host.NewTaskPool(c.ownerLoop), meshplan.NewPlanner(c.ownerLoop, cfg.MakeEdges)
+	c.signatureCheckPool, c.mesh = host.NewOrderedWorkerPool(c.ownerLoop), meshplan.NewPlanner(c.ownerLoop,
+		cfg.MakeEdges)
 	if cfg.SelfTestTimeout > 0 {
 		c.link.selfTest = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTestTimeout,
 			cfg.Rand)
 	}
 	c.folderJobs = newFolderJobs(c.ownerLoop, cfg.Observer, func(since time.Time) {
 		if !c.uploads.StorageFails() { // else the round's time stands still already
-			c.machineEvents.PushFront(round.StorageFailed{Since: since}, round.StorageRecovered{})
+			c.machineEvents.PushFront(round.StorageFailed{FailingSince: since}, round.StorageRecovered{})
 		}
 	})
 	var err error
@@ -104,7 +107,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	c.guard = duplicate.New(duplicate.Config{Conn: conn, Topic: cfg.Topics.Announcement(), Folder: c.stateFolder,
 		Instance: instance, RaiseEpoch: cfg.RaiseEpoch, IsPresent: c.publisher.IsPresent, Open: c.openAnnouncement,
 		Repeat: c.publisher.Repeat, Observer: cfg.Observer, Logger: cfg.Logger})
-	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
+	if warning := cfg.Round.Aggregation.IneffectiveKeyWarning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
 	}
 	if err := c.loadState(); err != nil {
@@ -139,16 +142,16 @@ func (c *Coordinator) loadState() error {
 		Logger: c.cfg.Logger, MaxBufferedBytes: c.cfg.MaxBufferedUpdateBytes, MaxNorm: c.cfg.MaxNorm,
 		RemovalJobs: c.folderJobs.removals, Step: c.stepMachine, ReportWrite: c.folderJobs.report,
 		SendCredit: func(agent wire.AgentID, credit []byte) {
-			c.sendToAgent(agent, wire.TypeCredit, c.runID, c.currentRound(), credit)
-		}}, max(c.announcedTask.Schema(wire.KindTraining).Bytes(),
-		c.announcedTask.Schema(wire.KindStatistics).Bytes()))
+			c.sendToAgent(agent, wire.TypeChunkCredit, c.runID, c.currentRound(), credit)
+		}}, max(c.announcedTask.UpdateSchema(wire.KindTraining).VectorByteCount(),
+		c.announcedTask.UpdateSchema(wire.KindStatistics).VectorByteCount()))
 	c.publisher.Restore(c.stateFolder.PublishedBlobs)
 	var spooled map[wire.AgentID]round.SpooledUpdate
 	spool, err := c.uploads.Recover(&record)
 	if spool != nil {
 		spooled, err = c.aggregator.SpooledUpdates(spool, record.Plan.Kind)
 	}
-	c.cfg.Round.Gather.Respond.ListedAgents = c.devices.List().Len()
+	c.cfg.Round.Gather.Response.ListedAgents = c.devices.List().Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
 	c.guard.Restore(runs.PositionOfRecord(c.cfg.rootVersion(), c.stateFolder.Epoch, record), newRun)
 	return err
@@ -185,7 +188,7 @@ func (c *Coordinator) beforeEachWait() error {
 		return c.stopError
 	}
 	c.publisher.BeforeWait(c.ownerLoop.Now())
-	if c.stopsBetweenRounds && !IsRoundOpen(c.machine.Record().Phase) {
+	if c.stopsBetweenRounds && !IsRoundOpen(c.machine.JournalRecord().Phase) {
 		return ErrStoppedBetweenRounds
 	}
 	return nil
@@ -252,7 +255,7 @@ func (c *Coordinator) actOn(f duplicate.Finding) {
 		c.cfg.Observer.Observe(MachineStarted{Epoch: c.stateFolder.Epoch, EpochRaised: f.EpochRaised,
 			AggregationRule: c.cfg.Round.Aggregation.Rule, ServerOptimizer: c.cfg.Round.ServerOptimizer.Name})
 		c.conn.Subscribe(mqtt.AtMostOnce, c.filters()...)
-		c.stepMachine(round.Start{})
+		c.stepMachine(round.StartOrResumeRun{})
 		c.revoke(c.delistedParticipants())
 	}
 	c.link.works = true
@@ -268,7 +271,8 @@ func (c *Coordinator) actOn(f duplicate.Finding) {
 
 // filters returns the filters of the messages of agents.
 func (c *Coordinator) filters() []string {
-	return []string{c.cfg.Topics.UpdatesFilter(), c.cfg.Topics.PresencesFilter(), c.cfg.Topics.StatusesFilter()}
+	return []string{c.cfg.Topics.UpdatesFilter(), c.cfg.Topics.PresencesFilter(),
+		c.cfg.Topics.AllAgentToCoordinatorFilter()}
 }
 
 // handleConnEvent handles an event of the connection to the broker.
@@ -290,13 +294,13 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 			c.link.works = false
 			c.stepMachine(round.LinkDown{})
 		}
-	case mqtt.SubscribeRefused:
+	case mqtt.SubscriptionRefused:
 		if !c.publisher.FilterRefused(c.ownerLoop.Now(), e.Filter) {
 			c.link.reportRefused(e)
 		}
-	case mqtt.RefusalOver:
+	case mqtt.SubscriptionRefusalEnded:
 		c.link.reportRefused(e)
-	case mqtt.Received:
+	case mqtt.MessageReceived:
 		c.handleMessage(e.Message)
 	}
 }
@@ -334,5 +338,5 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 // SummarizeRun returns at most this many risks from the newest lines of the history. It may be called before Run. With
 // an error it returns the part that could be read.
 func (c *Coordinator) SummarizeRun(most int) (runs.RunSummary, error) {
-	return c.stateFolder.SummarizeRun(c.machine.Record(), most)
+	return c.stateFolder.SummarizeRun(c.machine.JournalRecord(), most)
 }

@@ -25,7 +25,7 @@ import (
 func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash wire.Digest, killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = 2, time.Minute
+		f.cfg.Round.MaxAggregations, f.cfg.Round.PauseBetweenRounds = 2, time.Minute
 		if hidden != nil {
 			f.cfg.Round.MaxAggregations, f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = 1, hidden, 0.01
 		}
@@ -82,7 +82,7 @@ func (f *federation) checkOnce(spell string) {
 	}
 	trained, accepted := map[part]int{}, map[part]int{}
 	for _, a := range f.agents {
-		for _, x := range events[training.Trained](f, a.id) {
+		for _, x := range events[training.LocalTrainingFinished](f, a.id) {
 			trained[part{a.id, x.Round}]++
 		}
 	}
@@ -223,7 +223,7 @@ func TestKilledAfterTheFold(t *testing.T) {
 				}
 			}
 		}
-		die(slowest, func(m any) bool { _, is := m.(training.Trained); return is })
+		die(slowest, func(m any) bool { _, is := m.(training.LocalTrainingFinished); return is })
 		die(f.coord, func(m any) bool { _, is := m.(round.RoundClosed); return is })
 		f.start()
 		<-dead
@@ -234,12 +234,12 @@ func TestKilledAfterTheFold(t *testing.T) {
 		f.coord.again()
 		f.finished(time.Hour)
 		closed, models := events[round.RoundClosed](f), events[aggregation.ModelReady](f)
-		if len(closed) != 2 || closed[0].Accepted != 2 || closed[1].Accepted != 3 || len(models) != 2 ||
+		if len(closed) != 2 || closed[0].AcceptedUpdates != 2 || closed[1].AcceptedUpdates != 3 || len(models) != 2 ||
 			models[0].Hash == models[1].Hash {
 			t.Errorf("closed %+v: want two updates before the kill, and three after it", closed)
 		}
 		for _, a := range f.agents {
-			if n := len(events[training.Trained](f, a.id)); n != 1 {
+			if n := len(events[training.LocalTrainingFinished](f, a.id)); n != 1 {
 				t.Errorf("%s trained %d times", a.id, n)
 			}
 		}

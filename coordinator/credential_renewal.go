@@ -16,36 +16,37 @@ const renewalTimeout = 10 * time.Second
 // checkRenewal verifies the signatures of a request for another key or certificate beside the owner. If the key that
 // has signed the envelope is not in the list yet, the listed key must vouch for it.
 func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
-	m, err := wire.DecodeRenewalRequest(e.Body)
+	m, err := wire.DecodeCredentialRenewalRequest(e.Body)
 	if err != nil {
 		return err
 	}
 	if c.cfg.RenewCredentials == nil {
-		return host.NewDropError(devices.DropForeign, "a %s, but keys and certificates are made elsewhere", e.Type)
+		return host.NewMessageDropError(devices.DropForeign, "a %s, but keys and certificates are made elsewhere",
+			e.Type)
 	}
 	listed, signatures := wire.SigningPublicKey(c.devices.Key(agent)), c.cfg.Signatures
 	vouched := false
-	c.signatureCheckPool.Do(func() {
-		err = e.VerifyBy(signatures, m.NewKey.Ed25519())
+	c.signatureCheckPool.RunInOrder(func() {
+		err = e.VerifyWithScheme(signatures, m.NewKey.Ed25519())
 		vouched = err == nil && m.IsVouchedByListedKey(listed, c.cfg.Federation, agent)
 	}, func() {
 		switch {
 		case err == nil && !vouched:
-			err = host.NewDropError(devices.DropSignature,
+			err = host.NewMessageDropError(devices.DropSignature,
 				"neither the key of a %s is in the list, nor does one vouch for it that is",
 				e.Type)
 		case err != nil:
-			err = host.NewDropError(devices.DropSignature, "%w", err)
+			err = host.NewMessageDropError(devices.DropSignature, "%w", err)
 		default:
 			err = c.renewCredentials(agent, &e, &m)
 		}
-		c.reportDropped(mqtt.KindStatus, agent, err)
+		c.reportDropped(mqtt.KindAgentToCoordinator, agent, err)
 	})
 	return nil
 }
 
 // renewCredentials carries out a request beside the owner, and sends the answer.
-func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *wire.RenewalRequest) error {
+func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *wire.CredentialRenewalRequest) error {
 	if err := c.devices.AcceptRenewal(agent, e); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *
 		answer, vouched := c.cfg.RenewCredentials(ctx, agent, m)
 		answer.RequestDigest = digest
 		if vouched {
-			c.ownerLoop.RunOnLoop(func() { c.sendToAgent(agent, wire.TypeRenewed, 0, 0, answer.Body()) })
+			c.ownerLoop.RunOnLoop(func() { c.sendToAgent(agent, wire.TypeRenewalAnswer, 0, 0, answer.Body()) })
 		}
 	})
 	return nil

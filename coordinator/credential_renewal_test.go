@@ -26,9 +26,10 @@ type renewing struct {
 
 func newRenewing(t *testing.T) *renewing {
 	f := &renewing{federation: newFederation(t, 2, memory.Options{})}
-	f.cfg.RenewCredentials = func(context.Context, wire.AgentID, *wire.RenewalRequest) (wire.RenewalAnswer, bool) {
+	f.cfg.RenewCredentials = func(context.Context, wire.AgentID,
+		*wire.CredentialRenewalRequest) (wire.CredentialRenewalAnswer, bool) {
 		f.carried.Add(1)
-		return wire.RenewalAnswer{Refusal: wire.RenewFailed}, true
+		return wire.CredentialRenewalAnswer{RefusalReason: wire.RenewalStorageFailed}, true
 	}
 	f.coord.start()
 	wait(time.Minute)
@@ -40,14 +41,16 @@ func newRenewing(t *testing.T) *renewing {
 
 // request is one that by has signed: for a key in the place of before, if there is one, for which vouches has signed.
 func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
-	m := wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(by), TLS: &wire.TLSKey{4}, TLSSignature: []byte{1}}
+	m := wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(by), TLSKey: &wire.TLSPublicKey{4},
+		TLSKeySignature: []byte{1}}
 	if before != nil {
 		m.SignWithListedKey(fedName, "a0", vouches)
 		m.ListedKey = wire.SigningPublicKeyOf(before)
 	}
 	f.sequence++
-	return wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeRenew, Federation: fedName,
-		Sender: "a0", Epoch: 1, Sequence: f.sequence}, m.Body(), by)
+	return wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeRenewalRequest,
+		Federation: fedName,
+		Sender:     "a0", Epoch: 1, Sequence: f.sequence}, m.Body(), by)
 }
 
 // ask says a request, and reports whether it was carried out.
@@ -61,9 +64,9 @@ func (f *renewing) ask(p []byte) bool {
 }
 
 // answer is the next one that the device gets, signed by the coordinator.
-func (f *renewing) answer() wire.RenewalAnswer {
+func (f *renewing) answer() wire.CredentialRenewalAnswer {
 	for {
-		m, is := (<-f.conn.Events()).(mqtt.Received)
+		m, is := (<-f.conn.Events()).(mqtt.MessageReceived)
 		if !is {
 			continue
 		}
@@ -71,8 +74,8 @@ func (f *renewing) answer() wire.RenewalAnswer {
 		if err != nil || e.Verify(f.coord.key.Public().(ed25519.PublicKey)) != nil {
 			f.t.Fatalf("%x: %v", m.Payload, err)
 		}
-		if e.Type == wire.TypeRenewed {
-			a, err := wire.DecodeRenewalAnswer(e.Body)
+		if e.Type == wire.TypeRenewalAnswer {
+			a, err := wire.DecodeCredentialRenewalAnswer(e.Body)
 			if err != nil {
 				f.t.Fatal(err)
 			}
@@ -119,7 +122,7 @@ func TestRenewalsAreChecked(t *testing.T) {
 		if !f.ask(f.request(next, own, own)) || f.carried.Load() != 2 {
 			t.Errorf("%d requests are carried out, ten seconds apart; want 2", f.carried.Load())
 		}
-		if a := f.answer(); a.RequestDigest != good.Digest() || a.Refusal != wire.RenewFailed {
+		if a := f.answer(); a.RequestDigest != good.Digest() || a.RefusalReason != wire.RenewalStorageFailed {
 			t.Errorf("answered: %+v", a)
 		}
 	})

@@ -184,7 +184,7 @@ func interrupted(t *testing.T, model string) (f *federation, early string) {
 	f.coord.moment = func(m any) {
 		switch m := m.(type) {
 		case round.RoundClosed:
-			if m.Version == 2 {
+			if m.NewModelVersion == 2 {
 				early = f.coord.frozen()
 			}
 		case round.UpdateAccepted:

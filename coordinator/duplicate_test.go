@@ -39,7 +39,7 @@ func newHerald(f *federation) *herald {
 	h.conn.Subscribe(mqtt.AtLeastOnce, f.topics.Announcement())
 	go func() {
 		for e := range h.conn.Events() {
-			if m, ok := e.(mqtt.Received); ok && len(m.Payload) > 0 && string(m.Payload) != "junk" {
+			if m, ok := e.(mqtt.MessageReceived); ok && len(m.Payload) > 0 && string(m.Payload) != "junk" {
 				h.hear(m.Payload)
 			}
 		}
@@ -59,7 +59,7 @@ func (h *herald) hear(p []byte) {
 		h.f.t.Error(err)
 	}
 	h.mu.Lock()
-	h.said = append(h.said, announced{wire.PositionOf(e.Header, &a), a, p})
+	h.said = append(h.said, announced{wire.AnnouncementPositionOf(e.Header, &a), a, p})
 	h.mu.Unlock()
 }
 
@@ -266,7 +266,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
-				f.cfg.Round.Pause = time.Hour
+				f.cfg.Round.PauseBetweenRounds = time.Hour
 				h := newHerald(f)
 				f.start()
 				f.until(time.Hour, "a round", f.closed(1))
@@ -353,7 +353,7 @@ func TestOverwrittenAnnouncement(t *testing.T) {
 				for got == nil {
 					select {
 					case e := <-late.Events():
-						if m, ok := e.(mqtt.Received); ok {
+						if m, ok := e.(mqtt.MessageReceived); ok {
 							got = m.Payload
 						}
 					case <-time.After(time.Minute):
@@ -497,7 +497,7 @@ func TestFutureRun(t *testing.T) {
 		f.coord.stop()
 		ahead := h.last()
 		future := wire.Header{
-			Root: wire.FirstRoot,
+			Root: wire.FirstRootVersion,
 			Type: wire.TypeAnnouncement, Federation: fedName, Sender: wire.CoordinatorID, Epoch: 1,
 			Run: ahead.order.Run + wire.RunID((10 * 365 * 24 * time.Hour).Milliseconds()), Round: 7, Sequence: 1,
 		}

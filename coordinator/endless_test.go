@@ -33,19 +33,19 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
 	e.cfg.Task.Mixing.EndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
-	e.cfg.MakeEdges = func(agents []round.MeshAgent) (m meshplan.Graph, err error) { // all with all
+	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.Graph, err error) { // all with all
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
-				m.Edges = append(m.Edges, round.Edge{A: a.ID, B: b.ID, Weight: 0.2})
+				m.Edges = append(m.Edges, round.MixingEdge{A: a.ID, B: b.ID, MixingWeight: 0.2})
 			}
 		}
 		return m, nil
 	}
 	r := &e.cfg.Round
-	r.MaxAggregations, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
-	r.Gather = round.GatherConfig{Minimum: 4, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+	r.MaxAggregations, r.PauseBetweenRounds, r.RoundTimeout = 0, 20*time.Second, 3*time.Minute
+	r.Gather = round.GatherConfig{MinAgents: 4, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	for _, a := range e.agents {
-		a.cfg.Training.StepTime = 100 * time.Millisecond
+		a.cfg.Training.DeclaredStepTime = 100 * time.Millisecond
 	}
 	return e
 }
@@ -59,8 +59,8 @@ func (e *endlessSite) awaitModels(n int) {
 }
 
 // blocks are what agents began, all or one.
-func (e *endlessSite) blocks(of ...wire.AgentID) []training.BlockBegan {
-	return events[training.BlockBegan](e.federation, of...)
+func (e *endlessSite) blocks(of ...wire.AgentID) []training.EndlessBlockBegan {
+	return events[training.EndlessBlockBegan](e.federation, of...)
 }
 
 func (e *endlessSite) killAgent(a *process) {
@@ -88,7 +88,7 @@ func TestEndlessBlocks(t *testing.T) {
 		e.awaitModels(3)
 		began := e.blocks()
 		for _, b := range began {
-			if b.Origin != training.BlockFromModel || b.Block != began[0].Block || b.Neighbors != 4 {
+			if b.Origin != training.BlockFromModel || b.EdgeBlockRound != began[0].EdgeBlockRound || b.Neighbors != 4 {
 				t.Errorf("%+v", b)
 			}
 		}
@@ -112,14 +112,14 @@ func TestEndlessBlocks(t *testing.T) {
 		}
 		wait(alone)
 		if b := e.blocks(killed.id); len(b) != 2 || b[1].Origin != training.BlockFromNeighbor ||
-			b[1].Block != began[0].Block {
+			b[1].EdgeBlockRound != began[0].EdgeBlockRound {
 			t.Errorf("after its restart the agent began %+v", b)
 		}
 		e.coord.again()
 		e.awaitModels(4)
 		for _, a := range e.agents {
-			mixed := events[training.Trained](e.federation, a.id)
-			if s := mixed[len(mixed)-1].MixingStats; s == nil || s.Flows == 0 {
+			mixed := events[training.LocalTrainingFinished](e.federation, a.id)
+			if s := mixed[len(mixed)-1].MixingStats; s == nil || s.AppliedFlows == 0 {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
 		}
@@ -181,11 +181,13 @@ func TestEndlessBlockUnderAnotherTask(t *testing.T) {
 		e.coord.start()
 		e.awaitModels(4)
 		fresh := e.blocks()[began:]
-		if len(fresh) != 5 || fresh[0].Block <= before.Block {
-			t.Errorf("%d blocks began, the first %+v after block %d", len(fresh), fresh[0], before.Block)
+		if len(fresh) != 5 || fresh[0].EdgeBlockRound <= before.MixingBlockRound {
+			t.Errorf("%d blocks began, the first %+v after block %d", len(fresh), fresh[0], before.MixingBlockRound)
 		}
-		if r := present(t, e.federation); r.Run != before.Run || r.Plan.Version < before.Plan.Version+3 {
-			t.Errorf("run %d at model %d, then %d at %d", before.Run, before.Plan.Version, r.Run, r.Plan.Version)
+		if r := present(t,
+			e.federation); r.Run != before.Run || r.Plan.BaseModelVersion < before.Plan.BaseModelVersion+3 {
+			t.Errorf("run %d at model %d, then %d at %d", before.Run, before.Plan.BaseModelVersion, r.Run,
+				r.Plan.BaseModelVersion)
 		}
 		e.checkLearning("another task")
 	})

@@ -20,12 +20,13 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	if s := t.Standardization().Scale; len(s) > 0 && t.Model.Architecture().ClassCount() == 0 {
 		scale = float64(s[len(s)-1]) // of the target
 	}
-	r := e.Pool.Summarize(scale)
+	r := e.ResultPool.Summarize(scale)
 	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, RespondingAgents: e.RespondingAgents,
 		PresentAgents: e.PresentAgents,
 		TooFewAgents:  e.TooFewAgents, Result: r})
 	if r.ReportingAgents > 0 {
-		line := runs.HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: runs.KindEvaluation, Version: e.Version,
+		line := runs.HistoryEntry{Time: e.EndedAt, Run: e.Run, Round: e.Round, Kind: runs.KindEvaluation,
+			Version:    e.Version,
 			Evaluation: &r}
 		c.folderJobs.enqueue("write a line of the history",
 			func() error { return c.stateFolder.AppendEvaluationToHistory(line) })
@@ -36,11 +37,11 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 // says so.
 func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hello) error {
 	t := c.announcedTask
-	if evaluation.HasFormOfModel(&m.Evaluation, t.Task.External.Enabled(), t.Model.Architecture().ClassCount()) {
+	if evaluation.FitsModelKind(&m.Evaluation, t.Task.External.IsEnabled(), t.Model.Architecture().ClassCount()) {
 		return nil
 	}
 	m.Evaluation = wire.Evaluation{}
-	return host.NewDropError(devices.DropMalformed,
+	return host.NewMessageDropError(devices.DropMalformed,
 		"what %s says of a model is not of the task's kind, and is not counted",
 		agent)
 }
@@ -83,7 +84,7 @@ type ModelEvaluated struct {
 }
 
 // Describe implements observe.Event.
-func (e ModelEvaluated) Describe(d *observe.Description) {
+func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	const condition = "evaluation"
 	e.describeMetrics(d)
 	r := &e.Result
@@ -91,72 +92,73 @@ func (e ModelEvaluated) Describe(d *observe.Description) {
 	case e.TooFewAgents:
 		d.Log(observe.Warn, "too few agents have evaluated a model", "version", e.Version,
 			"agents", e.RespondingAgents, "present", e.PresentAgents)
-		d.Fail(condition, fmt.Sprintf("too few agents have evaluated model %d: %d of %d that are present", e.Version,
+		d.RaiseCondition(condition, fmt.Sprintf("too few agents have evaluated model %d: %d of %d that are present",
+			e.Version,
 			e.RespondingAgents, e.PresentAgents), "lower round.evaluation.min_agents")
 		return
 	case r.ReportingAgents == 0:
 		const problem = "no agent holds out enough rows to evaluate a model"
 		d.Log(observe.Warn, problem, "version", e.Version, "heard", e.RespondingAgents)
-		d.Fail(condition, problem,
+		d.RaiseCondition(condition, problem,
 			"set evaluation.held_out in agentd.yaml, or lower round.evaluation.min_rows in coordinator.yaml")
 		return
 	}
 	attributes := []any{"version", e.Version, "agents", r.ReportingAgents, "present", e.PresentAgents, "rows", r.Rows,
-		"risk", observe.Rounded(r.Risk)}
+		"risk", observe.RoundToFourDigits(r.Risk)}
 	for _, x := range []struct {
 		name  string
 		value *float64
-	}{{"r2", r.R2}, {"accuracy", r.Accuracy}, {"f1", r.F1}} {
+	}{{"r2", r.R2}, {"accuracy", r.Accuracy}, {"f1", r.MacroF1}} {
 		if x.value != nil {
-			attributes = append(attributes, x.name, observe.Rounded(*x.value))
+			attributes = append(attributes, x.name, observe.RoundToFourDigits(*x.value))
 		}
 	}
-	if text := r.FormatMetrics(); text != "" {
+	if text := r.FormatExternalMetrics(); text != "" {
 		attributes = append(attributes, "figures", text)
 	}
 	d.Log(observe.Info, "agents have evaluated a model on the rows that they hold out", attributes...)
-	d.Resolve(condition)
+	d.ResolveCondition(condition)
 }
 
 // describeMetrics sets the metrics of an evaluation, and removes the series that only the previous one has.
-func (e ModelEvaluated) describeMetrics(d *observe.Description) {
+func (e ModelEvaluated) describeMetrics(d *observe.EventDescription) {
 	r := &e.Result
-	d.Set(evaluatedVersion, float64(e.Version))
-	d.Set(evaluatingAgents, float64(r.ReportingAgents))
-	d.Set(evaluatedRows, float64(r.Rows))
+	d.SetGauge(evaluatedVersion, float64(e.Version))
+	d.SetGauge(evaluatingAgents, float64(r.ReportingAgents))
+	d.SetGauge(evaluatedRows, float64(r.Rows))
 	risk := math.NaN()
 	if r.ReportingAgents > 0 {
 		risk = r.Risk
 	}
-	d.Set(evaluatedRisk, risk)
-	d.Set(evaluatedR2, valueOrNaN(r.R2))
-	d.Set(evaluatedAccuracy, valueOrNaN(r.Accuracy))
-	d.Set(evaluatedF1, valueOrNaN(r.F1))
+	d.SetGauge(evaluatedRisk, risk)
+	d.SetGauge(evaluatedR2, valueOrNaN(r.R2))
+	d.SetGauge(evaluatedAccuracy, valueOrNaN(r.Accuracy))
+	d.SetGauge(evaluatedF1, valueOrNaN(r.MacroF1))
 	describeDistribution(d, evaluatedAgentRisk, r.AgentRisk)
 	describeDistribution(d, evaluatedAgentAccuracy, r.AgentAccuracy)
-	d.Clear(evaluatedClassF1)
+	d.ClearGauge(evaluatedClassF1)
 	for c, class := range r.Classes {
 		if class.F1 != nil {
-			d.Set(evaluatedClassF1, *class.F1, strconv.Itoa(c))
+			d.SetGauge(evaluatedClassF1, *class.F1, strconv.Itoa(c))
 		}
 	}
-	d.Clear(evaluatedResiduals)
+	d.ClearGauge(evaluatedResiduals)
 	for _, q := range r.ResidualQuantiles {
-		d.Set(evaluatedResiduals, q.MaxResidual, strconv.FormatFloat(q.Share, 'g', -1, 64))
+		d.SetGauge(evaluatedResiduals, q.MaxResidual, strconv.FormatFloat(q.Share, 'g', -1, 64))
 	}
 }
 
-func describeDistribution(d *observe.Description, m *observe.Metric, x *evaluation.AgentDistribution) {
-	d.Clear(m)
+func describeDistribution(d *observe.EventDescription, m *observe.Metric, x *evaluation.AgentMetricDistribution) {
+	d.ClearGauge(m)
 	if x == nil {
 		return
 	}
-	d.Set(m, x.Mean, "mean")
-	d.Set(m, x.Worst, "worst")
-	d.Set(m, x.Q10, "q10")
-	d.Set(m, x.Q25, "q25")
-	d.Set(m, x.Q50, "q50")
-	d.Set(m, x.Q90, "q90")
+	d.SetGauge(m, x.Mean, "mean")
+	d.SetGauge(m, x.Worst, "worst")
+	d.SetGauge(m, x.Q10, "q10")
+	d.SetGauge(m, x.Q25, "q25")
+	d.SetGauge(m, x.Q50, "q50")
+	d.SetGauge(m, x.Q90, "q90")
 }
 
 func valueOrNaN(x *float64) float64 {

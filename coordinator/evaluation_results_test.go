@@ -110,7 +110,7 @@ func TestEvaluated(t *testing.T) {
 				if fmt.Sprint(versions) != "[2 4 5]" {
 					t.Errorf("evaluated: %v; the last events:\n%s", versions, f.tail(40))
 				}
-				if n := len(events[evaluation.Evaluated](f)); n != 15 {
+				if n := len(events[evaluation.ModelEvaluated](f)); n != 15 {
 					t.Errorf("%d evaluations at agents, want 15", n)
 				}
 			})
@@ -134,7 +134,8 @@ func TestEvaluatedKilled(t *testing.T) {
 				f := evaluating(t, false)
 				f.start()
 				for n := 1; n <= 3; n++ {
-					f.until(time.Hour, "evaluated", func() bool { return len(events[evaluation.Evaluated](f)) >= n })
+					f.until(time.Hour, "evaluated",
+						func() bool { return len(events[evaluation.ModelEvaluated](f)) >= n })
 					kill(f)
 				}
 				f.finished(time.Hour)
@@ -145,7 +146,7 @@ func TestEvaluatedKilled(t *testing.T) {
 				if len(evaluated) < 3 || f.scored(evaluated[len(evaluated)-1]) != nil {
 					t.Errorf("the last of %d: %v", len(evaluated), f.scored(evaluated[len(evaluated)-1]))
 				}
-				if n := len(events[evaluation.Evaluated](f)); name != "agent" && n != 15 {
+				if n := len(events[evaluation.ModelEvaluated](f)); name != "agent" && n != 15 {
 					t.Errorf("%d evaluations at agents, want 15: they keep what they have said", n)
 				}
 				f.coord.stop()
@@ -176,10 +177,10 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		f.enrol("evil")
 		s := newStranger(f)
 		f.start()
-		f.until(time.Hour, "evaluated", func() bool { return len(events[evaluation.Evaluated](f)) > 0 })
+		f.until(time.Hour, "evaluated", func() bool { return len(events[evaluation.ModelEvaluated](f)) > 0 })
 		s.listen()
 		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, Evaluation: wire.Evaluation{Run: s.open.Run,
-			Version: s.ann.BaseModelVersion, Rows: 1000, CorrectRows: 1000, Confusion: []uint32{1000}}}
+			Version: s.ann.BaseModelVersion, Rows: 1000, CorrectRows: 1000, ConfusionMatrix: []uint32{1000}}}
 		s.say(f.topics.AgentToCoordinator("evil"), sealFor(s.ann.SealPublicKey, s.as("evil", wire.TypeHello), h.Body()))
 		f.until(time.Minute, "told", func() bool {
 			return slices.ContainsFunc(events[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {

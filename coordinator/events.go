@@ -28,7 +28,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 // Metrics that several events change, or that are not only changed by events.
 var (
 	// DroppedMessages counts the messages that the coordinator has not used.
-	DroppedMessages = host.DroppedMessages(observe.Strings(devices.DropReasons()))
+	DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(devices.DropReasons()))
 )
 
 var (
@@ -54,10 +54,10 @@ type MachineStarted struct {
 }
 
 // Describe implements observe.Event.
-func (e MachineStarted) Describe(d *observe.Description) {
-	d.Set(coordinatorEpoch, float64(e.Epoch))
-	d.Select(aggregationRule, e.AggregationRule)
-	d.Select(serverOptimizer, e.ServerOptimizer)
+func (e MachineStarted) Describe(d *observe.EventDescription) {
+	d.SetGauge(coordinatorEpoch, float64(e.Epoch))
+	d.SelectGaugeState(aggregationRule, e.AggregationRule)
+	d.SelectGaugeState(serverOptimizer, e.ServerOptimizer)
 	d.Log(observe.Info, "rounds begin", "rule", e.AggregationRule, "server_optimizer", e.ServerOptimizer)
 	if e.EpochRaised {
 		d.Log(observe.Info, "epoch raised", "epoch", e.Epoch)

@@ -22,7 +22,7 @@ func TestVanishedAndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 10, memory.Options{})
 		r := &f.cfg.Round
-		r.Quorum, r.Gather.TargetAgents, r.Gather.Minimum, r.Deadline = 5, 0, 5, time.Minute
+		r.Quorum, r.Gather.TargetAgents, r.Gather.MinAgents, r.RoundTimeout = 5, 0, 5, time.Minute
 		for _, a := range f.agents[:3] {
 			a.moment = func(m any) {
 				if w, ok := m.(agentround.WorkStarted); ok && w.Round == 3 {
@@ -35,8 +35,8 @@ func TestVanishedAndLate(t *testing.T) {
 			a.moment = func(m any) {
 				switch m := m.(type) {
 				case agentround.WorkStarted:
-					deadline = time.Now().Add(m.Left)
-				case training.Trained:
+					deadline = time.Now().Add(m.TimeLeft)
+				case training.LocalTrainingFinished:
 					if m.Round == 3 {
 						<-time.After(time.Until(deadline) + time.Second)
 					}
@@ -50,20 +50,22 @@ func TestVanishedAndLate(t *testing.T) {
 			t.Fatalf("%d rounds closed, want 6:\n%s", len(closed), f.tail(60))
 		}
 		for _, c := range closed {
-			want := round.RoundClosed{Round: c.Round, Kind: c.Kind, Version: c.Version, Selected: 10, Accepted: 10,
+			want := round.RoundClosed{Round: c.Round, Kind: c.Kind, NewModelVersion: c.NewModelVersion,
+				SelectedAgents: 10, AcceptedUpdates: 10,
 				RoundDuration: c.RoundDuration}
 			switch {
 			case c.Round == 3:
-				want.Accepted, want.ByDeadline, want.Missing, want.RoundDuration = 5, true,
+				want.AcceptedUpdates, want.ClosedByDeadline, want.MissingAgents, want.RoundDuration = 5, true,
 					[]wire.AgentID{"a0", "a1", "a2", "a3", "a4"}, time.Minute
 			case c.Round == 4: // the late ones sit out
-				want.Selected, want.Accepted = 5, 5
+				want.SelectedAgents, want.AcceptedUpdates = 5, 5
 			case c.Round > 4:
-				want.Selected, want.Accepted = 7, 7
+				want.SelectedAgents, want.AcceptedUpdates = 7, 7
 			}
-			if c.Round != want.Round || c.Selected != want.Selected || c.Accepted != want.Accepted ||
-				c.ByDeadline != want.ByDeadline ||
-				!slices.Equal(c.Missing, want.Missing) || c.RoundDuration != want.RoundDuration {
+			if c.Round != want.Round || c.SelectedAgents != want.SelectedAgents ||
+				c.AcceptedUpdates != want.AcceptedUpdates ||
+				c.ClosedByDeadline != want.ClosedByDeadline ||
+				!slices.Equal(c.MissingAgents, want.MissingAgents) || c.RoundDuration != want.RoundDuration {
 				t.Errorf("got  %+v\nwant %+v", c, want)
 			}
 		}
@@ -131,13 +133,16 @@ func TestBrokerCut(t *testing.T) {
 				t.Errorf("cut %d: model %x, want %x", i, hash[:4], want[:4])
 			}
 			f.checkOnce("cut")
-			changes := events[host.LinkChanged](f, wire.CoordinatorID)
+			changes := events[host.BrokerLinkChanged](f, wire.CoordinatorID)
 			if i > 0 && len(changes) < 3 {
 				t.Errorf("cut %d: the link changed %d times", i, len(changes))
 			}
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			if !slices.EqualFunc(told, changes, func(up bool, e host.LinkChanged) bool { return up == e.Up }) {
+			if !slices.EqualFunc(told, changes, func(up bool,
+				e host.BrokerLinkChanged) bool {
+				return up == e.IsConnected
+			}) {
 				t.Errorf("cut %d: OnLinkChange was called with %v, but the events are %+v", i, told, changes)
 			}
 		})
@@ -187,7 +192,7 @@ func TestLoss(t *testing.T) {
 			}
 			// nobody misses a round because it missed an announcement; one may give up a pull
 			for _, c := range closed {
-				if c.Accepted < 3 || c.ByDeadline {
+				if c.AcceptedUpdates < 3 || c.ClosedByDeadline {
 					t.Errorf("seed %d: %+v; declined %+v", seed, c, events[round.AgentDeclined](f))
 				}
 			}

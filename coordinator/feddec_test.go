@@ -26,19 +26,20 @@ import (
 func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	f := newFederation(t, n, memory.Options{})
 	r, task := &f.cfg.Round, &f.cfg.Task
-	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
+	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.SamplingWithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
-	task.Training.Normalize, task.Training.StepSize = false, 0.05
+	task.Training.NormalizesStepSize, task.Training.StepSize = false, 0.05
 	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000,
 		Codec: spec.CodecRaw}
-	f.cfg.MakeEdges = func(agents []round.MeshAgent) (meshplan.Graph, error) {
+	f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.Graph, error) {
 		var m meshplan.Graph
 		for i := range agents {
 			j := (i + 1) % len(agents)
-			m.Edges = append(m.Edges, round.Edge{A: agents[min(i, j)].ID, B: agents[max(i, j)].ID, Weight: 1. / 3})
+			m.Edges = append(m.Edges, round.MixingEdge{A: agents[min(i, j)].ID, B: agents[max(i, j)].ID,
+				MixingWeight: 1. / 3})
 		}
 		slices.SortFunc(m.Edges, func(a,
-			b round.Edge) int {
+			b round.MixingEdge) int {
 			return slices.Compare([]wire.AgentID{a.A, a.B}, []wire.AgentID{b.A, b.B})
 		})
 		return m, nil
@@ -47,7 +48,10 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 		keys := rand.NewChaCha8([32]byte{byte(i)})
 		a.cfg.Mesh = &mesh.Config{Random: func(p []byte) { _, _ = keys.Read(p) }}
 		if own != nil {
-			a.cfg.Mesh.Connect = func() (mqtt.Conn, error) { return own.Connect(f.topics.ClientID(a.id), nil), nil }
+			a.cfg.Mesh.ConnectNeighborBroker = func() (mqtt.Conn, error) {
+				return own.Connect(f.topics.ClientID(a.id),
+					nil), nil
+			}
 		}
 	}
 	return f
@@ -77,12 +81,12 @@ func TestFedDec(t *testing.T) {
 				f.cfg.Task.Mixing.Unsealed = tt.open
 				for i, a := range f.agents {
 					// E_k = 10, 10, 6, 5, 4 of H = 10
-					a.cfg.Training.StepTime = time.Duration(50+50*i) * time.Millisecond
+					a.cfg.Training.DeclaredStepTime = time.Duration(50+50*i) * time.Millisecond
 				}
 				f.start()
 				models[f.finished(time.Hour)] = tt.name
-				for _, x := range events[training.Trained](f) {
-					if x.MixingStats == nil || x.MixingStats.Flows != 20 || x.MixingStats.LateFlows > 0 {
+				for _, x := range events[training.LocalTrainingFinished](f) {
+					if x.MixingStats == nil || x.MixingStats.AppliedFlows != 20 || x.MixingStats.LateFlows > 0 {
 						t.Errorf("round %d: %+v", x.Round, x.MixingStats)
 					}
 				}
@@ -107,7 +111,7 @@ func TestFedDecTroubled(t *testing.T) {
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		f.cfg.Round.MaxAggregations = 8
 		for _, a := range f.agents {
-			a.cfg.Training.StepTime = 20 * time.Millisecond
+			a.cfg.Training.DeclaredStepTime = 20 * time.Millisecond
 		}
 		killed := f.agents[2]
 		killed.moment = func(event any) {
@@ -122,7 +126,7 @@ func TestFedDecTroubled(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		late := uint64(0)
-		for _, x := range events[training.Trained](f) {
+		for _, x := range events[training.LocalTrainingFinished](f) {
 			if x.MixingStats != nil {
 				late += x.MixingStats.LateFlows
 			}
@@ -151,18 +155,18 @@ func TestDiscoveredEdges(t *testing.T) {
 			return time.Duration(rng.IntN(2000)) * time.Microsecond
 		}})
 		f := newMixing(t, 6, 3, site)
-		maker, err := edges.New(spec.EdgesDiscovered, 0, "", spec.Metropolis)
+		maker, err := edges.New(spec.EdgesDiscovered, 0, "", spec.EdgeWeightsMetropolis)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.cfg.MakeEdges, f.cfg.IssuesAttestations, f.cfg.Standardize = maker.MakeMesh, true, false
 		r := &f.cfg.Round
-		r.MaxAggregations, r.Pause, r.Gather = 12, 20*time.Second,
-			round.GatherConfig{Minimum: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+		r.MaxAggregations, r.PauseBetweenRounds, r.Gather = 12, 20*time.Second,
+			round.GatherConfig{MinAgents: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		for _, a := range f.agents {
-			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.Training.StepTime = "hall", 2, 20*time.Millisecond
+			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.Training.DeclaredStepTime = "hall", 2, 20*time.Millisecond
 		}
 		dead := f.agents[2]
 		f.coord.moment = func(event any) {
@@ -177,7 +181,8 @@ func TestDiscoveredEdges(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		for _, m := range events[meshplan.Computed](f) {
-			has := slices.ContainsFunc(m.Edges, func(e round.Edge) bool { return e.A == dead.id || e.B == dead.id })
+			has := slices.ContainsFunc(m.Edges,
+				func(e round.MixingEdge) bool { return e.A == dead.id || e.B == dead.id })
 			agents := 6
 			if away := m.Round > 6 && m.Round < 8; away {
 				agents = 5
@@ -198,11 +203,11 @@ func TestDiscoveredEdges(t *testing.T) {
 			a.stop()
 		}
 		late := site.Connect("late", nil)
-		late.Subscribe(mqtt.AtMostOnce, f.topics.BeaconsFilter("hall"))
+		late.Subscribe(mqtt.AtMostOnce, f.topics.CellBeaconsFilter("hall"))
 		for end := time.After(time.Second); ; {
 			select {
 			case e := <-late.Events():
-				if m, ok := e.(mqtt.Received); ok {
+				if m, ok := e.(mqtt.MessageReceived); ok {
 					t.Errorf("%s is left behind", m.Topic)
 				}
 				continue

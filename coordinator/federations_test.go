@@ -36,8 +36,8 @@ func (s steady) step(ctx context.Context) {
 	s.trained.Add(int64(s.each))
 }
 
-// Block implements training.Trainer.
-func (s steady) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+// NewBlock implements training.Trainer.
+func (s steady) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block,
 	error) {
 	between, begun := j.Stop, false
@@ -48,7 +48,7 @@ func (s steady) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[
 		begun = true
 		return between()
 	}
-	b, err := s.Trainer.Block(ctx, r, p, j)
+	b, err := s.Trainer.NewBlock(ctx, r, p, j)
 	return steadyBlock{b, s, ctx}, err
 }
 
@@ -58,9 +58,9 @@ type steadyBlock struct {
 	ctx context.Context
 }
 
-// Take implements training.Block.
-func (b steadyBlock) Take(x []float32, first, last uint64) error {
-	err := b.Block.Take(x, first, last)
+// TakeSteps implements training.Block.
+func (b steadyBlock) TakeSteps(x []float32, first, last uint64) error {
+	err := b.Block.TakeSteps(x, first, last)
 	b.s.step(b.ctx) // the last one
 	return err
 }
@@ -68,17 +68,17 @@ func (b steadyBlock) Take(x []float32, first, last uint64) error {
 // onOneDevice makes two federations with one agent each, which are one device: the blocks of the first take ten times
 // as long as those of the second.
 func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int64) {
-	turn, busy := new(training.Lock), new(atomic.Bool)
+	turn, busy := new(training.TrainingLock), new(atomic.Bool)
 	var both [2]*federation
 	for i, name := range []string{"large", "small"} {
 		f := newFederation(t, 1, memory.Options{})
 		trained[i] = new(atomic.Int64)
 		a, settings := f.agents[0], &f.cfg.Task.Training
-		a.cfg.Training.Share, a.cfg.Training.StepTime = turn.NewShare(name), 100*time.Millisecond
-		a.cfg.Training.Trainer = steady{training.LocalTrainer{}, t, a.cfg.Training.StepTime, busy, trained[i]}
-		settings.MinSteps, settings.MaxSteps, settings.BudgetMillis = 300, 300, 30_000
+		a.cfg.Training.LockShare, a.cfg.Training.DeclaredStepTime = turn.NewShare(name), 100*time.Millisecond
+		a.cfg.Training.Trainer = steady{training.LocalTrainer{}, t, a.cfg.Training.DeclaredStepTime, busy, trained[i]}
+		settings.MinSteps, settings.MaxSteps, settings.StepTimeBudgetMillis = 300, 300, 30_000
 		if i == 1 {
-			settings.MinSteps, settings.MaxSteps, settings.BudgetMillis = 30, 30, 3_000
+			settings.MinSteps, settings.MaxSteps, settings.StepTimeBudgetMillis = 30, 30, 3_000
 		}
 		both[i] = f
 	}
@@ -108,7 +108,7 @@ func TestTwoFederations(t *testing.T) {
 			t.Errorf("the small run has model %x, alone it has %x", got[:4], alone[1][:4])
 		}
 		own, other, waited := time.Duration(trained[1].Load()), time.Duration(trained[0].Load()), time.Duration(0)
-		for _, f := range events[training.Trained](small) {
+		for _, f := range events[training.LocalTrainingFinished](small) {
 			waited += f.LockWait
 		}
 		if own != 40*3*time.Second || waited > own+2*time.Second || waited < own/2 || other < waited {
@@ -127,7 +127,7 @@ func TestTwoFederations(t *testing.T) {
 		if got := large.finished(time.Hour); got != alone[0] {
 			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
 		}
-		for _, f := range events[training.Trained](large) {
+		for _, f := range events[training.LocalTrainingFinished](large) {
 			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // the wait is not of its steps
 				t.Errorf("trained %+v", f)
 			}
@@ -141,7 +141,8 @@ func TestOneOfTwoKilled(t *testing.T) {
 		large, small, _ := onOneDevice(t)
 		large.start()
 		small.start()
-		small.until(time.Hour, "in its fifth round", func() bool { return len(events[training.Trained](small)) == 5 })
+		small.until(time.Hour, "in its fifth round",
+			func() bool { return len(events[training.LocalTrainingFinished](small)) == 5 })
 		small.coord.kill()
 		large.finished(time.Hour)
 		wait(time.Hour)
@@ -159,11 +160,11 @@ func TestOneOfTwoDeclines(t *testing.T) {
 		small.start()
 		large.finished(time.Hour)
 		unfit := func(f *federation) bool {
-			return slices.ContainsFunc(events[agentround.TaskPrepared](f),
-				func(p agentround.TaskPrepared) bool { return p.UnfitReason == wire.DeclineBadData })
+			return slices.ContainsFunc(events[agentround.TaskFitnessChecked](f),
+				func(p agentround.TaskFitnessChecked) bool { return p.UnfitReason == wire.DeclineBadData })
 		}
 		waits := events[training.LockAwaited](large)
-		if !unfit(small) || unfit(large) || len(events[training.Trained](small)) > 0 || len(waits) > 0 {
+		if !unfit(small) || unfit(large) || len(events[training.LocalTrainingFinished](small)) > 0 || len(waits) > 0 {
 			t.Errorf("unfit: %v and %v; %+v", unfit(small), unfit(large), waits)
 		}
 	})
@@ -176,17 +177,17 @@ func TestTurnTooLate(t *testing.T) {
 		large, small, _ := onOneDevice(t)
 		a := large.agents[0]
 		s := a.cfg.Training.Trainer.(steady)
-		s.each, a.cfg.Training.StepTime = 30*time.Minute, 30*time.Minute
+		s.each, a.cfg.Training.DeclaredStepTime = 30*time.Minute, 30*time.Minute
 		a.cfg.Training.Trainer = s
 		large.cfg.Task.Training.MinSteps, large.cfg.Task.Training.MaxSteps = 1, 1
-		large.cfg.Round.MaxAggregations, large.cfg.Round.Deadline = 1, time.Hour
-		small.cfg.Round.Deadline, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
+		large.cfg.Round.MaxAggregations, large.cfg.Round.RoundTimeout = 1, time.Hour
+		small.cfg.Round.RoundTimeout, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
 		small.cfg.Task.Training.StepSize = 1e-6 // of columns that are not standardised
 		large.start()
 		wait(time.Minute) // it trains
 		small.start()
 		small.until(time.Hour, "declined", func() bool { return len(events[agentround.WorkEnded](small)) > 0 })
-		told, failed := events[training.LockAwaited](small), events[training.Failed](small)
+		told, failed := events[training.LockAwaited](small), events[training.LocalTrainingFailed](small)
 		if len(told) < 2 || told[0].LockHolder != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
 			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
 			t.Errorf("told %+v and %+v", told, failed)

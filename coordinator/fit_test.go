@@ -28,11 +28,11 @@ func TestLargeModel(t *testing.T) {
 		f.coord.moment = func(m any) {
 			if m, ok := m.(mqtt.Message); ok {
 				kind, _, _, part, _ := f.topics.Parse(m.Topic)
-				if e, err := wire.ParseEnvelope(m.Payload); kind == mqtt.KindDirect && err == nil &&
-					e.Type == wire.TypeCredit {
+				if e, err := wire.ParseEnvelope(m.Payload); kind == mqtt.KindCoordinatorToAgent && err == nil &&
+					e.Type == wire.TypeChunkCredit {
 					credits++
 				}
-				if kind == mqtt.KindBlob && part != transfer.ManifestPart && len(m.Payload) > 0 {
+				if kind == mqtt.KindBlob && part != transfer.ManifestPartName && len(m.Payload) > 0 {
 					chunks++
 				}
 			}
@@ -47,12 +47,12 @@ func TestLargeModel(t *testing.T) {
 			t.Errorf("%d credits and %d chunks of models were sent: they did not travel in parts", credits, chunks)
 		}
 		for _, e := range events[agentround.WorkEnded](f, "a2") {
-			if e.Kind == wire.KindTraining && e.DeclineReason != wire.DeclineFetch {
+			if e.Kind == wire.KindTraining && e.DeclineReason != wire.DeclineFetchFailed {
 				t.Errorf("a2: %+v, want declined: fetch", e)
 			}
 		}
 		for _, c := range events[round.RoundClosed](f) {
-			if c.Kind == wire.KindTraining && (c.Selected != 3 || c.Accepted != 2) {
+			if c.Kind == wire.KindTraining && (c.SelectedAgents != 3 || c.AcceptedUpdates != 2) {
 				t.Errorf("%+v, want 2 of 3 accepted", c)
 			}
 		}
@@ -74,7 +74,7 @@ func (f *federation) retainedBlobs() []string {
 		synctest.Wait()
 		select {
 		case e := <-c.Events():
-			if m, ok := e.(mqtt.Received); ok {
+			if m, ok := e.(mqtt.MessageReceived); ok {
 				topics = append(topics, m.Topic)
 			}
 		default:
@@ -88,7 +88,7 @@ func TestUnfitAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 7, memory.Options{})
 		r := &f.cfg.Round
-		r.Quorum, r.Participants, r.Gather.TargetAgents, r.Gather.Minimum = 3, 3, 3, 3
+		r.Quorum, r.Participants, r.Gather.TargetAgents, r.Gather.MinAgents = 3, 3, 3, 3
 		good := rowsOf(9, 30)
 		unfit := map[wire.AgentID]struct {
 			data   table
@@ -116,7 +116,7 @@ func TestUnfitAgents(t *testing.T) {
 			if told[id] != u.reason {
 				t.Errorf("%s is reported as %v, want %v", id, told[id], u.reason)
 			}
-			loaded := events[taskdata.Loaded](f, id)
+			loaded := events[taskdata.RowsLoaded](f, id)
 			if len(loaded) == 0 || loaded[0].Problem == nil || !strings.Contains(loaded[0].Problem.Error(), u.says) {
 				t.Errorf("%s: %+v, want a problem with %q", id, loaded, u.says)
 			}

@@ -19,9 +19,9 @@ type folderJobs struct {
 	// round's deadline passed.
 	onDelay func(since time.Time)
 
-	queue              *host.SerialQueue // writes lines of the history and archived models, before the next journal
-	removals           *host.SerialQueue // removes old models and spools
-	prunedBelowVersion uint64            // models below this version are removed; 0 = none since the start
+	queue              *host.SerialJobQueue // writes lines of the history and archived models, before the next journal
+	removals           *host.SerialJobQueue // removes old models and spools
+	prunedBelowVersion uint64               // models below this version are removed; 0 = none since the start
 
 	failures host.WriteFailures
 
@@ -39,8 +39,8 @@ const folderRetryInterval = 5 * time.Second
 
 // newFolderJobs makes them without jobs.
 func newFolderJobs(loop *host.EventLoop, o observe.Observer, onDelay func(since time.Time)) *folderJobs {
-	return &folderJobs{loop: loop, observer: o, onDelay: onDelay, queue: host.NewSerialQueue(loop),
-		removals: host.NewSerialQueue(loop)}
+	return &folderJobs{loop: loop, observer: o, onDelay: onDelay, queue: host.NewSerialJobQueue(loop),
+		removals: host.NewSerialJobQueue(loop)}
 }
 
 // write performs a write that must be on disk before anything else happens: a full disk blocks the round until space is
@@ -69,7 +69,7 @@ func (j *folderJobs) writeInJob(purpose string, do func() error) error {
 
 // enqueue has a write performed beside the owner, before the next journal.
 func (j *folderJobs) enqueue(purpose string, do func() error) {
-	j.queue.Do(func() {
+	j.queue.Enqueue(func() {
 		_ = j.retry(do, j.loop.PauseJob, func(err error) { // an error means that the coordinator stops
 			j.mu.Lock()
 			defer j.mu.Unlock()
@@ -127,17 +127,18 @@ func (j *folderJobs) report(purpose string, err error) { j.failures.Report(j.obs
 // prune has models removed that are too old, once the newest is in the archive: for each version, and once after a
 // start, since a power cut may restore removed files. It keeps the newest models, the newest of each of the last hours,
 // and the versions in spare. keep is 0 if all models are kept.
-func (j *folderJobs) prune(models *store.Models, version uint64, keep, hours int, spare []uint64, log *slog.Logger) {
+func (j *folderJobs) prune(models *store.ModelFolder, version uint64, keep, hours int, spare []uint64,
+	log *slog.Logger) {
 	if keep == 0 || j.prunedBelowVersion == version+1 {
 		return
 	}
 	j.prunedBelowVersion = version + 1
-	j.queue.Do(func() {
-		j.removals.Do(func() {
+	j.queue.Enqueue(func() {
+		j.removals.Enqueue(func() {
 			var hourly []uint64
 			var err error
 			if hours > 0 {
-				hourly, err = models.NewestPerHour(hours)
+				hourly, err = models.NewestVersionPerHour(hours)
 			}
 			if err == nil {
 				err = models.Prune(keep, version, append(hourly, spare...)...)

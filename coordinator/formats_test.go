@@ -55,7 +55,7 @@ func withoutSlot(t *testing.T, path string) {
 // inSlots reads a file that is kept in slots.
 func inSlots(t *testing.T, path string) (*store.RecordSlots, store.SavedRecord) {
 	t.Helper()
-	s := store.Machine.NewRecordSlots(path, 2)
+	s := store.LocalDisk.NewRecordSlots(path, 2)
 	found, err := s.Load(1<<24, nil)
 	must(t, err)
 	return s, found
@@ -65,21 +65,21 @@ func raiseVersion(t *testing.T, path string) {
 	if base, is := strings.CutSuffix(path, ".a"); is { // and the other copy with it
 		s, found := inSlots(t, base)
 		for range 2 {
-			must(t, s.WriteAndProtect(found.Version+1, found.Body))
+			must(t, s.WriteAndProtect(found.FormatVersion+1, found.Body))
 		}
 		return
 	} else if strings.HasSuffix(path, ".b") {
 		return
 	}
-	version, body, err := store.Machine.LoadRecord(path, 1<<20)
+	version, body, err := store.LocalDisk.LoadRecord(path, 1<<20)
 	must(t, err)
-	must(t, store.Machine.SaveRecord(path, version+1, body))
+	must(t, store.LocalDisk.SaveRecord(path, version+1, body))
 }
 
 // raiseModelFormat writes a model's file and its record as a later program would, with what else a model's file may
 // tell by then.
 func raiseModelFormat(t *testing.T, path string) {
-	models, err := store.Machine.OpenModels(filepath.Dir(path))
+	models, err := store.LocalDisk.OpenModelFolder(filepath.Dir(path))
 	must(t, err)
 	list, err := models.List()
 	must(t, err)
@@ -167,13 +167,14 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 func TestTaskEncoding(t *testing.T) {
 	full := wire.Task{
 		Name: "n", Features: []string{"a", "b"}, Target: "t", MinSamples: 3,
-		Model: wire.ModelShape{HiddenUnits: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU,
-			Risk: spec.RiskSoftmax,
-			Bias: true, Ridge: 0.5},
-		Training: wire.Training{
-			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25,
+		Model: wire.ModelSpec{HiddenUnits: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU,
+			Risk:    spec.LossSoftmax,
+			HasBias: true, Ridge: 0.5},
+		Training: wire.TrainingSettings{
+			ExchangeKind: spec.ExchangeGradient, BatchSize: 4, LocalStepProbability: 0.25,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
-			StrongConvexity: 4, Gamma: 8, Normalize: true, BudgetMillis: 5, MinSteps: 6, MaxSteps: 7,
+			StrongConvexity: 4, StepSizeDecayOffset: 8, NormalizesStepSize: true, StepTimeBudgetMillis: 5, MinSteps: 6,
+			MaxSteps: 7,
 		},
 		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2, SnapshotRetryMillis: 3, DrainMillis: 4,
 			Codec:         spec.CodecBFloat16,

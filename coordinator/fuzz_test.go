@@ -25,26 +25,27 @@ func FuzzInsider(f *testing.F) {
 	seed := wire.Hello{Samples: 10}
 	f.Add(uint8(wire.TypeHello-1), seed.Body(), []byte{})
 	f.Add(uint8(wire.TypeUpdate-1), (&wire.Update{Kind: wire.KindTraining, Samples: 10}).Body(), []byte{1, 2, 3, 4})
-	f.Add(uint8(wire.TypeReport-1), (&wire.AgentReport{}).Body(), []byte{})
-	f.Add(uint8(wire.TypePresence-1), (&wire.Presence{State: wire.StateOnline}).Body(), []byte{})
+	f.Add(uint8(wire.TypeMetricsReport-1), (&wire.AgentMetricsReport{}).Body(), []byte{})
+	f.Add(uint8(wire.TypePresence-1), (&wire.Presence{State: wire.PresenceOnline}).Body(), []byte{})
 	f.Fuzz(func(t *testing.T, typ uint8, body, part []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 1, memory.Options{})
 			f.enrol("evil")
 			f.cfg.Standardize, f.cfg.Round.MaxAggregations = false, 1
-			f.agents[0].cfg.Training.StepTime = time.Minute // the round stays open
+			f.agents[0].cfg.Training.DeclaredStepTime = time.Minute // the round stays open
 			s := newStranger(f)
 			f.start()
 			s.listen()
 			s.say(f.topics.AgentToCoordinator("evil"), s.hello("evil"))
 			f.until(time.Hour, "open", func() bool { return len(events[round.RoundOpened](f)) == 1 })
 			s.listen()
-			said := sealFor(s.ann.SealPublicKey, s.as("evil", wire.MessageType(typ%uint8(wire.TypeRenewed)+1)), body)
+			said := sealFor(s.ann.SealPublicKey, s.as("evil", wire.MessageType(typ%uint8(wire.TypeRenewalAnswer)+1)),
+				body)
 			for _, topic := range []string{f.topics.AgentToCoordinator("evil"), f.topics.Presence("evil"),
-				f.topics.Update("evil", "0123456789abcdef", transfer.ManifestPart)} {
+				f.topics.UpdatePart("evil", "0123456789abcdef", transfer.ManifestPartName)} {
 				s.say(topic, said)
 			}
-			s.say(f.topics.Update("evil", "0123456789abcdef", "0"), part)
+			s.say(f.topics.UpdatePart("evil", "0123456789abcdef", "0"), part)
 			f.finished(10 * time.Hour)
 		})
 	})
@@ -79,7 +80,7 @@ func FuzzJournal(f *testing.F) {
 			if err := os.CopyFS(dir, os.DirFS(kept)); err != nil {
 				t.Fatal(err)
 			}
-			slots := store.Machine.NewRecordSlots(filepath.Join(dir, "run"), 2)
+			slots := store.LocalDisk.NewRecordSlots(filepath.Join(dir, "run"), 2)
 			saved, err := slots.Load(1<<20, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +89,7 @@ func FuzzJournal(f *testing.F) {
 			changed := append(append(append([]byte{}, saved.Body[:from]...), put...),
 				saved.Body[min(from+int(cut), len(saved.Body)):]...)
 			for range 2 { // in both slots
-				if err := slots.WriteAndProtect(saved.Version, changed); err != nil {
+				if err := slots.WriteAndProtect(saved.FormatVersion, changed); err != nil {
 					t.Fatal(err)
 				}
 			}

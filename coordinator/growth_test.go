@@ -51,7 +51,7 @@ func TestGrowingFiles(t *testing.T) {
 			if err := os.WriteFile(g.path, []byte(strings.Join(lines[:21], "\n")+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			a.file, files = data.Config{CSV: g.path}, append(files, g)
+			a.file, files = data.Config{CSVPath: g.path}, append(files, g)
 		}
 		s := newStranger(f)
 		f.start()

@@ -161,19 +161,21 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	f.cfg.Round, f.cfg.Standardize, f.cfg.FeatureClip = round.DefaultConfig(), true, 5
 	f.cfg.Task = wire.Task{
 		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true,
 			Ridge: 0.001},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true,
-			BudgetMillis: 1000, MinSteps: 2, MaxSteps: 10},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3,
+			NormalizesStepSize:   true,
+			StepTimeBudgetMillis: 1000, MinSteps: 2, MaxSteps: 10},
 	}
 	r := &f.cfg.Round
 	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule = n, n, 5, spec.WeightsSamples
-	r.Gather = round.GatherConfig{TargetAgents: n, Minimum: n, WindowLength: 30 * time.Second, HelloSpread: time.Second}
-	r.Deadline = 10 * time.Minute
+	r.Gather = round.GatherConfig{TargetAgents: n, MinAgents: n, WindowLength: 30 * time.Second,
+		HelloSpread: time.Second}
+	r.RoundTimeout = 10 * time.Minute
 	for i := range n {
 		p := f.enrol(wire.AgentID(fmt.Sprintf("a%d", i)))
 		p.data = rowsOf(uint64(i), 20+5*i)
-		p.cfg.Training.StepTime = time.Duration(100+50*i) * time.Millisecond // E_k = 10, 6, 5, 4, …
+		p.cfg.Training.DeclaredStepTime = time.Duration(100+50*i) * time.Millisecond // E_k = 10, 6, 5, 4, …
 		f.agents = append(f.agents, p)
 	}
 	t.Cleanup(f.stop)
@@ -247,9 +249,9 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	cfg := p.cfg
 	cfg.Federation, cfg.ID, cfg.Identity.Key, cfg.Identity.Coordinator, cfg.Topics = fedName, p.id, p.key,
 		f.coord.key.Public().(ed25519.PublicKey), f.topics
-	cfg.TaskData.Source, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
+	cfg.TaskData.Source, cfg.StateDir, cfg.BootEpoch, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
 		testkit.Observer(keep), f.cfg.Logger
-	if p.file.CSV != "" {
+	if p.file.CSVPath != "" {
 		of, err := sources.Open(&p.file)
 		if err != nil {
 			return nil, err
@@ -258,7 +260,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	}
 	if cfg.Training.Trainer == nil {
 		cfg.Training.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: training.LocalTrainer{},
-			StepTime: cfg.Training.StepTime},
+			StepTime: cfg.Training.DeclaredStepTime},
 			Lie: p.lie}
 	}
 	if cfg.Rand == nil {

@@ -43,7 +43,7 @@ func (s *stranger) listen() {
 		synctest.Wait()
 		select {
 		case e := <-s.conn.Events():
-			m, ok := e.(mqtt.Received)
+			m, ok := e.(mqtt.MessageReceived)
 			if !ok {
 				continue
 			}
@@ -84,7 +84,7 @@ func (s *stranger) say(topic string, payload []byte) {
 // as returns the header that an agent would seal.
 func (s *stranger) as(id wire.AgentID, t wire.MessageType) wire.Header {
 	s.sequence++
-	return wire.Header{Root: wire.FirstRoot,
+	return wire.Header{Root: wire.FirstRootVersion,
 		Type: t, Federation: fedName, Sender: id, Epoch: 1, Run: s.open.Run, Round: s.open.Round,
 		Sequence: s.sequence}
 }
@@ -97,7 +97,7 @@ func sealFor(announced wire.X25519PublicKey, h wire.Header, body []byte) []byte 
 
 // signedBy is sealFor with a signature by any key.
 func signedBy(key ed25519.PrivateKey, announced wire.X25519PublicKey, h wire.Header, body []byte) []byte {
-	if pair, err := wire.NewSealKeys(hosts.TestKey(h.Sender), announced); err == nil && h.Type.MustBeSealed() {
+	if pair, err := wire.NewAgentSealKeys(hosts.TestKey(h.Sender), announced); err == nil && h.Type.MustBeSealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
 		body = pair.FromAgent.SealMessage(announced, h, t, body)
@@ -113,7 +113,7 @@ func (s *stranger) hello(id wire.AgentID) []byte {
 // update returns a vector of four elements as an agent's update, changed.
 func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.Update), v ...float32) []byte {
 	payload := wire.AppendVector(nil, v)
-	m, err := wire.NewManifest(payload, s.ann.Schema)
+	m, err := wire.NewManifest(payload, s.ann.UpdateSchema)
 	if err != nil {
 		s.f.t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.U
 }
 
 func (s *stranger) offer(id wire.AgentID, sealed []byte) {
-	s.say(s.f.topics.Update(id, "0123456789abcdef", transfer.ManifestPart), sealed)
+	s.say(s.f.topics.UpdatePart(id, "0123456789abcdef", transfer.ManifestPartName), sealed)
 }
 
 // verdicts returns why messages were not used, in order.
@@ -155,8 +155,9 @@ func TestHostileMessages(t *testing.T) {
 		f.cfg.Standardize, f.cfg.MaxNorm, f.cfg.Round.MaxAggregations = false, 1e6, 1
 		f.cfg.Task.Training.StepSize = 1e-5
 		r := &f.cfg.Round
-		r.Participants, r.Gather.TargetAgents, r.Gather.Minimum, r.Deadline = len(evil)+3, len(evil)+3, 3, 5*time.Minute
-		f.agents[0].cfg.Training.StepTime = time.Minute // the round stays open
+		r.Participants, r.Gather.TargetAgents, r.Gather.MinAgents, r.RoundTimeout = len(evil)+3, len(evil)+3, 3,
+			5*time.Minute
+		f.agents[0].cfg.Training.DeclaredStepTime = time.Minute // the round stays open
 		s := newStranger(f)
 		f.start()
 		s.listen()
@@ -182,11 +183,11 @@ func TestHostileMessages(t *testing.T) {
 			}
 		}
 		s.listen()
-		if s.last(f.topics.CoordinatorToAgent("twin"), wire.TypeAccepted) == nil {
+		if s.last(f.topics.CoordinatorToAgent("twin"), wire.TypeUpdateAccepted) == nil {
 			t.Error("the repeated update was not answered")
 		}
 		f.finished(time.Hour)
-		if c := events[round.RoundClosed](f); len(c) != 1 || c[0].Accepted != 4 { // a0, a1, a2, twin
+		if c := events[round.RoundClosed](f); len(c) != 1 || c[0].AcceptedUpdates != 4 { // a0, a1, a2, twin
 			t.Errorf("closed: %+v", c)
 		}
 	})
@@ -233,10 +234,12 @@ func hostileCases(s *stranger) []hostileCase {
 // strayMessages are of each type, well signed: with a body that has no form, and where the type does not belong.
 func strayMessages(s *stranger) (cases []hostileCase) {
 	status, presence := s.f.topics.AgentToCoordinator("soft"), s.f.topics.Presence("soft")
-	update := s.f.topics.Update("soft", "0123456789abcdef", transfer.ManifestPart)
+	update := s.f.topics.UpdatePart("soft", "0123456789abcdef", transfer.ManifestPartName)
 	for t, topics := range map[wire.MessageType][2]string{
-		wire.TypePresence: {presence, status}, wire.TypeHello: {status, update}, wire.TypeJoined: {status, presence},
-		wire.TypeDeclined: {status, update}, wire.TypeReport: {status, presence}, wire.TypeUpdate: {update, status},
+		wire.TypePresence: {presence, status}, wire.TypeHello: {status, update}, wire.TypeInvitationAccepted: {status,
+			presence},
+		wire.TypeInvitationDeclined: {status, update}, wire.TypeMetricsReport: {status, presence},
+		wire.TypeUpdate: {update, status},
 	} {
 		say := func(topic string) func() {
 			return func() { s.say(topic, sealFor(s.ann.SealPublicKey, s.as("soft", t), []byte("?"))) }
@@ -293,11 +296,11 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) },
 			"dropped: foreign"},
 		{"a topic of another federation", func() { s.say("fl/v1/"+fedName+"/p/mine-a1", hello) }, "dropped: foreign"},
-		{"an update of no part", func() { s.say(f.topics.Update("a1", "x", "0")+"x", hello) }, "dropped: foreign"},
+		{"an update of no part", func() { s.say(f.topics.UpdatePart("a1", "x", "0")+"x", hello) }, "dropped: foreign"},
 		{"a presence that is retained, once more",
 			func() { s.say(f.topics.Presence("a1"), s.last(f.topics.Presence("a1"), wire.TypePresence)) }, ""},
 		{"a deleted presence", func() { s.say(f.topics.Presence("a1"), nil) }, ""},
-		{"a chunk of nothing", func() { s.say(f.topics.Update("a1", "x", "0"), hello) }, ""},
+		{"a chunk of nothing", func() { s.say(f.topics.UpdatePart("a1", "x", "0"), hello) }, ""},
 		{"a hello of one that obeys a later place", func() {
 			h := s.as("soft", wire.TypeHello)
 			h.Round++
@@ -305,7 +308,7 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		}, ""},
 		{"a joined for another announcement", func() {
 			s.say(f.topics.AgentToCoordinator("soft"),
-				wire.SignEnvelope(nil, s.as("soft", wire.TypeJoined), (&wire.InvitationAccepted{}).Body(),
+				wire.SignEnvelope(nil, s.as("soft", wire.TypeInvitationAccepted), (&wire.InvitationAccepted{}).Body(),
 					hosts.TestKey("soft")))
 		}, ""},
 	}
@@ -328,7 +331,8 @@ func badUpdates(s *stranger) []hostileCase {
 		{"a vector too long", offer("norm", same, 1e6, 1, 1, 1), "refused: norm"},
 		{"another base", offer("base", func(_ *wire.Header, u *wire.Update) { u.Base[0]++ }, 1, 2, 3, 4),
 			"refused: wrong_base"},
-		{"another schema", offer("schema", func(_ *wire.Header, u *wire.Update) { u.Payload.Schema[0]++ }, 1, 2, 3, 4),
+		{"another schema", offer("schema", func(_ *wire.Header, u *wire.Update) { u.Payload.VectorSchema[0]++ }, 1, 2,
+			3, 4),
 			"refused: wrong_schema"},
 		{"too few elements", offer("short", same, 1, 2, 3), "refused: wrong_schema"},
 		{"another kind", offer("kind", func(_ *wire.Header, u *wire.Update) { u.Kind = wire.KindStatistics }, 1, 2, 3,
@@ -344,7 +348,8 @@ func badUpdates(s *stranger) []hostileCase {
 			offer("soft", func(_ *wire.Header, u *wire.Update) { u.RiskAfter = math.Inf(1) }, 1, 2, 3, 4),
 			"dropped: malformed"},
 		{"a decline of another announcement", func() {
-			s.say(s.f.topics.AgentToCoordinator("twin"), wire.SignEnvelope(nil, s.as("twin", wire.TypeDeclined),
+			s.say(s.f.topics.AgentToCoordinator("twin"), wire.SignEnvelope(nil, s.as("twin",
+				wire.TypeInvitationDeclined),
 				(&wire.InvitationDeclined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(),
 				hosts.TestKey("twin")))
 		}, ""},

@@ -8,13 +8,13 @@ import (
 
 // saveJournalRecord writes a record of the machine to the journal, after the writes that must precede it, and archives
 // the record's model. It returns false if the coordinator stops before the record is on disk.
-func (c *Coordinator) saveJournalRecord(r round.Record) bool {
+func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
 	if c.folderJobs.awaitQueue() != nil {
 		return false
 	}
 	c.lastRoundOutcome = publish.Blob{}
-	if n := len(r.Outcomes); n > 0 && r.Last != nil && r.Last.Round == r.Outcomes[n-1].Round {
-		c.lastRoundOutcome = publish.NewBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
+	if n := len(r.RecentOutcomes); n > 0 && r.LastOutcome != nil && r.LastOutcome.Round == r.RecentOutcomes[n-1].Round {
+		c.lastRoundOutcome = publish.NewBlob(r.RecentOutcomes[n-1].Outcome, wire.Digest{})
 	}
 	c.loadRolloutFiles(&r.Rollout)
 	c.stateFolder.PublishedBlobs = c.publisher.Plan(c.nonInlineBlobsOfPlan(&r.Plan))
@@ -31,11 +31,11 @@ func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 		}
 		return false
 	}
-	archive := c.aggregator.PendingArchive(r.Plan.Base.Hash, isRolledOut(&r.Rollout, r.Plan.File.Hash))
+	archive := c.aggregator.PendingArchive(r.Plan.BaseModel.Hash, isRolledOut(&r.Rollout, r.Plan.ModelFile.Hash))
 	if archive != nil {
 		c.folderJobs.enqueue("save the model in the archive", archive)
 	}
-	c.folderJobs.prune(c.stateFolder.Models, uint64(r.Plan.Version), c.cfg.KeepModels, c.cfg.KeepHourlyModels,
+	c.folderJobs.prune(c.stateFolder.Models, uint64(r.Plan.BaseModelVersion), c.cfg.KeepModels, c.cfg.KeepHourlyModels,
 		rolledOutVersions(&r.Rollout, r.Run), c.cfg.Logger)
 	return true
 }
@@ -46,7 +46,7 @@ const inlineOutcome = 1 << 10
 // nonInlineBlobsOfPlan returns the blobs that announcements of a plan name and do not contain.
 func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 	lean := *p
-	lean.Base = c.announcedModelRef(p.Base)
+	lean.BaseModel = c.announcedModelRef(p.BaseModel)
 	all := c.aggregator.NonInlineBlobs(&lean)
 	if len(c.lastRoundOutcome.Data) > inlineOutcome {
 		all = append(all, c.lastRoundOutcome)
@@ -61,7 +61,7 @@ const inlineBudget = 100_000_000
 // announcedModelRef returns the reference to the model for an announcement. It omits a small model that would go to
 // very many agents: those that need it fetch it.
 func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
-	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget &&
+	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.machine.ConnectedAgentCount() > inlineBudget &&
 		base.Hash == b.Hash {
 		return b
 	}

@@ -20,7 +20,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 	defer conn.Close()
 	conn.Subscribe(mqtt.AtMostOnce, f.topics.Announcement())
 	for e := range conn.Events() {
-		m, is := e.(mqtt.Received)
+		m, is := e.(mqtt.MessageReceived)
 		if !is || len(m.Payload) == 0 {
 			continue
 		}
@@ -37,7 +37,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 		switch {
 		case len(a.BaseModel.Inline) > 0 || len(a.BaseModel.Sealed) > 0:
 			held++
-		case a.BaseModel.Present():
+		case a.BaseModel.IsSet():
 			pulled++
 		}
 		if a.Phase == wire.PhaseFinished {
@@ -46,8 +46,9 @@ func (f *federation) crowd(n int) (held, pulled int) {
 		for k := range n {
 			id := crowdID(k)
 			h := wire.Header{Type: wire.TypeHello, Federation: fedName, Sender: id, Epoch: 1, Run: opened.Run,
-				Round: opened.Round, Sequence: uint64(held + pulled), Root: wire.FirstRoot}
-			hello := wire.Hello{Nonce: 1, FollowedAnnouncement: opened.Digest(), UnfitReason: wire.DeclineBadData}
+				Round: opened.Round, Sequence: uint64(held + pulled), Root: wire.FirstRootVersion}
+			hello := wire.Hello{InstanceNonce: 1, FollowedAnnouncement: opened.Digest(),
+				UnfitReason: wire.DeclineBadData}
 			_ = conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator(id),
 				Payload: sealFor(a.SealPublicKey, h, hello.Body())})
 		}
@@ -67,7 +68,7 @@ func TestLeanAnnouncements(t *testing.T) {
 			f := newFederation(t, 2, memory.Options{MailboxMessages: 1 << 13, MailboxBytes: 1 << 26})
 			f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{100, 110}, 0.01
 			f.cfg.Round.MaxAggregations, f.cfg.Standardize = 3, false
-			f.cfg.Round.Pause = time.Minute
+			f.cfg.Round.PauseBetweenRounds = time.Minute
 			for k := range n {
 				f.keys[crowdID(k)] = hosts.PublicOf(crowdID(k))
 			}

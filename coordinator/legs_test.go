@@ -119,7 +119,7 @@ func TestMessages(t *testing.T) {
 					if tt.invited > 0 {
 						continue
 					}
-					if n := c.said[wire.TypeJoined]; n != 0 {
+					if n := c.said[wire.TypeInvitationAccepted]; n != 0 {
 						t.Errorf("%s said joined %d times", id, n)
 					}
 					if n := c.said[wire.TypeUpdate]; n != rounds {
@@ -135,6 +135,6 @@ func TestMessages(t *testing.T) {
 func quick(f *federation) {
 	f.cfg.Standardize, f.cfg.MaxBufferedUpdateBytes = false, 16<<20
 	for _, a := range f.agents {
-		a.cfg.Training.StepTime = 0
+		a.cfg.Training.DeclaredStepTime = 0
 	}
 }

@@ -43,7 +43,7 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 				f := newFederation(t, 7, memory.Options{})
 				f.held(rowsOf(3, 100))
 				f.cfg.Round.MaxAggregations = 15
-				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum = 6, 6, 6
+				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.MinAgents = 6, 6, 6
 				liar := f.agents[6]
 				liar.data = tt.rows
 				f.start()
@@ -86,7 +86,7 @@ func TestImpossibleStatistics(t *testing.T) {
 		offer := func(id wire.AgentID, v ...float64) {
 			s.offer(id, s.update(id, func(_ *wire.Header, u *wire.Update) {
 				payload := wire.AppendVector(nil, v)
-				m, err := wire.NewManifest(payload, s.ann.Schema)
+				m, err := wire.NewManifest(payload, s.ann.UpdateSchema)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -113,7 +113,7 @@ func TestImpossibleStatistics(t *testing.T) {
 func (t table) prepared(f *federation, p *task.CompiledTask[float32]) *learner.Samples[float32] {
 	rows, err := t.Load(p.Task.Features, p.Task.Target)
 	if err == nil {
-		err = p.Prepare(rows)
+		err = p.PrepareSamples(rows)
 	}
 	if err != nil {
 		f.t.Fatal(err)
@@ -133,8 +133,8 @@ func newSeven(t *testing.T, weights spec.AgentWeightRule, rounds int) *sevenDevi
 	f := &sevenDevices{newFederation(t, 7, memory.Options{}), nil, map[wire.ModelVersion][]byte{}}
 	f.agents[6].data = rowsOf(3, 100)
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule, r.Deadline = 7, 4, rounds, weights, time.Minute
-	r.Gather.TargetAgents, r.Gather.Minimum, r.Robust = 7, 6, true
+	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule, r.RoundTimeout = 7, 4, rounds, weights, time.Minute
+	r.Gather.TargetAgents, r.Gather.MinAgents, r.UsesRobustAggregation = 7, 6, true
 	f.coord.moment = func(said any) {
 		m, ok := said.(mqtt.Message)
 		if !ok {
@@ -268,7 +268,7 @@ func TestOneLiarOfSeven(t *testing.T) {
 					if n := since(r2, 0.95); n > 2*rounds {
 						t.Errorf("R² is 0.95 after %d rounds; without the liar it is 0.98 after %d", n, rounds)
 					}
-					if most := each*time.Duration(6*rounds) + f.cfg.Round.Deadline; took > most {
+					if most := each*time.Duration(6*rounds) + f.cfg.Round.RoundTimeout; took > most {
 						t.Errorf("%d rounds took %v, more than %v", 4*rounds, took, most)
 					}
 					if x.shows != nil && !x.shows(f.federation, l.id) {
@@ -289,7 +289,7 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const rounds = 80
 				f := newSeven(t, spec.WeightsEqual, rounds)
-				f.cfg.Round.Robust = false
+				f.cfg.Round.UsesRobustAggregation = false
 				l := f.agents[6]
 				var err error
 				if l.lie, err = liar.Parse(lie); err != nil {
@@ -329,7 +329,8 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 func TestLocalStepsDiverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.MaxAggregations, f.cfg.Round.AgentWeightRule, f.cfg.Round.Gather.Minimum = 20, spec.WeightsEqual, 2
+		f.cfg.Round.MaxAggregations, f.cfg.Round.AgentWeightRule, f.cfg.Round.Gather.MinAgents = 20, spec.WeightsEqual,
+			2
 		var err error
 		if f.agents[1].lie, err = liar.Parse("max"); err != nil {
 			t.Fatal(err)
@@ -351,7 +352,7 @@ func nearZero(t *testing.T, c float64, rounds int) *federation {
 	f := newFederation(t, 10, memory.Options{})
 	f.cfg.Standardize, f.cfg.FeatureClip = false, 0
 	f.cfg.Task.Features, f.cfg.Task.Target = []string{"x"}, "y"
-	f.cfg.Task.Model.Bias, f.cfg.Task.Model.Ridge = false, 0
+	f.cfg.Task.Model.HasBias, f.cfg.Task.Model.Ridge = false, 0
 	tr := &f.cfg.Task.Training
 	tr.BatchSize, tr.StepSize, tr.MinSteps, tr.MaxSteps = 0, 0.25, 1, 1
 	f.cfg.Round.MaxAggregations, f.cfg.Round.AgentWeightRule = rounds, spec.WeightsEqual
@@ -384,7 +385,7 @@ func TestUnusualDevice(t *testing.T) {
 			t.Run(fmt.Sprint(c, robust), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := nearZero(t, c, 60)
-					f.cfg.Round.Robust = robust
+					f.cfg.Round.UsesRobustAggregation = robust
 					f.start()
 					f.finished(10 * time.Hour)
 					f.stop()

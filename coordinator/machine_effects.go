@@ -21,15 +21,15 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.WriteHistory:
 		c.folderJobs.enqueue("write a line of the history",
 			func() error { return c.stateFolder.AppendRoundToHistory(e) })
-	case round.Announce:
+	case round.PublishAnnouncement:
 		return c.publishAnnouncement(e)
-	case round.Invite:
+	case round.SendInvitation:
 		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.Digest(),
-			RemainingMillis: uint32(max(e.TimeLeft, 0).Milliseconds()), StepWeight: e.StepWeight,
-			SendsUpdate: e.MustUpload,
-			BlockRound:  e.EdgeBlockRound,
-			Peers:       e.MixingPeers, EndedEdges: e.EndedEdges, ReportedRows: e.Samples,
-			Attestation: c.attestationFor(e.Agent)}
+			RemainingMillis: uint32(max(e.TimeLeft, 0).Milliseconds()), StepSizeWeight: e.StepWeight,
+			SendsUpdate:      e.MustUpload,
+			MixingBlockRound: e.MixingBlockRound,
+			Peers:            e.MixingPeers, EndedEdges: e.EndedEdges, ReportedRows: e.KnownRowCount,
+			KeyAttestation: c.attestationFor(e.Agent)}
 		c.sendToAgent(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.RequestEdges:
 		c.mesh.Plan(e.Agents, func(m meshplan.Graph, err error) {
@@ -38,26 +38,27 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 		})
 	case round.RequestEdgesAhead:
 		c.mesh.Plan(e.Agents, func(meshplan.Graph, error) { c.stepMachine(round.EdgesAheadReady{}) })
-	case round.SendStanding:
-		m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: e.Standing, ReportedRows: e.Samples}
+	case round.SendRoundStanding:
+		m := wire.HelloAnswer{Announcement: c.publisher.Digest(), SelectionStatus: e.Standing,
+			ReportedRows: e.KnownRowCount}
 		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
 	case round.ReceiveUpdate:
 		c.uploads.Receive(e)
-	case round.AcceptUpdate:
-		m := wire.UpdateAccepted{Update: e.Update}
-		c.sendToAgent(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
-	case round.RefuseUpdate:
-		c.uploads.Refuse(e.Agent, e.Update)
-		m := wire.UpdateRefused{Update: e.Update, Reason: e.Reason}
-		c.sendToAgent(e.Agent, wire.TypeRefused, e.Run, e.Round, m.Body())
+	case round.SendUpdateAcceptance:
+		m := wire.UpdateAccepted{Update: e.UpdateDigest}
+		c.sendToAgent(e.Agent, wire.TypeUpdateAccepted, run, e.Round, m.Body())
+	case round.SendUpdateRefusal:
+		c.uploads.EndTransfer(e.Agent, e.UpdateDigest)
+		m := wire.UpdateRefused{Update: e.UpdateDigest, Reason: e.Reason}
+		c.sendToAgent(e.Agent, wire.TypeUpdateRefused, e.Run, e.Round, m.Body())
 	case round.SendUpdateFate:
-		m := wire.UpdateSettled{Update: e.Update, Fate: e.Fate}
-		c.sendToAgent(e.Agent, wire.TypeSettled, run, e.Round, m.Body())
-	case round.Aggregate:
+		m := wire.UpdateFateAnswer{Update: e.UpdateDigest, Fate: e.Fate}
+		c.sendToAgent(e.Agent, wire.TypeUpdateFateAnswer, run, e.Round, m.Body())
+	case round.AggregateUpdates:
 		c.aggregateRound(e)
 	case round.ReportEvaluation:
 		c.handleEvaluationReport(e)
-	case round.DiscardRound:
+	case round.DiscardRoundSpool:
 		c.uploads.Discard(e.Round)
 	}
 	return true
@@ -76,9 +77,9 @@ func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 
 // publishAnnouncement publishes the announcement, and the blobs to which it refers, as retained messages. It returns
 // false if the coordinator stops before the state folder could be written.
-func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
+func (c *Coordinator) publishAnnouncement(e round.PublishAnnouncement) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.uploads.Spool(e.Round) == nil {
-		r := c.machine.Record()
+		r := c.machine.JournalRecord()
 		if c.folderJobs.write("open the round's spool", func() error {
 			_, err := c.uploads.OpenSpool(&r)
 			return err
@@ -95,18 +96,19 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	e.Announcement.SealPublicKey = c.keyring.AnnouncedKey()
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
-		Base: e.Announcement.BaseModel})
+		BaseModel: e.Announcement.BaseModel})
 	e.Announcement.InstanceNonce = c.guard.Instance()
 	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.AnnouncementRef(inlineOutcome)
 	resealed := c.keyring.SealBlobs(&e.Announcement, blobs)
 	e.Announcement.IssuedAt = c.guard.IssueTime(c.ownerLoop.Now())
 	c.signer.SetRootVersion(c.cfg.rootVersion())
-	order := wire.PositionOf(wire.Header{Root: c.signer.RootVersion(), Epoch: c.signer.Epoch, Run: c.runID,
+	order := wire.AnnouncementPositionOf(wire.Header{Root: c.signer.RootVersion(), Epoch: c.signer.Epoch, Run: c.runID,
 		Round: e.Round},
 		&e.Announcement)
 	e.Announcement.Selection = c.newSelection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.uploads.Announce(e.Round, c.announcedTask.Schema(wire.KindTraining).Len(), e.Announcement.InitialCreditChunks)
+	c.uploads.Announce(e.Round, c.announcedTask.UpdateSchema(wire.KindTraining).ElementCount(),
+		e.Announcement.InitialCreditChunks)
 	c.guard.Announce(order, sha256.Sum256(sealed[:wire.HeaderSize]))
 	c.publisher.Announce(c.ownerLoop.Now(), sealed, blobs, resealed)
 	return true
@@ -114,17 +116,17 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 
 // newSelection names the agents that are drawn, each to itself only. An agent whose key has no X25519 form is left out;
 // it gets an invitation.
-func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.Selection {
-	selected := make([]wire.Selected, 0, len(drawn))
+func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.AgentSelection {
+	selected := make([]wire.SelectedAgent, 0, len(drawn))
 	for _, d := range drawn {
 		key, err := c.keyring.SelectionKey(d.Agent)
 		if err != nil {
 			c.cfg.Logger.Debug("an agent is not named in the announcement", "agent", d.Agent, "err", err)
 			continue
 		}
-		selected = append(selected, wire.Selected{Key: key, Weight: d.StepWeight})
+		selected = append(selected, wire.SelectedAgent{Key: key, StepSizeWeight: d.StepWeight})
 	}
-	return wire.NewSelection(o, c.guard.Instance(), selected)
+	return wire.NewAgentSelection(o, c.guard.Instance(), selected)
 }
 
 // handleAnnouncementSent continues the round after the connection has accepted the present announcement.
@@ -132,7 +134,7 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.guard.AnnouncementSent(now)
 	o := c.guard.Present()
 	if o.Phase == wire.PhaseOpen { // other agents ask for the key in a hello
-		for _, p := range c.machine.Record().Participants {
+		for _, p := range c.machine.JournalRecord().Participants {
 			if c.keyring.LacksGroupKey(p.Agent) {
 				c.sendGroupKey(p.Agent)
 			}
@@ -144,12 +146,12 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 // sendGroupKey sends an agent the group key, once blobs have been announced under it.
 func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 	if m, ok := c.keyring.GroupKeyFor(agent); ok {
-		c.sendToAgent(agent, wire.TypeKey, c.runID, c.currentRound(), m.Body())
+		c.sendToAgent(agent, wire.TypeGroupKeyDelivery, c.runID, c.currentRound(), m.Body())
 	}
 }
 
 // aggregateRound aggregates a closed round beside the owner.
-func (c *Coordinator) aggregateRound(e round.Aggregate) {
+func (c *Coordinator) aggregateRound(e round.AggregateUpdates) {
 	run, spool := c.runID, c.uploads.Spool(e.Round)
 	c.ownerLoop.GoThen(func() func() {
 		folded, events := c.aggregator.Aggregate(run, spool, e)

@@ -16,10 +16,10 @@ import (
 func TestEdgesAreMadeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 6, 4, 4
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents = 6, 4, 4
 		var made atomic.Int32
 		edges := f.cfg.MakeEdges
-		f.cfg.MakeEdges = func(agents []round.MeshAgent) (meshplan.Graph, error) {
+		f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.Graph, error) {
 			made.Add(1)
 			wait(time.Minute)
 			return edges(agents)
@@ -41,15 +41,16 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 4, 4, 4
-		f.cfg.Task.Training.BudgetMillis, f.cfg.Task.Mixing.SnapshotWaitMillis = 200_000, 300
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents = 4, 4, 4
+		f.cfg.Task.Training.StepTimeBudgetMillis, f.cfg.Task.Mixing.SnapshotWaitMillis = 200_000, 300
 		for _, a := range f.agents {
-			a.cfg.Training.StepTime = 20 * time.Second
+			a.cfg.Training.DeclaredStepTime = 20 * time.Second
 		}
 		late := f.enrol("late")
-		late.data, late.cfg.Training.StepTime, late.cfg.Mesh = rowsOf(9, 30), 20*time.Second, f.agents[0].cfg.Mesh
+		late.data, late.cfg.Training.DeclaredStepTime, late.cfg.Mesh = rowsOf(9, 30), 20*time.Second,
+			f.agents[0].cfg.Mesh
 		edges := f.cfg.MakeEdges
-		f.cfg.MakeEdges = func(agents []round.MeshAgent) (meshplan.Graph, error) {
+		f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.Graph, error) {
 			wait(time.Minute)
 			return edges(agents)
 		}

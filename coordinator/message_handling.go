@@ -18,13 +18,13 @@ import (
 func (c *Coordinator) handleMessage(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
 	switch {
-	case kind == mqtt.KindRound:
+	case kind == mqtt.KindAnnouncement:
 		var f duplicate.Finding
 		f, err = c.guard.Receive(c.ownerLoop.Now(), m)
 		c.actOn(f)
 	case c.guard.AwaitsRetained():
 		if !c.guard.Hold(m) {
-			err = host.NewDropError(devices.DropOverflow,
+			err = host.NewMessageDropError(devices.DropOverflow,
 				"%d bytes wait already until the broker has returned the retained announcement",
 				duplicate.MaxHeldBytes)
 		}
@@ -33,17 +33,17 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
 		return // a retained message was deleted
 	case err != nil:
-		err = host.NewDropError(devices.DropForeign, "topic %q", m.Topic)
-	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
-		c.signatureCheckPool.Do(nil, func() {
-			c.uploads.ReceiveChunk(transfer.ChunkReceived{Agent: agent, Transfer: transferID, Payload: m.Payload})
+		err = host.NewMessageDropError(devices.DropForeign, "topic %q", m.Topic)
+	case kind == mqtt.KindUpdate && part != transfer.ManifestPartName:
+		c.signatureCheckPool.RunInOrder(nil, func() {
+			c.uploads.ReceiveChunk(transfer.ChunkReceived{Agent: agent, UploadID: transferID, Payload: m.Payload})
 		})
 	case kind == mqtt.KindBlob:
 		c.publisher.ReceivePart(c.ownerLoop.Now(), m, transferID, part)
-	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
+	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindAgentToCoordinator:
 		err = c.verifyAndHandle(kind, agent, m)
 	default:
-		err = host.NewDropError(devices.DropForeign, "topic %q", m.Topic)
+		err = host.NewMessageDropError(devices.DropForeign, "topic %q", m.Topic)
 	}
 	c.reportDropped(kind, agent, err)
 }
@@ -53,7 +53,7 @@ func (c *Coordinator) reportDropped(kind mqtt.TopicKind, agent wire.AgentID, err
 	if err == nil || errors.Is(err, devices.ErrKnown) {
 		return
 	}
-	reason, err := host.DropReason(err, devices.DropMalformed, devices.DropVersion)
+	reason, err := host.DropReasonOf(err, devices.DropMalformed, devices.DropVersion)
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
@@ -64,31 +64,33 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 	switch {
 	case errors.As(err, &other):
 		if c.devices.Key(agent) == nil { // the signature of another version cannot be verified
-			return host.NewDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent, other)
+			return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent,
+				other)
 		}
-		return host.NewDropError(devices.DropVersion, "%w: update the %s", other,
-			other.UpdateAdvice("coordinator", "agent"))
+		return host.NewMessageDropError(devices.DropVersion, "%w: update the %s", other,
+			other.UpgradeAdvice("coordinator", "agent"))
 	case err != nil:
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
-		return host.NewDropError(devices.DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender,
+		return host.NewMessageDropError(devices.DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type,
+			e.Sender,
 			e.Federation,
 			agent)
 	}
 	list, key, signatures := c.devices.List(), c.devices.Key(agent), c.cfg.Signatures
 	if key == nil {
-		c.devices.Reject(agent, &e, m, wire.RejectedUnlisted)
-		return host.NewDropError(devices.DropUnknown, "%s is not in the list of agents' keys", agent)
+		c.devices.Reject(agent, &e, m, wire.RejectedUnlistedAgent)
+		return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
-	if kind == mqtt.KindStatus && e.Type == wire.TypeRenew {
+	if kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeRenewalRequest {
 		return c.checkRenewal(agent, e)
 	}
 	open, keep := c.keyring.Opener(agent, e)
 	var u sealing.Message
-	c.signatureCheckPool.Do(func() {
-		if err = e.VerifyBy(signatures, key); err == nil {
+	c.signatureCheckPool.RunInOrder(func() {
+		if err = e.VerifyWithScheme(signatures, key); err == nil {
 			if u, err = open(); err != nil {
-				err = host.NewDropError(devices.DropSealed, "%w", err)
+				err = host.NewMessageDropError(devices.DropSealed, "%w", err)
 			}
 		}
 	}, func() {
@@ -96,13 +98,14 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 		case c.guard.AwaitsRetained(): // the link was lost meanwhile
 			c.handleMessage(m)
 		case list != c.devices.List() && !key.Equal(c.devices.Key(agent)):
-			c.reportDropped(kind, agent, host.NewDropError(devices.DropUnknown,
+			c.reportDropped(kind, agent, host.NewMessageDropError(devices.DropUnknown,
 				"%s is no longer in the list of agents' keys",
 				agent))
 		case errors.Is(err, wire.ErrSignature):
-			c.devices.Reject(agent, &e, m, wire.RejectedKey)
+			c.devices.Reject(agent, &e, m, wire.RejectedOtherKey)
 			c.reportDropped(kind, agent,
-				host.NewDropError(devices.DropSignature, "%w: has it another key than the one in the list?", err))
+				host.NewMessageDropError(devices.DropSignature, "%w: has it another key than the one in the list?",
+					err))
 		case err != nil:
 			// An agent that seals to a key of another coordinator, or of long ago, has missed the present announcement.
 			// It could not open a sealed answer, so the announcement is repeated.
@@ -133,9 +136,9 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		heard.Presence = &m
 		c.cfg.Observer.Observe(heard)
 		c.stepMachine(round.PresenceReceived{Agent: agent, State: m.State})
-	case kind == mqtt.KindStatus && e.Type == wire.TypeHello:
+	case kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeHello:
 		return c.handleHello(kind, agent, e)
-	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
+	case kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeInvitationAccepted:
 		m, err := wire.DecodeInvitationAccepted(e.Body)
 		if err != nil {
 			return err
@@ -143,19 +146,19 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if m.Announcement == c.publisher.Digest() {
 			c.stepMachine(round.JoinedReceived{Agent: agent, Round: e.Round})
 		}
-	case kind == mqtt.KindStatus && e.Type == wire.TypeDeclined:
+	case kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeInvitationDeclined:
 		m, err := wire.DecodeInvitationDeclined(e.Body)
 		if err != nil {
 			return err
 		}
 		if m.Announcement == c.publisher.Digest() {
 			c.stepMachine(round.DeclinedReceived{Agent: agent, Round: e.Round, Reason: m.Reason})
-			if m.Reason == wire.DeclineFetch {
+			if m.Reason == wire.DeclineFetchFailed {
 				c.publisher.Recheck(c.ownerLoop.Now())
 			}
 		}
-	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
-		m, err := wire.DecodeAgentReport(e.Body)
+	case kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeMetricsReport:
+		m, err := wire.DecodeAgentMetricsReport(e.Body)
 		if err != nil {
 			return err
 		}
@@ -166,15 +169,16 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 			return err
 		}
 		if c.guard.IsLater(e.Header) {
-			return host.NewDropError(devices.DropLater,
+			return host.NewMessageDropError(devices.DropLater,
 				"an update for run %d round %d, while this coordinator stands at run %d "+
 					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
 		}
-		c.stepMachine(round.OfferReceived{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round,
+		c.stepMachine(round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: agent, Boot: e.Epoch, Run: e.Run,
+			Round:          e.Round,
 			Update:         m,
-			SignedManifest: e.Bytes(), Seal: e.SealKey.BlobSeal(m.Payload.Hash)}})
+			SignedManifest: e.Bytes(), Seal: e.SealKey.BlobSealer(m.Payload.Hash)}})
 	default:
-		return host.NewDropError(devices.DropForeign, "a %s where none belongs", e.Type)
+		return host.NewMessageDropError(devices.DropForeign, "a %s where none belongs", e.Type)
 	}
 	return nil
 }
@@ -195,7 +199,7 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 	}
 	if !c.publisher.IsRecent(m.FollowedAnnouncement, now) {
 		c.sendCurrentPosition(agent) // it may have missed the present one; a replayed hello has no other effect
-		return host.NewDropError(devices.DropOutdated,
+		return host.NewMessageDropError(devices.DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 	}
 	c.reportDropped(kind, agent, c.stripMismatchedEvaluation(agent, &m))
@@ -209,8 +213,9 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 	}
 	// an agent that sends a hello in the middle of its work may be unable to fetch the model; a new start has not
 	// joined yet
-	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.IsAgentWorking(agent) &&
-		c.devices.NewestStart(agent, wire.TypeJoined) == e.Epoch)
+	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetchFailed ||
+		c.machine.IsAgentWorking(agent) &&
+			c.devices.NewestStart(agent, wire.TypeInvitationAccepted) == e.Epoch)
 	c.stepMachine(round.HelloReceived{Agent: agent, Boot: e.Epoch, Hello: m})
 	if stranded {
 		c.publisher.Recheck(c.ownerLoop.Now())
@@ -221,7 +226,7 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 // sendCurrentPosition sends the digest of the present announcement to an agent that obeys another one: it reads the
 // present one again.
 func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
-	m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: wire.PlaceNotSelected}
+	m := wire.HelloAnswer{Announcement: c.publisher.Digest(), SelectionStatus: wire.StatusNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
 }
 
@@ -234,8 +239,8 @@ type MessageDropped struct {
 }
 
 // Describe implements observe.Event.
-func (e MessageDropped) Describe(d *observe.Description) {
-	d.Inc(DroppedMessages, host.Received, string(e.Reason))
+func (e MessageDropped) Describe(d *observe.EventDescription) {
+	d.IncCounter(DroppedMessages, host.DirectionReceived, string(e.Reason))
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "agent", e.Agent, "reason", e.Reason, "err", e.Err)
 }
 
@@ -248,7 +253,7 @@ type MessageAccepted struct {
 }
 
 // Describe implements observe.Event. Only the table of devices shows the event.
-func (MessageAccepted) Describe(*observe.Description) {}
+func (MessageAccepted) Describe(*observe.EventDescription) {}
 
 var receivedReports = observe.Counter("reports_total", "Reports that agents sent of themselves.")
 
@@ -256,8 +261,8 @@ var receivedReports = observe.Counter("reports_total", "Reports that agents sent
 type AgentReportReceived struct {
 	Agent  wire.AgentID
 	Boot   wire.Epoch // its counters began at this start
-	Report wire.AgentReport
+	Report wire.AgentMetricsReport
 }
 
 // Describe implements observe.Event. The table of devices and the metrics of the fleet combine the reports.
-func (AgentReportReceived) Describe(d *observe.Description) { d.Inc(receivedReports) }
+func (AgentReportReceived) Describe(d *observe.EventDescription) { d.IncCounter(receivedReports) }

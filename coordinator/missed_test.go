@@ -16,13 +16,13 @@ import (
 // TestMissedRounds: an agent that was away while rounds were closed learns what became of its update, as long as the
 // coordinator remembers that round: 8 rounds.
 func TestMissedRounds(t *testing.T) {
-	for missed, want := range map[int]wire.UpdateFate{3: wire.FateFolded, 12: wire.FateUnknown} {
+	for missed, want := range map[int]wire.UpdateFate{3: wire.FateAggregated, 12: wire.FateRoundForgotten} {
 		t.Run(fmt.Sprintf("%d rounds", missed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
 				f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Participants = false, 0, 3
 				f.cfg.Task.Training.StepSize = 1e-5
-				f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 1, 0, 1
+				f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents = 1, 0, 1
 				a, accepted := f.agents[2], make(chan wire.RoundID, 1)
 				a.moment = func(m any) {
 					if x, ok := m.(agentround.WorkEnded); ok && x.Result == agentround.WorkAccepted {
@@ -39,9 +39,9 @@ func TestMissedRounds(t *testing.T) {
 					return len(closed) > 0 && closed[len(closed)-1].Round >= r+wire.RoundID(missed)
 				})
 				a.start()
-				settled := func() []upload.Settled { return events[upload.Settled](f, a.id) }
+				settled := func() []upload.UpdateFateReceived { return events[upload.UpdateFateReceived](f, a.id) }
 				f.until(time.Hour, "told", func() bool { return len(settled()) > 0 })
-				if got := settled()[0]; got != (upload.Settled{Round: r, Fate: want}) {
+				if got := settled()[0]; got != (upload.UpdateFateReceived{Round: r, Fate: want}) {
 					t.Errorf("told %+v, want round %d %s", got, r, want)
 				}
 			})

@@ -50,7 +50,7 @@ func TestLacks(t *testing.T) {
 					t.Errorf("unfit: %+v", no)
 				}
 				for _, c := range events[round.RoundClosed](f) {
-					if c.Accepted != 2 || c.RoundDuration > tt.most {
+					if c.AcceptedUpdates != 2 || c.RoundDuration > tt.most {
 						t.Errorf("%+v", c)
 					}
 				}

@@ -28,7 +28,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 			lines := strings.Split(string(rowsOf(uint64(i), 100)), "\n")
 			g := &grown{path: filepath.Join(t.TempDir(), "rows.csv"), rest: lines[21:]}
 			must(t, os.WriteFile(g.path, []byte(strings.Join(lines[:21], "\n")+"\n"), 0o600))
-			a.file, files = data.Config{CSV: g.path}, append(files, g)
+			a.file, files = data.Config{CSVPath: g.path}, append(files, g)
 		}
 		grow := func(i, lines int) {
 			for range lines {
@@ -69,7 +69,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 					t.Errorf("step %d: %s says %d hellos in two hours", step, agent, n)
 				}
 			}
-			if w := events[round.ScheduleWait](f); len(w) == 0 || w[len(w)-1].Reason != round.WaitNewRows {
+			if w := events[round.ScheduleWait](f); len(w) == 0 || w[len(w)-1].Reason != round.WaitForNewRows {
 				t.Errorf("step %d: the schedule waits for %+v", step, w)
 			}
 		}

@@ -20,19 +20,19 @@ import (
 func TestOldHellos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents,
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.MinAgents, f.cfg.Round.Gather.TargetAgents,
 			f.cfg.Round.MaxAggregations = 3, 3,
 			0, 3
 		hellos := make(chan mqtt.Message, 100)
 		evil := f.broker.Connect("evil", nil)
 		defer evil.Close()
-		evil.Subscribe(mqtt.AtMostOnce, f.topics.StatusesFilter(), f.topics.CoordinatorToAgent("a3"))
+		evil.Subscribe(mqtt.AtMostOnce, f.topics.AllAgentToCoordinatorFilter(), f.topics.CoordinatorToAgent("a3"))
 		var answers atomic.Int64
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			for e := range evil.Events() {
-				m, ok := e.(mqtt.Received)
+				m, ok := e.(mqtt.MessageReceived)
 				if !ok {
 					continue
 				}

@@ -15,7 +15,7 @@ var ErrStoppedBetweenRounds = errors.New("ended between two rounds")
 
 // SetCourse continues, pauses or stops the run. An open round continues to its end, unless now is true: then it is
 // abandoned. SetCourse returns an error if the owner's goroutine has not responded before ctx ended.
-func (c *Coordinator) SetCourse(ctx context.Context, course round.RunCourse, now bool) error {
+func (c *Coordinator) SetCourse(ctx context.Context, course round.OperatorCommand, now bool) error {
 	return c.runOnOwner(ctx, func() { c.applyCourse(course, now) })
 }
 
@@ -23,15 +23,15 @@ func (c *Coordinator) SetCourse(ctx context.Context, course round.RunCourse, now
 func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 	return c.runOnOwner(ctx, func() {
 		c.stopsBetweenRounds = true
-		c.applyCourse(round.CoursePause, now)
+		c.applyCourse(round.CommandPause, now)
 	})
 }
 
-func (c *Coordinator) applyCourse(course round.RunCourse, now bool) {
+func (c *Coordinator) applyCourse(course round.OperatorCommand, now bool) {
 	if c.stopsBetweenRounds {
-		course = round.CoursePause
+		course = round.CommandPause
 	}
-	c.stepMachine(round.CourseChanged{Course: course, AbandonsRound: now})
+	c.stepMachine(round.OperatorCommandChanged{Command: course, AbandonsRound: now})
 }
 
 // runOnOwner calls do on the owner's goroutine, and waits until it has returned.

@@ -71,20 +71,20 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 				})
 				f.endBetween(tt.now)
 				before := present(t, f)
-				if tt.now != (before.Last.Abandoned == round.AbandonAsked) {
-					t.Errorf("the round before ended as %+v", before.Last)
+				if tt.now != (before.LastOutcome.AbandonReason == round.AbandonByOperator) {
+					t.Errorf("the round before ended as %+v", before.LastOutcome)
 				}
 				f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.MaxSteps = 2, 1, 3
 				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.MaxAggregations = 2, 2,
-					int(before.Plan.Version)+2
+					int(before.Plan.BaseModelVersion)+2
 				f.cfg.Round.ServerOptimizer.Name = "fedadam" // which begins anew
 				f.coord.start()
 				f.finished(time.Hour)
 				f.coord.stop()
 				after := present(t, f)
-				if after.Run != before.Run || after.Plan.Version != before.Plan.Version+2 {
-					t.Errorf("run %d at model %d, then %d at %d", before.Run, before.Plan.Version, after.Run,
-						after.Plan.Version)
+				if after.Run != before.Run || after.Plan.BaseModelVersion != before.Plan.BaseModelVersion+2 {
+					t.Errorf("run %d at model %d, then %d at %d", before.Run, before.Plan.BaseModelVersion, after.Run,
+						after.Plan.BaseModelVersion)
 				}
 				if n := len(events[aggregation.StatisticsReady](f)); n != 1 {
 					t.Errorf("%d statistics rounds", n)
@@ -98,8 +98,8 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 				if len(last) != 2 || last[0].Update.LocalSteps > 3 {
 					t.Errorf("of the last round are %+v, want two updates by 3 steps at most", last)
 				}
-				was, _ := model(t, f, after.Run, uint64(before.Plan.Version))
-				is, _ := model(t, f, after.Run, uint64(after.Plan.Version))
+				was, _ := model(t, f, after.Run, uint64(before.Plan.BaseModelVersion))
+				is, _ := model(t, f, after.Run, uint64(after.Plan.BaseModelVersion))
 				if was.Metadata["mean"] != is.Metadata["mean"] {
 					t.Errorf("columns %s, then %s", was.Metadata["mean"], is.Metadata["mean"])
 				}
@@ -117,7 +117,7 @@ func TestTakeOverKilled(t *testing.T) {
 			whole := f.coord.dir
 			f.coord.dir = f.coord.frozen()
 			f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize = 2, 1
-			f.cfg.Round.MaxAggregations = int(before.Plan.Version) + 3
+			f.cfg.Round.MaxAggregations = int(before.Plan.BaseModelVersion) + 3
 			run, err := f.coord.make(&life{}) // all of it is written, and nothing announced
 			must(t, err)
 			over, cancel := context.WithCancel(context.Background())
@@ -133,8 +133,8 @@ func TestTakeOverKilled(t *testing.T) {
 			}
 			f.coord.start()
 			f.finished(time.Hour)
-			if r := present(t, f); r.Run != before.Run || r.Plan.Version != before.Plan.Version+3 {
-				t.Errorf("cut %d: run %d at model %d", cut, r.Run, r.Plan.Version)
+			if r := present(t, f); r.Run != before.Run || r.Plan.BaseModelVersion != before.Plan.BaseModelVersion+3 {
+				t.Errorf("cut %d: run %d at model %d", cut, r.Run, r.Plan.BaseModelVersion)
 			}
 			f.stop()
 		})
@@ -148,17 +148,17 @@ func TestNewRunFromPresent(t *testing.T) {
 		before := present(t, f)
 		models, _, err := runs.OpenModels(f.coord.dir)
 		must(t, err)
-		must(t, os.Remove(models.Path(uint64(before.Plan.Version))))
+		must(t, os.Remove(models.Path(uint64(before.Plan.BaseModelVersion))))
 		f.cfg.TaskVersion, f.cfg.NewRun, f.cfg.StartModel = 2, true, coordinator.StartFromCurrentModel
-		f.cfg.Task.Model.Frozen, f.cfg.Round.MaxAggregations = []string{"layer0.weight"}, 1
+		f.cfg.Task.Model.FrozenTensors, f.cfg.Round.MaxAggregations = []string{"layer0.weight"}, 1
 		f.coord.start()
 		f.finished(time.Hour)
 		f.coord.stop()
 		after := present(t, f)
 		w0, _ := model(t, f, after.Run, 0)
-		if after.Run <= before.Run || wire.Digest(w0.Digest) != before.Plan.Base.Hash {
+		if after.Run <= before.Run || wire.Digest(w0.Digest) != before.Plan.BaseModel.Hash {
 			t.Errorf("run %d begins with %x; run %d had %x", after.Run, w0.Digest[:4], before.Run,
-				before.Plan.Base.Hash[:4])
+				before.Plan.BaseModel.Hash[:4])
 		}
 		f.wantLoaded(coordinator.OperatorControl{Task: coordinator.AppliedTask{Version: 1},
 			Next: &coordinator.AppliedTask{Version: 2, NewRun: true, From: "present", Now: true}}, true)
@@ -242,20 +242,20 @@ func TestSteer(t *testing.T) {
 		f.cfg.Round.MaxAggregations = 0
 		f.start()
 		f.rounds(2)
-		must(t, f.host.SetCourse(within(t, time.Minute), round.CoursePause, false))
+		must(t, f.host.SetCourse(within(t, time.Minute), round.CommandPause, false))
 		f.until(time.Hour, "a pause", func() bool { return phase(f) == round.CoordinatorPaused })
 		n := len(events[aggregation.ModelReady](f))
 		wait(time.Hour)
 		f.coord.stop()
-		f.cfg.Round.Course = round.CoursePause
+		f.cfg.Round.OperatorCommand = round.CommandPause
 		f.coord.start()
 		wait(time.Hour)
 		if got := len(events[aggregation.ModelReady](f)); got != n {
 			t.Errorf("%d rounds in the pause", got-n)
 		}
-		must(t, f.host.SetCourse(within(t, time.Minute), round.CourseGo, false))
+		must(t, f.host.SetCourse(within(t, time.Minute), round.CommandContinue, false))
 		f.rounds(n + 2)
-		must(t, f.host.SetCourse(within(t, time.Minute), round.CourseStop, false))
+		must(t, f.host.SetCourse(within(t, time.Minute), round.CommandStop, false))
 		f.finished(time.Hour)
 	})
 }

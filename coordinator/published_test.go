@@ -26,7 +26,7 @@ func blobsAtBroker(f *federation) map[string]int {
 		synctest.Wait()
 		select {
 		case e := <-conn.Events():
-			if m, ok := e.(mqtt.Received); ok && m.Retained {
+			if m, ok := e.(mqtt.MessageReceived); ok && m.Retained {
 				parts[path.Base(path.Dir(m.Topic))]++
 			}
 		default:
@@ -42,7 +42,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 2, memory.Options{})
 			large(f)
-			f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = false, 6, time.Minute
+			f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.PauseBetweenRounds = false, 6, time.Minute
 			dead := make(chan struct{}, 1)
 			parts, last := 0, wire.RoundID(0)
 			f.coord.moment = func(m any) {

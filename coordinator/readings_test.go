@@ -45,7 +45,7 @@ func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return data.Config{CSV: path, Time: "time", Missing: grid.FillLast, MaxLastValueAge: 2 * time.Hour}
+	return data.Config{CSVPath: path, TimeColumn: "time", Missing: grid.FillLast, MaxLastValueAge: 2 * time.Hour}
 }
 
 // TestReadings trains on rows that agents make of readings, and scores the models on those that the coordinator makes.
@@ -53,7 +53,7 @@ func TestReadings(t *testing.T) {
 	for _, target := range []string{"load", "load in 1h"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})
-			recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
+			recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 				{Name: "warm", Unit: "°C", ValidRange: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
 			f.cfg.Task.Recipe, f.cfg.Task.Target = recipe, target
 			f.cfg.Task.Features = recipe.ExpandFeatures([]string{"warm lag 1h", "hour"})
@@ -88,16 +88,16 @@ func TestReadings(t *testing.T) {
 func TestReadingsThatAreWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
+		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 			{Name: "warm", ValidRange: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
 		f.cfg.Task.Recipe, f.cfg.Task.Target, f.cfg.Task.Features = recipe, "load in 1h", []string{"warm", "load"}
 		f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = 0, 0.1
-		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 2,
+		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents = 2,
 			2, 2, 2
 		for i, a := range f.agents {
 			a.file = readingsOf(t, uint64(i), 6)
 		}
-		path := f.agents[2].file.CSV
+		path := f.agents[2].file.CSVPath
 		good, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			t.Errorf("told %+v", told[0])
 		}
 		f.until(time.Hour, "its metrics say so", func() bool {
-			all := events[taskdata.Collected](f, "a2")
+			all := events[taskdata.SourceReportReceived](f, "a2")
 			return len(all) > 0 && all[len(all)-1].LargestWrongShare > 0.4
 		})
 		if err := os.WriteFile(path, good, 0o600); err != nil {
@@ -138,7 +138,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			return false
 		})
 		f.until(time.Hour, "its metrics say that, too", func() bool {
-			all := events[taskdata.Collected](f, "a2")
+			all := events[taskdata.SourceReportReceived](f, "a2")
 			return all[len(all)-1].LargestWrongShare < 0.01
 		})
 	})

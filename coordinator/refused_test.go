@@ -22,7 +22,7 @@ func TestRefusedSubscriptions(t *testing.T) {
 		refuses.Store(true)
 		var f *federation
 		f = newFederation(t, 3, memory.Options{Refuse: func(_, filter string) bool {
-			return refuses.Load() && (filter == f.topics.StatusesFilter() ||
+			return refuses.Load() && (filter == f.topics.AllAgentToCoordinatorFilter() ||
 				filter == f.topics.CoordinatorToAgent("a1"))
 		}})
 		f.start()
@@ -31,20 +31,21 @@ func TestRefusedSubscriptions(t *testing.T) {
 		f.until(2*time.Minute, "heard", func() bool { return len(events[round.RoundOpened](f)) > 0 })
 		f.finished(time.Hour)
 		var told [][]string
-		for _, x := range events[host.SubscriptionsRefused](f, wire.CoordinatorID) {
+		for _, x := range events[host.RefusedSubscriptionsChanged](f, wire.CoordinatorID) {
 			told = append(told, x.Filters)
 		}
-		if want := [][]string{{f.topics.StatusesFilter()}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
+		if want := [][]string{{f.topics.AllAgentToCoordinatorFilter()}, nil}; !slices.EqualFunc(told, want,
+			slices.Equal) {
 			t.Errorf("the coordinator told of %q, want %q", told, want)
 		}
 		told = nil
-		for _, x := range events[host.SubscriptionsRefused](f, "a1") {
+		for _, x := range events[host.RefusedSubscriptionsChanged](f, "a1") {
 			told = append(told, x.Filters)
 		}
 		if want := [][]string{{f.topics.CoordinatorToAgent("a1")}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
 			t.Errorf("the agent told of %q, want %q", told, want)
 		}
-		if others := events[host.SubscriptionsRefused](f, "a0", "a2"); len(others) > 0 {
+		if others := events[host.RefusedSubscriptionsChanged](f, "a0", "a2"); len(others) > 0 {
 			t.Errorf("the others told of %v", others)
 		}
 	})

@@ -57,8 +57,8 @@ func (p *process) reach(l *life) replica.Store {
 func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() mqtt.Conn) func(context.Context) error {
 	p.lives++
 	r := replica.New(replica.Config{Store: p.reach(l), Name: fmt.Sprint("c", p.lives), Instance: uint64(p.lives),
-		Runtime: host.RealTime{}, Observer: nobody{},
-		Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: p.dir, IsReplicated: runs.BelongsToBackup}})
+		Runtime: host.RealTimeRuntime{}, Observer: nobody{},
+		Folder: replica.ReplicatedFolder{Disk: store.LocalDisk, Dir: p.dir, IsReplicated: runs.BelongsToBackup}})
 	return func(ctx context.Context) error {
 		lead, err := r.AwaitLeadership(ctx)
 		if err != nil {
@@ -88,7 +88,7 @@ func (nobody) Observe(observe.Event) {}
 func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = 2, time.Second
+		f.cfg.Round.MaxAggregations, f.cfg.Round.PauseBetweenRounds = 2, time.Second
 		p := f.coord
 		p.engine = engine.New()
 		dead := make(chan string, 1)

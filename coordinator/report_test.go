@@ -18,12 +18,12 @@ func TestReportsAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
 		p := f.agents[0]
-		p.cfg.Presence.Reports = presence.ReportConfig{Every: time.Minute,
+		p.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Minute,
 			CurrentMetrics: func() []wire.ReportMetric { return []wire.ReportMetric{{ID: 13, Value: 2}} }}
 		var again []mqtt.Message
 		p.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {
-				if e, err := f.reveal(m); err == nil && e.Type == wire.TypeReport {
+				if e, err := f.reveal(m); err == nil && e.Type == wire.TypeMetricsReport {
 					again = append(again, m)
 				}
 			}

@@ -22,7 +22,7 @@ type restandardizeRequest struct{ Run wire.RunID }
 // RequestRestandardization has the coordinator with this state folder, which may be running, hold a statistics round
 // after its next start: in a new run that continues with the newest model. It returns the run that ends then.
 func RequestRestandardization(dir string) (wire.RunID, error) {
-	d := runs.NewFolder(store.Machine, dir)
+	d := runs.NewFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadRecord()
 	switch {
 	case err != nil:
@@ -40,7 +40,7 @@ func RequestRestandardization(dir string) (wire.RunID, error) {
 }
 
 // restandardizeRequested reports whether a new standardisation of the record's run is requested.
-func (c *Coordinator) restandardizeRequested(record round.Record) bool {
+func (c *Coordinator) restandardizeRequested(record round.JournalRecord) bool {
 	var r restandardizeRequest
 	body, err := c.stateFolder.LoadVersionedFile(requestFile, runs.MaxRecord, runs.RequestVersion)
 	if errors.Is(err, store.ErrNoRecord) {

@@ -100,8 +100,9 @@ func restandardize(t *testing.T, archived bool) {
 	f.coord.start()
 	f.until(time.Hour, "finished once more", func() bool { return len(events[round.RunFinished](f)) == 3 })
 	f.coord.stop()
-	if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
-		t.Errorf("the request was obeyed again: run %d at version %d, want %d at 3", r.Run, r.Plan.Version, second)
+	if r := present(t, f); r.Run != second || r.Plan.BaseModelVersion != 3 {
+		t.Errorf("the request was obeyed again: run %d at version %d, want %d at 3", r.Run, r.Plan.BaseModelVersion,
+			second)
 	}
 }
 

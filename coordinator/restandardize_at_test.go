@@ -22,11 +22,11 @@ func refreshing(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.RestandardizeVersions = 5, []int{2, 5}
 	f.cfg.Round.Gather.TargetAgents, f.cfg.FeatureClip = 0, 0
-	f.cfg.Round.Pause = 3 * time.Second // in which the late ones get the key and say hello
+	f.cfg.Round.PauseBetweenRounds = 3 * time.Second // in which the late ones get the key and say hello
 	for i := range 2 {
 		p := f.enrol(wire.AgentID("late" + strconv.Itoa(i)))
 		p.data = rowsOf(uint64(30+i), 40)
-		p.cfg.Training.StepTime = 100 * time.Millisecond
+		p.cfg.Training.DeclaredStepTime = 100 * time.Millisecond
 		f.agents = append(f.agents, p)
 	}
 	f.cfg.Round.Participants = 5
@@ -59,8 +59,8 @@ func TestStandardizeAt(t *testing.T) {
 		r := present(t, f)
 		old, before := model(t, f, r.Run, 2)
 		info, after := model(t, f, r.Run, 3)
-		if r.Plan.Version != 5 || info.Metadata["mean"] == old.Metadata["mean"] {
-			t.Fatalf("version %d; the columns of version 3: %v", r.Plan.Version, info.Metadata)
+		if r.Plan.BaseModelVersion != 5 || info.Metadata["mean"] == old.Metadata["mean"] {
+			t.Fatalf("version %d; the columns of version 3: %v", r.Plan.BaseModelVersion, info.Metadata)
 		}
 		for _, row := range [][]float64{{15, 60, 2}, {0, 0, 0}, {35, 20, 5}} {
 			if got, want := predicted(t, after, row...), predicted(t, before, row...); math.Abs(got-want) > 1e-6*1000 {
@@ -73,7 +73,7 @@ func TestStandardizeAt(t *testing.T) {
 		}
 		var all []string
 		for _, c := range events[round.RoundClosed](f) {
-			all = append(all, c.Kind.String()[:1]+strconv.Itoa(int(c.Version)))
+			all = append(all, c.Kind.String()[:1]+strconv.Itoa(int(c.NewModelVersion)))
 		}
 		if got, want := strings.Join(all, " "), "s0 t1 t2 s3 t4 t5"; got != want {
 			t.Errorf("rounds %s, want %s", got, want)
@@ -82,7 +82,7 @@ func TestStandardizeAt(t *testing.T) {
 		if first, last := models[0].HeldOutScore, models[len(models)-1].HeldOutScore; !(last.Risk < first.Risk) {
 			t.Errorf("held-out risk from %v to %v", first.Risk, last.Risk)
 		}
-		if a, b := r.Plan.Offset, uint64(4*f.cfg.Task.Training.MaxSteps); a != b {
+		if a, b := r.Plan.LocalStepOffset, uint64(4*f.cfg.Task.Training.MaxSteps); a != b {
 			t.Errorf("the schedule is at %d, want %d", a, b)
 		}
 	})
@@ -124,8 +124,8 @@ func refreshRun(t *testing.T, n int) (hash wire.Digest, killed bool) {
 		hash = f.finished(4 * time.Hour)
 		<-over
 		f.coord.stop()
-		if r := present(t, f); r.Plan.Version != 5 {
-			t.Errorf("killed at moment %d: version %d", n, r.Plan.Version)
+		if r := present(t, f); r.Plan.BaseModelVersion != 5 {
+			t.Errorf("killed at moment %d: version %d", n, r.Plan.BaseModelVersion)
 		}
 		if left := events[round.RoundAbandoned](f); len(left) > 0 {
 			t.Errorf("abandoned: %+v", left)
@@ -215,8 +215,9 @@ func TestStandardizeAtDamage(t *testing.T) {
 				f.coord.again()
 				f.finished(4 * time.Hour)
 				f.coord.stop()
-				if r, left := present(t, f), events[round.RoundAbandoned](f); r.Plan.Version != 5 || len(left) > 0 {
-					t.Errorf("version %d, abandoned: %+v", r.Plan.Version, left)
+				if r, left := present(t, f),
+					events[round.RoundAbandoned](f); r.Plan.BaseModelVersion != 5 || len(left) > 0 {
+					t.Errorf("version %d, abandoned: %+v", r.Plan.BaseModelVersion, left)
 				}
 			})
 		})

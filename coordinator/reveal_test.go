@@ -11,7 +11,7 @@ import (
 
 // secrets are those of the coordinator's folder, the newest first.
 func (f *federation) secrets() []wire.SealSecret {
-	saved, err := store.Machine.NewRecordSlots(f.coord.path("seals"), 2).Load(1<<16, nil)
+	saved, err := store.LocalDisk.NewRecordSlots(f.coord.path("seals"), 2).Load(1<<16, nil)
 	if err != nil {
 		f.t.Error(err)
 		return nil
@@ -46,7 +46,7 @@ func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 			return opened, nil
 		}
 	}
-	return e, wire.ErrSeal
+	return e, wire.ErrSealDoesNotOpen
 }
 
 // public is the key of an agent, whether it is in the list or not.
@@ -66,7 +66,7 @@ func (f *federation) inline(ref wire.BlobRef) []byte {
 	}
 	for _, secret := range f.secrets() {
 		if group, err := secret.GroupSealKey(); err == nil && group.ID() == ref.GroupKeyID {
-			if ref, err = ref.Open(group); err == nil {
+			if ref, err = ref.OpenSealed(group); err == nil {
 				return ref.Inline
 			}
 		}

@@ -33,7 +33,7 @@ func TestRevoked(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 4, memory.Options{})
-				f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
+				f.cfg.Round.Quorum, f.cfg.Round.Gather.MinAgents, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
 				holdBack(f.agents[3], 3)
 				f.start()
 				f.until(time.Hour, "held back", func() bool {
@@ -47,8 +47,9 @@ func TestRevoked(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				for _, c := range events[round.RoundClosed](f) {
-					if c.Round >= 3 && (c.ByDeadline || c.Accepted != 3 || c.RoundDuration > 2*time.Minute ||
-						len(c.Missing) > 0) {
+					if c.Round >= 3 && (c.ClosedByDeadline || c.AcceptedUpdates != 3 ||
+						c.RoundDuration > 2*time.Minute ||
+						len(c.MissingAgents) > 0) {
 						t.Errorf("%+v", c)
 					}
 				}
@@ -72,12 +73,12 @@ func TestRevoked(t *testing.T) {
 func TestRevokedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 2, 2, 0
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.MinAgents, f.cfg.Round.Gather.TargetAgents = 2, 2, 0
 		f.cfg.Round.MaxAggregations = 1
 		var told [][]byte
 		f.coord.moment = func(x any) {
 			if m, is := x.(mqtt.Message); is && m.Topic == f.topics.CoordinatorToAgent("a2") {
-				if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeRejection {
+				if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeMessageRejection {
 					told = append(told, m.Payload)
 				}
 			}
@@ -93,7 +94,7 @@ func TestRevokedIsTold(t *testing.T) {
 		}
 		f.until(time.Second, "told", func() bool { return len(events[presence.MessagesRejected](f, "a2")) > 0 })
 		is := events[presence.MessagesRejected](f, "a2")
-		if took := time.Since(at); took >= time.Second || is[0].Reason != wire.RejectedUnlisted {
+		if took := time.Since(at); took >= time.Second || is[0].Reason != wire.RejectedUnlistedAgent {
 			t.Errorf("after %s: %+v", took, is)
 		}
 		if n := len(events[presence.MessagesRejected](f)); n != 1 || len(told) != 1 {
@@ -121,7 +122,7 @@ func TestRevokedIsTold(t *testing.T) {
 // holdBack keeps an agent from sending from its update of a round on: it sleeps when it has trained.
 func holdBack(p *process, r wire.RoundID) {
 	p.moment = func(m any) {
-		if x, ok := m.(training.Trained); ok && x.Round >= r {
+		if x, ok := m.(training.LocalTrainingFinished); ok && x.Round >= r {
 			<-time.After(time.Hour)
 		}
 	}
@@ -132,7 +133,7 @@ func holdBack(p *process, r wire.RoundID) {
 func TestRevokedWhileStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.MinAgents, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
 		holdBack(f.agents[3], 3)
 		f.start()
 		f.until(time.Hour, "held back", func() bool { return len(events[round.UpdateAccepted](f)) == 4+4+3 })
@@ -142,7 +143,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 		f.coord.again()
 		f.finished(time.Hour)
 		for _, c := range events[round.RoundClosed](f) {
-			if c.Round == 3 && (c.ByDeadline || c.Accepted != 3 || c.RoundDuration > 2*time.Minute) {
+			if c.Round == 3 && (c.ClosedByDeadline || c.AcceptedUpdates != 3 || c.RoundDuration > 2*time.Minute) {
 				t.Errorf("%+v", c)
 			}
 		}

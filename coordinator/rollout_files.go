@@ -18,15 +18,15 @@ import (
 
 // resumeRollout loads the files of the record's rollout. It drops a model whose file is lost, or which predicts
 // something else than the task.
-func (c *Coordinator) resumeRollout(r *round.Record) error {
-	if !c.cfg.Round.Rollout.On() {
+func (c *Coordinator) resumeRollout(r *round.JournalRecord) error {
+	if !c.cfg.Round.Rollout.IsEnabled() {
 		return nil
 	}
 	if err := c.aggregator.RestoreModelFile(r); err != nil {
 		return err
 	}
 	for _, m := range []*rollout.Model{&r.Rollout.Released, &r.Rollout.Candidate} {
-		if !m.Present() {
+		if !m.IsSet() {
 			continue
 		}
 		b, lost, err := c.readRolloutFile(m)
@@ -41,7 +41,7 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 		}
 		c.rolloutFiles = append(c.rolloutFiles, b)
 	}
-	if !r.Rollout.Released.Present() { // the candidate is compared with nothing
+	if !r.Rollout.Released.IsSet() { // the candidate is compared with nothing
 		r.Rollout.Candidate = rollout.Model{}
 	}
 	return nil
@@ -91,14 +91,14 @@ func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 
 // isRolledOut reports whether a file is the file of a model that is rolled out.
 func isRolledOut(s *rollout.State, file wire.Digest) bool {
-	return s.Released.Present() && file == s.Released.File.Hash ||
-		s.Candidate.Present() && file == s.Candidate.File.Hash
+	return s.Released.IsSet() && file == s.Released.File.Hash ||
+		s.Candidate.IsSet() && file == s.Candidate.File.Hash
 }
 
 // rolledOutVersions returns the versions of a run that are rolled out.
 func rolledOutVersions(s *rollout.State, run wire.RunID) (versions []uint64) {
 	for _, m := range []rollout.Model{s.Released, s.Candidate} {
-		if m.Present() && m.Run == run {
+		if m.IsSet() && m.Run == run {
 			versions = append(versions, uint64(m.Version))
 		}
 	}

@@ -28,10 +28,10 @@ func predicting(t *testing.T, rounds int) *federation {
 	f := newFederation(t, 8, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = rounds, 0.05
 	f.cfg.Round.Rollout = rollout.Config{Share: "60%", FirstVersion: 1, MinDecidingAgents: 1, MinResiduals: 10,
-		ErrorMargin:   0.05,
-		TrialDuration: 3 * time.Hour}
+		ErrorMargin:  0.05,
+		TrialTimeout: 3 * time.Hour}
 	for i, a := range f.agents {
-		a.file = data.Config{CSV: filepath.Join(t.TempDir(), "rows.csv"), Time: "t"}
+		a.file = data.Config{CSVPath: filepath.Join(t.TempDir(), "rows.csv"), TimeColumn: "t"}
 		f.grow(a, rowsOf(uint64(i), 30), 0)
 		a.cfg.Predict = &predict.Config{MaxKeptModels: 1, ForecastInterval: time.Minute,
 			UsualResidualShare: 0.99,
@@ -51,7 +51,7 @@ func (f *federation) grow(a *process, rows table, from int) {
 	for i, line := range lines[1:] {
 		fmt.Fprintf(&b, "%d,%s\n", 60*(from+i), line)
 	}
-	file, err := os.OpenFile(a.file.CSV, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	file, err := os.OpenFile(a.file.CSVPath, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	must(f.t, err)
 	_, err = file.WriteString(b.String())
 	must(f.t, err)
@@ -83,9 +83,9 @@ func (f *federation) live(minutes int, from *int, row func(seed uint64) table) {
 // uses returns the model that each agent predicts with.
 func (f *federation) uses() (all []string) {
 	for _, a := range f.agents {
-		k, err := modelfile.OpenKeptModels(store.Machine, a.dir)
+		k, err := modelfile.OpenKeptModels(store.LocalDisk, a.dir)
 		must(f.t, err)
-		m, err := k.Active()
+		m, err := k.ActiveModel()
 		must(f.t, err)
 		all = append(all, fmt.Sprint(m.Version))
 	}
@@ -113,20 +113,21 @@ func (f *federation) checkShares() {
 		switch x := h.event.(type) {
 		case round.RolloutBegan:
 			released[x.Released.Version] = true
-			if x.Candidate != share.Candidate {
-				share, used = wire.Rollout{Candidate: x.Candidate, AgentShare: 0.6}, map[wire.AgentID]bool{}
+			if x.Candidate != share.CandidateModel {
+				share, used = wire.Rollout{CandidateModel: x.Candidate, CandidateAgentShare: 0.6},
+					map[wire.AgentID]bool{}
 			}
 		case round.RolloutEnded:
 			released[x.Released.Version] = true
 			for _, a := range f.agents {
-				if x.Result != rollout.First && share.Includes(a.id) != used[a.id] {
+				if x.Result != rollout.FirstModelReleased && share.Includes(a.id) != used[a.id] {
 					f.t.Errorf("%s of the share: %t; it has used version %d: %t", a.id, !used[a.id],
 						x.Candidate.Version, used[a.id])
 				}
 			}
-		case predict.ModelInUse:
-			used[h.who] = used[h.who] || x.Version == share.Candidate.Version
-			its := share.Includes(h.who) && x.Version == share.Candidate.Version
+		case predict.ModelInUseChanged:
+			used[h.who] = used[h.who] || x.Version == share.CandidateModel.Version
+			its := share.Includes(h.who) && x.Version == share.CandidateModel.Version
 			if len(released) > 0 && !released[x.Version] && !its {
 				f.t.Errorf("%s uses version %d, which is neither released nor for it", h.who, x.Version)
 			}
@@ -213,7 +214,7 @@ func TestRolloutGoesOn(t *testing.T) {
 		from := 0
 		f.live(60, &from, alien)
 		first := present(t, f).Run
-		again := func(change func(*coordinator.Config), what string, want func(round.Record) bool) {
+		again := func(change func(*coordinator.Config), what string, want func(round.JournalRecord) bool) {
 			t.Helper()
 			f.coord.stop()
 			change(&f.cfg)
@@ -222,19 +223,19 @@ func TestRolloutGoesOn(t *testing.T) {
 			f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) > n })
 			f.live(10, &from, alien)
 			if r := present(t, f); !want(r) {
-				t.Errorf("%s: run %d at version %d: %+v", what, r.Run, r.Plan.Version, r.Rollout)
+				t.Errorf("%s: run %d at version %d: %+v", what, r.Run, r.Plan.BaseModelVersion, r.Rollout)
 			}
 			f.cfg.NewRun, f.cfg.StartModel = false, ""
 		}
-		again(func(c *coordinator.Config) { c.NewRun = true }, "a new run", func(r round.Record) bool {
+		again(func(c *coordinator.Config) { c.NewRun = true }, "a new run", func(r round.JournalRecord) bool {
 			return r.Run > first && r.Rollout.Released.Run == first && r.Rollout.Released.Version == 1
 		})
-		again(func(c *coordinator.Config) { c.NewRun = true }, "a third run", func(r round.Record) bool {
+		again(func(c *coordinator.Config) { c.NewRun = true }, "a third run", func(r round.JournalRecord) bool {
 			return r.Rollout.Released.Run == first && r.Rollout.Released.Version == 1
 		})
 		newest := present(t, f).Run
 		again(func(c *coordinator.Config) { c.StartModel = fmt.Sprintf("%d/3", newest) }, "from a model",
-			func(r round.Record) bool {
+			func(r round.JournalRecord) bool {
 				s := &r.Rollout
 				return s.Released.Run == r.Run && s.Released.Version == 0 && s.Candidate.Run == r.Run
 			})
@@ -244,8 +245,8 @@ func TestRolloutGoesOn(t *testing.T) {
 		r := present(t, f)
 		again(func(*coordinator.Config) {
 			must(t, os.Remove(f.coord.path("models", fmt.Sprint(r.Run), "model-00000000.safetensors")))
-		}, "a lost model", func(r round.Record) bool { return r.Rollout.Released.Version == 3 })
-		again(func(c *coordinator.Config) { c.Round.Rollout = rollout.Default() }, "no rollout",
-			func(r round.Record) bool { return !r.Rollout.Released.Present() })
+		}, "a lost model", func(r round.JournalRecord) bool { return r.Rollout.Released.Version == 3 })
+		again(func(c *coordinator.Config) { c.Round.Rollout = rollout.DefaultConfig() }, "no rollout",
+			func(r round.JournalRecord) bool { return !r.Rollout.Released.IsSet() })
 	})
 }

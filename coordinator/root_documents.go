@@ -14,7 +14,7 @@ import (
 // rootVersion returns the version of the root document in force.
 func (c *Config) rootVersion() wire.RootVersion {
 	if len(c.RootDocuments) == 0 {
-		return wire.FirstRoot
+		return wire.FirstRootVersion
 	}
 	return c.RootDocuments[len(c.RootDocuments)-1].Version
 }
@@ -27,7 +27,7 @@ func (c *Coordinator) openAnnouncement(envelope []byte) (wire.Envelope, error) {
 	case err != nil:
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
-		return e, host.NewDropError(devices.DropForeign,
+		return e, host.NewMessageDropError(devices.DropForeign,
 			"%s of %s in federation %s, where only this coordinator announces", e.Type, e.Sender, e.Federation)
 	}
 	trusted := []ed25519.PublicKey{c.cfg.Key.Public().(ed25519.PublicKey)}
@@ -37,11 +37,12 @@ func (c *Coordinator) openAnnouncement(envelope []byte) (wire.Envelope, error) {
 		}
 	}
 	for _, key := range trusted {
-		if err = e.VerifyBy(c.cfg.Signatures, key); err == nil {
+		if err = e.VerifyWithScheme(c.cfg.Signatures, key); err == nil {
 			return e, nil
 		}
 	}
-	return e, host.NewDropError(devices.DropSignature, "%w: another key has signed an announcement in this federation",
+	return e, host.NewMessageDropError(devices.DropSignature,
+		"%w: another key has signed an announcement in this federation",
 		err)
 }
 
@@ -60,10 +61,10 @@ func (c *Coordinator) SetRoots(ctx context.Context, roots []wire.RootDocument) e
 func (c *Coordinator) publishRoots() {
 	for i := range c.cfg.RootDocuments {
 		d := &c.cfg.RootDocuments[i]
-		if d.Version == wire.FirstRoot {
+		if d.Version == wire.FirstRootVersion {
 			continue
 		}
-		if err := c.conn.Publish(publish.Retained(c.cfg.Topics.Root(d.Version), d.Bytes())); err != nil {
+		if err := c.conn.Publish(publish.Retained(c.cfg.Topics.RootDocument(d.Version), d.Bytes())); err != nil {
 			c.cfg.Logger.Debug("a root document is not sent; it is at the next connect", "version", d.Version,
 				"err", err)
 		}

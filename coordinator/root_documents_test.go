@@ -19,7 +19,7 @@ import (
 func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
 	also ...wire.SigningPublicKey) []wire.RootDocument) {
 	root := hosts.TestKey("root")
-	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRoot,
+	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRootVersion,
 		CoordinatorKey: wire.SigningPublicKeyOf(f.coord.key)}
 	first.Sign(root, nil)
 	f.cfg.RootDocuments = []wire.RootDocument{first}
@@ -48,7 +48,7 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum = 1000, 2
-		f.cfg.Round.Gather = round.GatherConfig{TargetAgents: 2, Minimum: 2, WindowLength: 30 * time.Second,
+		f.cfg.Round.Gather = round.GatherConfig{TargetAgents: 2, MinAgents: 2, WindowLength: 30 * time.Second,
 			HelloSpread: time.Second}
 		next := rooted(f)
 		before, after := wire.SigningPublicKeyOf(f.coord.key), wire.SigningPublicKeyOf(hosts.TestKey("second"))

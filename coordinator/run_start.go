@@ -18,7 +18,7 @@ var ErrRunContinues = errors.New("the run that began from this model goes on")
 
 // resumeRun returns the record of the folder's run, or of a new one. newRun means that a person has requested the run,
 // and that it has not been announced yet.
-func (c *Coordinator) resumeRun() (record round.Record, newRun bool, err error) {
+func (c *Coordinator) resumeRun() (record round.JournalRecord, newRun bool, err error) {
 	record, found, err := c.stateFolder.LoadRecord()
 	damage := err
 	if err != nil && !store.IsDamage(err) {
@@ -47,14 +47,14 @@ func (c *Coordinator) resumeRun() (record round.Record, newRun bool, err error) 
 				"the journal is missing, but there are models of a run", nil)
 		}
 		c.stateFolder.RunStartedFresh = true
-		record, err = c.planNewRun(round.Record{}, "")
+		record, err = c.planNewRun(round.JournalRecord{}, "")
 	}
 	return record, newRun, err
 }
 
 // startModelNeedsNewRun reports whether Config.StartModel asks for a new run. It does not if the folder's run began
 // with that model already, for example after a restart with the same flags.
-func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bool, error) {
+func (c *Coordinator) startModelNeedsNewRun(record round.JournalRecord, found bool) (bool, error) {
 	is := c.stateFolder.Origin
 	if !found || is.Given == "" {
 		return true, nil
@@ -78,7 +78,7 @@ func (c *Coordinator) mustAdoptTask() bool {
 }
 
 // replaceRun begins a new run in the place of the record's run.
-func (c *Coordinator) replaceRun(record round.Record, found bool, damage error) (round.Record, error) {
+func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage error) (round.JournalRecord, error) {
 	if found && c.cfg.StartModel == StartFromCurrentModel {
 		if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
 			return record, err
@@ -90,8 +90,8 @@ func (c *Coordinator) replaceRun(record round.Record, found bool, damage error) 
 		if err := c.aggregator.ArchivePending(); err != nil { // the new run reads the model from there
 			return record, err
 		}
-		if c.cfg.StartModel = ""; record.Plan.Base.Present() {
-			c.cfg.StartModel = runs.ModelName(record.Run, uint64(record.Plan.Version))
+		if c.cfg.StartModel = ""; record.Plan.BaseModel.IsSet() {
+			c.cfg.StartModel = runs.ModelName(record.Run, uint64(record.Plan.BaseModelVersion))
 		}
 	}
 	c.stateFolder.RunStartedFresh = false
@@ -102,14 +102,14 @@ func (c *Coordinator) replaceRun(record round.Record, found bool, damage error) 
 		}
 		c.cfg.Logger.Error("the journal of the previous run cannot be read; its models are kept", "err", damage,
 			"moved_to", aside)
-		record = round.Record{}
+		record = round.JournalRecord{}
 	}
 	return c.planNewRun(record, "")
 }
 
 // continueRun restores the record's run. If the configured task differs from the run's, or if an operator has requested
 // a new standardisation, it plans the next round accordingly.
-func (c *Coordinator) continueRun(record round.Record) (round.Record, error) {
+func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalRecord, error) {
 	if c.stateFolder.JournalDamage != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
 			c.stateFolder.JournalDamage)
@@ -131,11 +131,11 @@ func (c *Coordinator) continueRun(record round.Record) (round.Record, error) {
 	if err := c.aggregator.ArchivePending(); err != nil {
 		return record, err
 	}
-	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.Version)))
+	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.BaseModelVersion)))
 }
 
 // adoptTask plans the record's next round in the configured task, which differs from the run's.
-func (c *Coordinator) adoptTask(r round.Record) (round.Record, error) {
+func (c *Coordinator) adoptTask(r round.JournalRecord) (round.JournalRecord, error) {
 	if IsRoundOpen(r.Phase) {
 		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
 	}
@@ -143,16 +143,17 @@ func (c *Coordinator) adoptTask(r round.Record) (round.Record, error) {
 	if err != nil {
 		return r, err
 	}
-	c.cfg.Logger.Info("another task takes over", "version", c.cfg.TaskVersion, "run", r.Run, "model", r.Plan.Version)
+	c.cfg.Logger.Info("another task takes over", "version", c.cfg.TaskVersion, "run", r.Run, "model",
+		r.Plan.BaseModelVersion)
 	return r, c.saveFirstRecord(r)
 }
 
 // planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
 // from in a new standardisation.
-func (c *Coordinator) planNewRun(before round.Record, again string) (round.Record, error) {
+func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (round.JournalRecord, error) {
 	stored, err := c.stateFolder.Runs()
 	if err != nil {
-		return round.Record{}, err
+		return round.JournalRecord{}, err
 	}
 	newest := before.Run
 	for _, run := range stored {
@@ -162,7 +163,8 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 	if present == 0 {
 		present = newest
 	}
-	record := round.Record{Run: max(wire.RunID(c.ownerLoop.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle,
+	record := round.JournalRecord{Run: max(wire.RunID(c.ownerLoop.Now().UnixMilli()), newest+1),
+		Phase:   round.CoordinatorIdle,
 		Rollout: before.Rollout}
 	t, model := c.cfg.Task, []byte(nil)
 	switch {
@@ -170,7 +172,7 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 		c.stateFolder.Origin, err = c.restandardizedOrigin(again)
 	case c.cfg.StartModel != "":
 		c.stateFolder.Origin, model, t, err = c.startModels().named(c.cfg.StartModel, present)
-	case c.cfg.InitialModelPath != "" && !t.External.Enabled():
+	case c.cfg.InitialModelPath != "" && !t.External.IsEnabled():
 		c.stateFolder.Origin, model, t, err = c.startModels().initial()
 	default:
 		c.stateFolder.Origin = runs.Origin{}
@@ -203,7 +205,7 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 }
 
 // saveFirstRecord writes a newly planned record to the journal, with the version of the configured task.
-func (c *Coordinator) saveFirstRecord(r round.Record) error {
+func (c *Coordinator) saveFirstRecord(r round.JournalRecord) error {
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
 	// before the models of other runs are removed, and before the guard has read the announcement at the broker
 	if err := c.stateFolder.SaveRecord(r); err != nil {

@@ -27,22 +27,23 @@ func TestRun(t *testing.T) {
 		change func(*federation)
 	}{
 		{"weights in the step", func(*federation) {}},
-		{"weights in the mean", func(f *federation) { f.cfg.Round.WeightPlacement = spec.WeightingMean }},
+		{"weights in the mean", func(f *federation) { f.cfg.Round.WeightPlacement = spec.WeightInServerMean }},
 		{"gradients", func(f *federation) {
-			f.cfg.Task.Training.Exchange, f.cfg.Task.Training.BatchSize = spec.ExchangeGradient, 0
+			f.cfg.Task.Training.ExchangeKind, f.cfg.Task.Training.BatchSize = spec.ExchangeGradient, 0
 		}},
 		{"a network and a schedule", func(f *federation) {
 			f.cfg.Task.Model.HiddenUnits = []uint32{4}
-			f.cfg.Task.Training.StepSize, f.cfg.Task.Training.StrongConvexity, f.cfg.Task.Training.Gamma = 0, 1, 20
+			f.cfg.Task.Training.StepSize, f.cfg.Task.Training.StrongConvexity,
+				f.cfg.Task.Training.StepSizeDecayOffset = 0, 1, 20
 		}},
 		{"mini-batches", func(f *federation) { f.cfg.Task.Training.BatchSize = 10 }},
 		{"Gaussian noise", noisy(spec.NoiseGaussian)},
 		{"Laplace noise", noisy(spec.NoiseLaplace)},
-		{"stragglers", func(f *federation) { f.cfg.Task.Training.ResponseProb = 0.5 }},
+		{"stragglers", func(f *federation) { f.cfg.Task.Training.LocalStepProbability = 0.5 }},
 		{"all together", allTogether},
 		{"all together, gradients", func(f *federation) {
 			allTogether(f)
-			f.cfg.Task.Training.Exchange = spec.ExchangeGradient
+			f.cfg.Task.Training.ExchangeKind = spec.ExchangeGradient
 		}},
 		{"the bilinear network, all together", func(f *federation) {
 			allTogether(f)
@@ -75,7 +76,7 @@ func TestRun(t *testing.T) {
 					s[0].Columns != 4 {
 					t.Errorf("statistics: %+v", s)
 				}
-				if got := events[agent.ModelFetched](f, "a1"); len(got) != 5 || got[4].Version != 4 {
+				if got := events[agent.BaseModelFetched](f, "a1"); len(got) != 5 || got[4].Version != 4 {
 					t.Errorf("a1 fetched %+v", got)
 				}
 			})
@@ -91,13 +92,13 @@ func noisy(law spec.NoiseLaw) func(*federation) {
 // allTogether composes mini-batches, noise and stragglers (2nd-order (42)).
 func allTogether(f *federation) {
 	noisy(spec.NoiseLaplace)(f)
-	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.ResponseProb = 5, 0.5
+	f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.LocalStepProbability = 5, 0.5
 }
 
 // bilinear makes the model that of 2nd-order (40), and the target a class.
 func (f *federation) bilinear() {
-	f.cfg.Task.Model = wire.ModelShape{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
-		Risk: spec.RiskLogistic, Ridge: 0.01}
+	f.cfg.Task.Model = wire.ModelSpec{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+		Risk: spec.LossLogistic, Ridge: 0.01}
 	f.held(f.tested.classes())
 	for _, a := range f.agents {
 		a.data = a.data.classes()
@@ -118,8 +119,8 @@ func (f *federation) alone() []float32 {
 		must(err)
 		total += float64(s.Len())
 	}
-	w, r := p.Initial(f.cfg.Round.Seed), &f.cfg.Round
-	gradient := f.cfg.Task.Training.Exchange == spec.ExchangeGradient
+	w, r := p.InitialParameters(f.cfg.Round.Seed), &f.cfg.Round
+	gradient := f.cfg.Task.Training.ExchangeKind == spec.ExchangeGradient
 	perRound := uint64(p.Task.Training.MaxSteps)
 	if gradient {
 		perRound = 1
@@ -131,16 +132,16 @@ func (f *federation) alone() []float32 {
 		for _, a := range f.agents {
 			s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
 			must(err)
-			must(p.Prepare(s))
+			must(p.PrepareSamples(s))
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
 			job := task.LocalJob[float32]{Base: w, Samples: s, StepWeight: 1, StepOffset: offset,
 				Rand: task.AgentRand(r.Seed, wire.RoundID(i+2), task.AgentRandomKey(a.id))}
-			job.Steps, _ = p.StepCountPolicy().LocalSteps(a.cfg.Training.StepTime)
+			job.Steps, _ = p.StepCountPolicy().LocalSteps(a.cfg.Training.DeclaredStepTime)
 			factor := 1.
 			switch {
 			case gradient:
 				factor, scale = weight, -p.Schedule.At(offset+1)
-			case r.WeightPlacement == spec.WeightingMean:
+			case r.WeightPlacement == spec.WeightInServerMean:
 				factor = weight
 			default:
 				job.StepWeight = weight
@@ -170,8 +171,8 @@ func (f *federation) standardised() *task.CompiledTask[float32] {
 	for _, a := range f.agents {
 		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
 		must(err)
-		must(p.Prepare(s))
-		v, err := p.Statistics(s)
+		must(p.PrepareSamples(s))
+		v, err := p.StatisticsVector(s)
 		must(err)
 		m, err := learner.MomentsFromVector(v)
 		must(err)

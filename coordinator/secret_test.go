@@ -69,11 +69,11 @@ func secretsOf(f *federation) map[string][]byte {
 		}
 	}
 	for _, a := range f.agents {
-		for _, x := range events[training.Trained](f, a.id) {
+		for _, x := range events[training.LocalTrainingFinished](f, a.id) {
 			number(fmt.Sprintf("risk before round %d of %s", x.Round, a.id), x.RiskBefore)
 			number(fmt.Sprintf("risk after round %d of %s", x.Round, a.id), x.RiskAfter)
 		}
-		for _, x := range events[taskdata.Loaded](f, a.id) {
+		for _, x := range events[taskdata.RowsLoaded](f, a.id) {
 			// rows stand before the zeros of the digest of no update in a hello, and alone elsewhere
 			all[fmt.Sprintf("rows of %s", a.id)] = binary.LittleEndian.AppendUint64(nil, uint64(x.Rows))
 		}
@@ -101,7 +101,7 @@ func (f *federation) models() map[uint64][]byte {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	models, err := store.Machine.OpenModels(f.coord.path("models", runs[len(runs)-1].Name()))
+	models, err := store.LocalDisk.OpenModelFolder(f.coord.path("models", runs[len(runs)-1].Name()))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func (f *federation) models() map[uint64][]byte {
 
 // task is the present one, as the coordinator's folder has it.
 func (f *federation) task() []byte {
-	saved, err := store.Machine.NewRecordSlots(f.coord.path("task"), 2).Load(1<<20, nil)
+	saved, err := store.LocalDisk.NewRecordSlots(f.coord.path("task"), 2).Load(1<<20, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -195,9 +195,9 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				}
 				for i, a := range f.agents {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
-					a.cfg.Presence.Reports = presence.ReportConfig{Every: time.Second,
+					a.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Second,
 						CurrentMetrics: func() (all []wire.ReportMetric) {
-							for _, x := range events[training.Trained](f, a.id) {
+							for _, x := range events[training.LocalTrainingFinished](f, a.id) {
 								all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
 							}
 							return all
@@ -283,8 +283,8 @@ func (f *federation) wantQuiet(log string) {
 func revoked(t *testing.T, down bool, n int) (killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
-		f.cfg.Round.Pause = time.Minute
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.MinAgents, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
+		f.cfg.Round.PauseBetweenRounds = time.Minute
 		s := newStranger(f)
 		f.start()
 		f.until(time.Hour, "closed", func() bool { return len(events[round.RoundClosed](f)) == 2 })
@@ -344,7 +344,7 @@ func (s *stranger) wantLocked(had []wire.SealSecret) {
 	opens := func(secret wire.SealSecret) error {
 		group, err := secret.GroupSealKey()
 		if err == nil {
-			_, err = s.ann.BaseModel.Open(group)
+			_, err = s.ann.BaseModel.OpenSealed(group)
 		}
 		return err
 	}
@@ -357,7 +357,7 @@ func (s *stranger) wantLocked(had []wire.SealSecret) {
 		t.Errorf("the present key does not open it: %v", err)
 	}
 	for _, c := range events[round.RoundClosed](s.f) {
-		if c.Round > 3 && (c.Accepted != 3 || c.ByDeadline) {
+		if c.Round > 3 && (c.AcceptedUpdates != 3 || c.ClosedByDeadline) {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -391,7 +391,7 @@ func TestRepublishedSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		large(f)
-		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = false, 3, time.Minute
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.PauseBetweenRounds = false, 3, time.Minute
 		r := record(f)
 		announced := 0
 		f.coord.moment = func(m any) {
@@ -401,7 +401,7 @@ func TestRepublishedSealed(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				public, err := f.secrets()[0].Public()
+				public, err := f.secrets()[0].PublicKey()
 				if err != nil || public != a.SealPublicKey {
 					t.Errorf("the key %x is announced, and %x is on disk: %v", a.SealPublicKey[:4], public[:4], err)
 				}

@@ -73,7 +73,7 @@ func (m startModels) resolve(o runs.Origin, stored *runs.StoredModel, err error,
 	if err := task.Validate[float32](t); err != nil {
 		return refuse(fmt.Errorf("its metadata: %w", err))
 	}
-	data, err := stored.StartVector(p.Schema(wire.KindTraining))
+	data, err := stored.StartVector(p.UpdateSchema(wire.KindTraining))
 	if err != nil {
 		return refuse(err)
 	}
@@ -120,14 +120,14 @@ func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], stan
 
 // CheckStartModel returns an error if no run of the configured task can begin with the model that cfg.StartModel names.
 func CheckStartModel(cfg Config) error {
-	d := runs.NewFolder(store.Machine, cfg.Dir)
+	d := runs.NewFolder(store.LocalDisk, cfg.Dir)
 	record, found, err := d.LoadRecord()
 	if err != nil {
 		return err
 	}
 	newest, start := record.Run, cfg.StartModel
 	if start == StartFromCurrentModel {
-		if !found || !record.Plan.Base.Present() {
+		if !found || !record.Plan.BaseModel.IsSet() {
 			return errors.New("the run has no model yet; begin one from an initial model")
 		}
 		models, err := d.ModelsOf(newest)

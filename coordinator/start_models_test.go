@@ -33,7 +33,7 @@ func trained(t *testing.T, rounds int) (*federation, wire.RunID) {
 }
 
 // present returns the record of the run in the folder.
-func present(t *testing.T, f *federation) round.Record {
+func present(t *testing.T, f *federation) round.JournalRecord {
 	t.Helper()
 	_, record, err := runs.OpenModels(f.coord.dir)
 	must(t, err)
@@ -109,9 +109,9 @@ func TestFrom(t *testing.T) {
 				f.coord.start()
 				f.until(time.Hour, "finished once more", func() bool { return len(events[round.RunFinished](f)) == 3 })
 				f.coord.stop()
-				if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
+				if r := present(t, f); r.Run != second || r.Plan.BaseModelVersion != 3 {
 					t.Errorf("run %d stands at %d; the same --from again wants run %d to go on to 3", r.Run,
-						r.Plan.Version, second)
+						r.Plan.BaseModelVersion, second)
 				}
 				f.cfg.StartModel = modelText(first, 2) // the same model under another name
 				must(t, begin(t, f))
@@ -140,8 +140,8 @@ func TestInitial(t *testing.T) {
 		put(t, path, file)
 		f.cfg.InitialModelPath = path
 		must(t, begin(t, f))
-		if r := present(t, f); r.Run != first || r.Plan.Version != 2 {
-			t.Errorf("run %d stands at %d; the run before the key was set goes on", r.Run, r.Plan.Version)
+		if r := present(t, f); r.Run != first || r.Plan.BaseModelVersion != 2 {
+			t.Errorf("run %d stands at %d; the run before the key was set goes on", r.Run, r.Plan.BaseModelVersion)
 		}
 		f.cfg.NewRun = true
 		for range 2 {
@@ -208,12 +208,12 @@ func TestFromRefused(t *testing.T) {
 			{"other features", "1", `made with features ["warm","wet","wind"]`,
 				func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
 			{"other target", "1", "made with target power", func() { f.cfg.Task.Target = "cloud" }},
-			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.RiskLogistic }},
+			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.LossLogistic }},
 			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.HiddenUnits = []uint32{4} }},
 			{"other pool", pooled, "made with pool 2", func() {
 				f.cfg.Task.Model.Kind, f.cfg.Task.Model.Convolution = spec.ModelConv1D,
-					wire.Convolution{InputChannels: 1,
-						KernelSteps: 1, PoolSteps: 3, Filters: []uint32{1}}
+					wire.ConvolutionLayers{InputChannels: 1,
+						KernelSteps: 1, PoolSteps: 3, FiltersPerLayer: []uint32{1}}
 			}},
 			{"standardised model, raw task", "1", "task.standardize is false", func() { f.cfg.Standardize = false }},
 			{"raw model, standardised task", bare, "has no mean and scale", func() {}},

@@ -146,7 +146,7 @@ func TestStoppedWithFullDisk(t *testing.T) {
 		f.coord.start()
 		f.finished(time.Hour)
 		for _, a := range f.agents {
-			if n := len(events[training.Trained](f, a.id)); n != 2 {
+			if n := len(events[training.LocalTrainingFinished](f, a.id)); n != 2 {
 				t.Errorf("%s trained %d times for 2 rounds", a.id, n)
 			}
 		}
@@ -220,9 +220,9 @@ func TestNewRun(t *testing.T) {
 func TestOldSpoolsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = 1, time.Hour
+		f.cfg.Round.MaxAggregations, f.cfg.Round.PauseBetweenRounds = 1, time.Hour
 		for _, a := range f.agents {
-			a.cfg.Training.StepTime = 10 * time.Second
+			a.cfg.Training.DeclaredStepTime = 10 * time.Second
 		}
 		f.start()
 		leave := func(name string) {

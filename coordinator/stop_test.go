@@ -39,11 +39,13 @@ func TestStopByPatience(t *testing.T) {
 				end := events[round.RunFinished](f)[0]
 				judged := events[round.StopProgressReported](f)
 				last := judged[len(judged)-1]
-				if end.Reason != stop.Patience || last.Without != 4 || last.HeldOut != heldOut || last.Bytes == 0 {
+				if end.Reason != stop.PatienceExhausted || last.AggregationsSinceBest != 4 ||
+					last.UsesHeldOutRisk != heldOut || last.TransferredBytes == 0 {
 					t.Errorf("finished: %+v; the last judgement: %+v", end, last)
 				}
-				if r := present(t, f); r.Ended != stop.Patience || r.Stop.Without != 4 {
-					t.Errorf("the record: %+v", r.Stop)
+				if r := present(t,
+					f); r.RunStopReason != stop.PatienceExhausted || r.StopState.AggregationsSinceBest != 4 {
+					t.Errorf("the record: %+v", r.StopState)
 				}
 				line := newestLine(t, f.coord.path("history.jsonl"))
 				if line["ended"] != "patience" || (line["held_out_risk"] != nil) != heldOut {
@@ -59,7 +61,7 @@ func TestStopByPatience(t *testing.T) {
 				f.coord.stop()
 				f.coord.start()
 				f.until(time.Hour, "finished later", func() bool { return len(events[round.RunFinished](f)) == 3 })
-				if later := events[round.RunFinished](f)[2]; later.Version <= end.Version {
+				if later := events[round.RunFinished](f)[2]; later.ModelVersion <= end.ModelVersion {
 					t.Errorf("with more patience: %+v, before: %+v", later, end)
 				}
 			})
@@ -86,7 +88,7 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
 				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: patience,
 					MinImprovementShare: 0.01}
-				f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum, f.cfg.Round.Quorum = 0, 2, 2
+				f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents, f.cfg.Round.Quorum = 0, 2, 2
 				hard := f.agents[2]
 				hard.data = falseRows(30, 15, 60, 2, 100)
 				f.coord.start()
@@ -97,7 +99,7 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 				}
 				f.until(time.Hour, "without a lower risk", func() bool {
 					all := events[round.StopProgressReported](f)
-					return len(all) > 0 && all[len(all)-1].Without >= 2
+					return len(all) > 0 && all[len(all)-1].AggregationsSinceBest >= 2
 				})
 				models := events[aggregation.ModelReady](f)
 				changed := models[len(models)-1].Version
@@ -112,7 +114,8 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 				}
 				f.finished(10 * time.Hour)
 				f.until(time.Minute, "the end", func() bool { return len(events[round.RunFinished](f)) > 0 })
-				if end := events[round.RunFinished](f)[0]; end.Version < changed+stop.Window+patience {
+				end := events[round.RunFinished](f)[0]
+				if end.ModelVersion < changed+stop.RiskWindowAggregations+patience {
 					t.Errorf("the members changed after model %d; the run ended with %+v", changed, end)
 				}
 			})

@@ -51,7 +51,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Deadline = false, 1, time.Minute
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.RoundTimeout = false, 1, time.Minute
 		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // 268 kB
 		begun := make(chan func(), 1)
 		f.agents[0].moment = func(m any) {
@@ -74,7 +74,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 		wait(time.Second)
 		f.wantStorage(wire.CoordinatorID, 1, 1)
 		f.wantStorage("a0", 1, 1)
-		if closed := events[round.RoundClosed](f); len(closed) != 1 || closed[0].Accepted != 3 {
+		if closed := events[round.RoundClosed](f); len(closed) != 1 || closed[0].AcceptedUpdates != 3 {
 			t.Errorf("%+v", closed)
 		}
 	})
@@ -95,7 +95,7 @@ func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 func TestRoundOutlivesABlockedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Deadline = false, 1, time.Minute
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.RoundTimeout = false, 1, time.Minute
 		full := make(chan func(), 1)
 		f.coord.moment = func(m any) {
 			if p, ok := m.(round.PhaseEntered); ok && p.Phase == round.CoordinatorCollecting {
@@ -120,7 +120,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		r := &f.cfg.Round
-		r.MaxAggregations, r.Quorum, r.Gather.Minimum, r.Gather.TargetAgents = 12, 2, 2, 0
+		r.MaxAggregations, r.Quorum, r.Gather.MinAgents, r.Gather.TargetAgents = 12, 2, 2, 0
 		a1 := f.agents[1]
 		full := make(chan func(), 1)
 		a1.moment = func(m any) {
@@ -139,12 +139,12 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		f.wantStorage("a1", 1, 1)
 		f.checkOnce("cannot obey")
 		for _, c := range events[round.RoundClosed](f) {
-			if c.ByDeadline || c.RoundDuration > time.Minute {
+			if c.ClosedByDeadline || c.RoundDuration > time.Minute {
 				t.Errorf("round %d took %v", c.Round, c.RoundDuration)
 			}
 		}
 		declined := events[round.AgentDeclined](f)
-		if len(declined) != 1 || declined[0].Agent != "a1" || declined[0].Reason != wire.DeclineStorage {
+		if len(declined) != 1 || declined[0].Agent != "a1" || declined[0].Reason != wire.DeclineStorageFailing {
 			t.Errorf("declined: %+v", declined)
 		}
 		// the disk may tell after it has begun

@@ -57,11 +57,11 @@ func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration,
 			return u
 		}
 		for _, a := range f.agents {
-			a.cfg.Rate, a.cfg.Training.StepTime = 20_000, 100*time.Millisecond
+			a.cfg.MinUplinkRate, a.cfg.Training.DeclaredStepTime = 20_000, 100*time.Millisecond
 		}
 		trained := make(chan struct{}, 1)
 		f.agents[0].moment = func(m any) {
-			if _, ok := m.(training.Trained); ok {
+			if _, ok := m.(training.LocalTrainingFinished); ok {
 				trained <- struct{}{}
 			}
 		}
@@ -135,7 +135,7 @@ func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 	defer reader.Close()
 	reader.Subscribe(mqtt.AtMostOnce, f.topics.Announcement())
 	for e := range reader.Events() {
-		r, ok := e.(mqtt.Received)
+		r, ok := e.(mqtt.MessageReceived)
 		if !ok {
 			continue
 		}
@@ -143,7 +143,7 @@ func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 		if err != nil {
 			f.t.Error(err)
 		}
-		m := wire.Invitation{Agent: id, Announcement: e.Digest(), RemainingMillis: 60_000, StepWeight: 1,
+		m := wire.Invitation{Agent: id, Announcement: e.Digest(), RemainingMillis: 60_000, StepSizeWeight: 1,
 			SendsUpdate: true}
 		h := e.Header
 		h.Type, h.Sequence = wire.TypeInvitation, 1<<40

@@ -113,7 +113,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 					t.Fatalf("%v, files %v", err, files)
 				}
 				if info, err := os.Stat(files[0]); err != nil || tt.file != "update.a" &&
-					(info.Size() > hugeChunks*wire.MaxChunk || info.Size() <= (hugeChunks-1)*wire.MaxChunk) {
+					(info.Size() > hugeChunks*wire.MaxChunkBytes || info.Size() <= (hugeChunks-1)*wire.MaxChunkBytes) {
 					t.Errorf("%v, %v: want the length of the blob", info, err)
 				}
 				spoil(t, files[0], tt.spoiled)
@@ -130,7 +130,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 				if again := hugeChunks - 40 + tt.spoiled; links.total < again {
 					t.Errorf("%d chunks travelled after the crash, fewer than were missing: %d", links.total, again)
 				}
-				if n := len(events[training.Trained](f)); n != 1 {
+				if n := len(events[training.LocalTrainingFinished](f)); n != 1 {
 					t.Errorf("trained %d times", n)
 				}
 			})
@@ -143,7 +143,7 @@ func spoil(t *testing.T, path string, n int) {
 	t.Helper()
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err == nil && n > 0 {
-		_, err = file.WriteAt(make([]byte, n*wire.MaxChunk), 0)
+		_, err = file.WriteAt(make([]byte, n*wire.MaxChunkBytes), 0)
 	}
 	if err == nil {
 		err = file.Close()
@@ -166,7 +166,7 @@ func TestTransferFilesGo(t *testing.T) {
 			if _, err := os.Stat(a.path("model.part")); err == nil {
 				t.Errorf("%s has a part of a model", a.id)
 			}
-			found, err := store.Machine.NewRecordSlots(a.path("update"), 1).Load(1<<30, nil)
+			found, err := store.LocalDisk.NewRecordSlots(a.path("update"), 1).Load(1<<30, nil)
 			if !errors.Is(err, store.ErrNoRecord) {
 				t.Errorf("%s has an update of %d bytes, %v", a.id, len(found.Body), err)
 			}

@@ -101,7 +101,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 					t.Error("nothing that was deleted was published again")
 				}
 				for _, c := range events[round.RoundClosed](f) {
-					if c.Accepted != 2 || c.ByDeadline {
+					if c.AcceptedUpdates != 2 || c.ClosedByDeadline {
 						t.Errorf("%+v", c)
 					}
 				}
@@ -158,7 +158,7 @@ func (p *publisher) publish(topic string, payload []byte, retained bool) {
 // all publishes every part, and returns when the broker has them.
 func (p *publisher) all() {
 	for part, payload := range p.parts {
-		p.publish(p.topics.Blob(p.ref.Hash.TopicLevel(), part), payload, true)
+		p.publish(p.topics.BlobPart(p.ref.Hash.TopicLevel(), part), payload, true)
 	}
 	p.settle()
 }
@@ -168,7 +168,7 @@ func (p *publisher) deleteFrom(first string) {
 	reached := false
 	for part := range p.parts {
 		if reached = reached || part == first; reached {
-			p.publish(p.topics.Blob(p.ref.Hash.TopicLevel(), part), nil, true)
+			p.publish(p.topics.BlobPart(p.ref.Hash.TopicLevel(), part), nil, true)
 		}
 	}
 	p.settle()
@@ -180,7 +180,7 @@ func (p *publisher) settle() {
 	p.conn.Subscribe(mqtt.AtLeastOnce, marker)
 	p.publish(marker, nil, false)
 	for e := range p.conn.Events() {
-		if r, ok := e.(mqtt.Received); ok && r.Topic == marker {
+		if r, ok := e.(mqtt.MessageReceived); ok && r.Topic == marker {
 			return
 		}
 	}
@@ -215,7 +215,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blob := make([]byte, 40*wire.MaxChunk)
+	blob := make([]byte, 40*wire.MaxChunkBytes)
 	for i := range blob {
 		blob[i] = byte(i * i >> 8)
 	}
@@ -226,7 +226,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	source := &publisher{t, dialUp(t, server.URL(), "plant-coordinator"), topics, ref, parts}
 	source.all()
 	cfg := transfer.DefaultPullerConfig()
-	cfg.MaxTimeout, cfg.MaxStalls = 300*time.Millisecond, 3
+	cfg.MaxStallTimeout, cfg.MaxStalls = 300*time.Millisecond, 3
 	store := &counted{MemoryStorage: transfer.NewMemoryStorage(len(blob)), puts: map[int]int{}}
 	p := &realPull{conn: dialUp(t, server.URL(), "plant-a"), topics: topics, ref: ref, store: store,
 		rng: rand.New(rand.NewPCG(1, 1))}
@@ -235,7 +235,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 			source.deleteFrom("20")
 		}
 	}
-	if err := p.run(cfg); err == nil || !strings.Contains(err.Error(), transfer.ErrGone.Error()) {
+	if err := p.run(cfg); err == nil || !strings.Contains(err.Error(), transfer.ErrBlobGone.Error()) {
 		t.Fatalf("deleted in the middle: %v", err)
 	}
 	p.on = func(int) {}
@@ -259,11 +259,11 @@ type counted struct {
 	puts map[int]int
 }
 
-func (c *counted) Has(k int) bool { return c.puts[k] > 0 }
+func (c *counted) HasChunk(k int) bool { return c.puts[k] > 0 }
 
-func (c *counted) Put(k int, p []byte) error {
+func (c *counted) PutChunk(k int, p []byte) error {
 	c.puts[k]++
-	return c.MemoryStorage.Put(k, p)
+	return c.MemoryStorage.PutChunk(k, p)
 }
 
 // realPull is a host of a puller on a real connection.
@@ -277,12 +277,12 @@ type realPull struct {
 }
 
 func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
-	m := transfer.NewPuller(cfg, p.ref, p.rng)
+	m := transfer.NewBlobPuller(cfg, p.ref, p.rng)
 	ended := false
 	var step func(ev transfer.PullEvent)
 	named := func(parts []string) (topics []string) {
 		for _, part := range parts {
-			topics = append(topics, p.topics.Blob(p.ref.Hash.TopicLevel(), part))
+			topics = append(topics, p.topics.BlobPart(p.ref.Hash.TopicLevel(), part))
 		}
 		return topics
 	}
@@ -294,7 +294,7 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 			case transfer.Unsubscribe:
 				p.conn.Unsubscribe(named(e.Parts)...)
 			case transfer.OpenStorage:
-				step(transfer.StorageOpened{Blob: p.ref.Hash, Data: p.store})
+				step(transfer.StorageOpened{Blob: p.ref.Hash, Storage: p.store})
 			case transfer.PullDone:
 				ended = true
 			case transfer.PullFailed:
@@ -310,13 +310,13 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 		}
 		select {
 		case e := <-p.conn.Events():
-			if r, ok := e.(mqtt.Received); ok {
+			if r, ok := e.(mqtt.MessageReceived); ok {
 				_, _, _, part, err := p.topics.Parse(r.Topic)
 				if err != nil {
 					return err
 				}
 				before := len(p.store.puts)
-				step(transfer.PartReceived{Name: part, Payload: r.Payload})
+				step(transfer.PartReceived{PartName: part, Payload: r.Payload})
 				if n := len(p.store.puts); n > before {
 					p.on(n)
 				}

@@ -17,7 +17,7 @@ func TestWeakPeerKey(t *testing.T) {
 		f := newMixing(t, 4, 4, nil)
 		f.enrol("weak")
 		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = false, 1, 1e-5
-		f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum, f.cfg.Round.Deadline = 5, 4, time.Minute
+		f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents, f.cfg.Round.RoundTimeout = 5, 4, time.Minute
 		s := newStranger(f)
 		f.start()
 		s.listen()

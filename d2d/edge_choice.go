@@ -17,34 +17,34 @@ import (
 // that the same edges come out of each measurement.
 const maxNearRTT = 4 * time.Millisecond
 
-// candidate is an edge that could be: both ends have measured it.
-type candidate struct {
-	i, j     int // i < j, in id order
-	rttClass int // the class of its round-trip time
-	distance float64
-	tieBreak uint64 // decides among equals
+// candidateEdge is an edge that could be: both ends have measured it.
+type candidateEdge struct {
+	i, j             int // i < j, in id order
+	rttClass         int // the class of its round-trip time
+	locationDistance float64
+	tieBreak         uint64 // decides among equals
 }
 
-// choose returns, in id order, the neighbours of this agent in the graph of the cell. All agents compute the whole of
-// it, from what the beacons say, which they all hear: so both ends of an edge choose it. Each agent of its own choosing
-// the nearest would not do, as few choices are mutual, and cliques come of those.
+// chooseNeighbors returns, in id order, the neighbours of this agent in the graph of the cell. All agents compute the
+// whole of it, from what the beacons say, which they all hear: so both ends of an edge choose it. Each agent of its own
+// choosing the nearest would not do, as few choices are mutual, and cliques come of those.
 //
 // Edges are taken from the nearest pair to the farthest, as long as both ends have room: first those that join two
-// parts that are not joined yet (Kruskal, so the graph is connected if all have measured all and take two neighbours),
-// then those that fill what room there is. Pairs count by the class of their round-trip time, then by their distance if
-// all places are known, then by lot.
-func (s *Scout) choose(alive []wire.AgentID) []wire.AgentID {
-	ids := append(slices.Clone(alive), s.cfg.Self)
+// parts that are not joined yet (Kruskal, so the graph is connected if all have measured all and take two
+// neighbours), then those that fill what room there is. Pairs count by the class of their round-trip time, then by
+// their distance if all places are known, then by lot.
+func (s *NeighborScout) chooseNeighbors(alive []wire.AgentID) []wire.AgentID {
+	ids := append(slices.Clone(alive), s.cfg.OwnID)
 	slices.Sort(ids)
 	rows, boots := make([]*wire.Beacon, len(ids)), make([]wire.Epoch, len(ids))
 	for k, id := range ids {
-		if id == s.cfg.Self {
-			rows[k], boots[k] = &s.lastBeacon, s.cfg.Boot
+		if id == s.cfg.OwnID {
+			rows[k], boots[k] = &s.lastOwnBeacon, s.cfg.Boot
 		} else {
-			rows[k], boots[k] = &s.others[id].beacon, s.others[id].boot
+			rows[k], boots[k] = &s.otherAgentByID[id].lastBeacon, s.otherAgentByID[id].boot
 		}
 	}
-	self, _ := slices.BinarySearch(ids, s.cfg.Self)
+	self, _ := slices.BinarySearch(ids, s.cfg.OwnID)
 	pairs := candidateEdges(ids, boots, rows)
 	room, part := make([]int, len(ids)), make([]int, len(ids))
 	for k := range ids {
@@ -52,7 +52,7 @@ func (s *Scout) choose(alive []wire.AgentID) []wire.AgentID {
 	}
 	var chosen []wire.AgentID
 	for _, joins := range []bool{true, false} {
-		pairs = slices.DeleteFunc(pairs, func(p candidate) bool {
+		pairs = slices.DeleteFunc(pairs, func(p candidateEdge) bool {
 			if room[p.i] == 0 || room[p.j] == 0 || joins && componentRoot(part, p.i) == componentRoot(part, p.j) {
 				return false
 			}
@@ -83,28 +83,29 @@ func componentRoot(part []int, k int) int {
 
 // candidateEdges returns the pairs whose ends have each heard the other's present start and measured it, the nearest
 // first.
-func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []candidate {
+func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []candidateEdge {
 	placed := !slices.ContainsFunc(rows, func(b *wire.Beacon) bool { return !b.Location.Known })
-	var pairs []candidate
+	var pairs []candidateEdge
 	for i := range ids {
 		for j := i + 1; j < len(ids); j++ {
 			there, back := rttInBeacon(rows[i], ids[j], boots[j]), rttInBeacon(rows[j], ids[i], boots[i])
 			if there == 0 || back == 0 {
 				continue
 			}
-			p := candidate{i: i, j: j, rttClass: bits.Len64(uint64(max(there, back) / maxNearRTT)),
+			p := candidateEdge{i: i, j: j, rttClass: bits.Len64(uint64(max(there, back) / maxNearRTT)),
 				tieBreak: edgeTieBreak(ids[i], ids[j])}
 			if placed {
 				a, b := rows[i].Location, rows[j].Location
-				p.distance = math.Hypot(a.X-b.X, a.Y-b.Y)
+				p.locationDistance = math.Hypot(a.X-b.X, a.Y-b.Y)
 			}
 			pairs = append(pairs, p)
 		}
 	}
 	sort.Slice(pairs, func(i, j int) bool {
 		p, q := &pairs[i], &pairs[j]
-		return cmp.Or(cmp.Compare(p.rttClass, q.rttClass), cmp.Compare(p.distance, q.distance), cmp.Compare(p.tieBreak,
-			q.tieBreak),
+		return cmp.Or(cmp.Compare(p.rttClass, q.rttClass), cmp.Compare(p.locationDistance, q.locationDistance),
+			cmp.Compare(p.tieBreak,
+				q.tieBreak),
 			cmp.Compare(p.i, q.i), cmp.Compare(p.j, q.j)) < 0
 	})
 	return pairs
@@ -112,11 +113,11 @@ func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon)
 
 // rttInBeacon returns the round-trip time that a row has for an agent; 0 if it is not known.
 func rttInBeacon(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Duration {
-	i, found := slices.BinarySearchFunc(row.PeerEchoes, id, compareHeardID)
+	i, found := slices.BinarySearchFunc(row.PeerEchoes, id, comparePeerEchoID)
 	if !found || row.PeerEchoes[i].Boot != boot {
 		return 0
 	}
-	return time.Duration(row.PeerEchoes[i].RTT) * time.Microsecond
+	return time.Duration(row.PeerEchoes[i].RTTMicros) * time.Microsecond
 }
 
 // edgeTieBreak is the same at all agents and has no order: edges by lot make a graph that mixes well, those by id would

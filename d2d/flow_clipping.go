@@ -7,11 +7,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Distance returns ‖b − a‖. The differences are taken and their squares added in float64, in index order and each
-// rounded on its own, so Distance(a, b) and Distance(b, a) are the same bits, on every processor. It overflows to +Inf.
+// ParameterDistance returns ‖b − a‖. The differences are taken and their squares added in float64, in index order and
+// each rounded on its own, so ParameterDistance(a, b) and ParameterDistance(b, a) are the same bits, on every
+// processor. It overflows to +Inf.
 //
 // It panics when the lengths differ.
-func Distance[T wire.Float](a, b []T) float64 {
+func ParameterDistance[T wire.Float](a, b []T) float64 {
 	if len(a) != len(b) {
 		panic(fmt.Sprintf("d2d: distance of vectors of %d and %d elements", len(a), len(b)))
 	}
@@ -23,11 +24,12 @@ func Distance[T wire.Float](a, b []T) float64 {
 	return math.Sqrt(sum)
 }
 
-// Clip returns the weight with which an edge of bound tau carries a flow between two vectors at that distance:
-// w·min(1, tau/distance), so that the flow moves either end by at most w·tau (He, Karimireddy and Jaggi 2022, with one
-// bound for both ends). The two ends get the same weight from the same numbers, and so the sum of their vectors stays
-// what it was. tau 0 bounds nothing. Where T cannot hold the difference the weight is 0, and there is no flow.
-func Clip[T wire.Float](weight T, tau, distance float64) T {
+// ClippedFlowWeight returns the weight with which an edge of bound tau carries a flow between two vectors at that
+// distance: w·min(1, tau/distance), so that the flow moves either end by at most w·tau (He, Karimireddy and Jaggi 2022,
+// with one bound for both ends). The two ends get the same weight from the same numbers, and so the sum of their
+// vectors stays what it was. tau 0 bounds nothing. Where T cannot hold the difference the weight is 0, and there is no
+// flow.
+func ClippedFlowWeight[T wire.Float](weight T, tau, distance float64) T {
 	switch {
 	case tau == 0 || distance <= tau:
 		return weight
@@ -37,17 +39,18 @@ func Clip[T wire.Float](weight T, tau, distance float64) T {
 	return T(float64(weight) * (tau / distance))
 }
 
-// ClipRow sets the weights of the edges between node i and the nodes after it to those with which they carry the flows
-// of one step: dst[k] is [Clip] of weights[k], rounded to T, for what their ends have sent. dst and weights have one
-// weight an edge, as for [Mix]. Rows may be made at the same time.
-func ClipRow[T wire.Float](dst []float64, i int, sent [][]T, links *Adjacency, weights []float64, tau float64) {
-	for _, l := range links.to[links.linkOffsets[i]:links.linkOffsets[i+1]] {
+// ClipNodeFlowWeights sets the weights of the edges between node i and the nodes after it to those with which they
+// carry the flows of one step: dst[k] is [ClippedFlowWeight] of weights[k], rounded to T, for what their ends have
+// sent. dst and weights have one weight an edge, as for [MixAllNodes]. Rows may be made at the same time.
+func ClipNodeFlowWeights[T wire.Float](dst []float64, i int, sent [][]T, links *Adjacency, weights []float64,
+	tau float64) {
+	for _, l := range links.entries[links.entryOffsets[i]:links.entryOffsets[i+1]] {
 		if int(l.node) < i {
 			continue
 		}
 		w := T(weights[l.edge])
 		if w != 0 {
-			w = Clip(w, tau, Distance(sent[i], sent[l.node]))
+			w = ClippedFlowWeight(w, tau, ParameterDistance(sent[i], sent[l.node]))
 		}
 		dst[l.edge] = float64(w)
 	}

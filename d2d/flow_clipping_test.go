@@ -18,7 +18,8 @@ func TestClipIsTheSameAtBothEnds(t *testing.T) {
 			a[k], b[k] = float32(rng.NormFloat64()), float32(min(scale, scale*(0.5+rng.Float64()/2)))
 		}
 		for _, tau := range []float64{0, 1e-3, 0.5, 10, 1e6} {
-			there, back := Clip(float32(0.2), tau, Distance(a, b)), Clip(float32(0.2), tau, Distance(b, a))
+			there, back := ClippedFlowWeight(float32(0.2), tau, ParameterDistance(a, b)),
+				ClippedFlowWeight(float32(0.2), tau, ParameterDistance(b, a))
 			if there != back {
 				t.Fatalf("scale %v, tau %v: weights %v and %v", scale, tau, there, back)
 			}
@@ -38,7 +39,7 @@ func TestClipIsTheSameAtBothEnds(t *testing.T) {
 			}
 		}
 	}
-	if w := Clip(float32(0.2), 1, 4e38); w != 0 {
+	if w := ClippedFlowWeight(float32(0.2), 1, 4e38); w != 0 {
 		t.Errorf("a difference that float32 cannot hold flows with weight %v", w)
 	}
 }
@@ -60,14 +61,14 @@ func TestClippedLockStep(t *testing.T) {
 	}
 	for range steps {
 		for i := range n {
-			ClipRow(clipped, i, x, links, weights, tau)
+			ClipNodeFlowWeights(clipped, i, x, links, weights, tau)
 		}
 		for _, v := range clipped {
 			if v < float64(float32(0.2)) {
 				some++
 			}
 		}
-		Mix(y, x, x, links, clipped)
+		MixAllNodes(y, x, x, links, clipped)
 		x, y = y, x
 	}
 	w.rest()
@@ -77,7 +78,7 @@ func TestClippedLockStep(t *testing.T) {
 			t.Errorf("%s: %v, want %v", a.cfg.Self, a.x, x[i])
 		}
 		for _, s := range a.seen {
-			bounded += s.Clipped
+			bounded += s.ClippedFlows
 		}
 	}
 	if some == 0 || int(bounded) != 2*some {
@@ -105,9 +106,10 @@ func TestSeen(t *testing.T) {
 	w.rest()
 	for _, a := range w.nodes[1:] {
 		for _, s := range a.seen {
-			if still := s.ID == w.nodes[0].cfg.Self; still != (s.PullResponse < 0.05) || s.AppliedFlows != 10 ||
-				s.Clipped != 0 ||
-				!(s.Distance > 0) {
+			if still := s.NeighborID == w.nodes[0].cfg.Self; still != (s.MixingResponseRatio < 0.05) ||
+				s.AppliedFlows != 10 ||
+				s.ClippedFlows != 0 ||
+				!(s.MeanParameterDistance > 0) {
 				t.Errorf("%s sees %+v", a.cfg.Self, s)
 			}
 		}
@@ -117,14 +119,15 @@ func TestSeen(t *testing.T) {
 // TestRestartIsWatchedOn: a neighbour that begins again is watched on. Else one that lies could begin again before each
 // flow.
 func TestRestartIsWatchedOn(t *testing.T) {
-	m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1, FlowBound: 1}},
+	m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 1,
+		ClipBound: 1}},
 		SnapshotTimeout: time.Second, RepeatInterval: time.Hour, MaxSilentWaits: 1}, []float64{1})
-	e := m.edge("b")
-	e.flowWatch = flowWatch{flows: 3, distanceSum: 6, squaredDifferenceSum: 2, responseSum: 0.5}
+	e := m.edgeTo("b")
+	e.flowStats = edgeFlowStats{flowCount: 3, distanceSum: 6, squaredDifferenceSum: 2, responseSum: 0.5}
 	m.handleGreeting(neighborGreeted{messageSender{"b", 2, 1}})
-	all := m.takeSeenEdges()
-	if m.stats.Resets != 1 || len(all) != 1 || all[0].AppliedFlows != 3 || all[0].Distance != 2 ||
-		all[0].PullResponse != 0.25 {
-		t.Errorf("%d resets, seen %+v", m.stats.Resets, all)
+	all := m.takeEdgeMeasurements()
+	if m.stats.EdgeResets != 1 || len(all) != 1 || all[0].AppliedFlows != 3 || all[0].MeanParameterDistance != 2 ||
+		all[0].MixingResponseRatio != 0.25 {
+		t.Errorf("%d resets, seen %+v", m.stats.EdgeResets, all)
 	}
 }

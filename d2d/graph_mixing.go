@@ -8,74 +8,75 @@ import (
 
 // Adjacency lists, for each node, its neighbours in ascending order and the number of the edge that leads to each.
 type Adjacency struct {
-	linkOffsets []int32 // the links of node i are first[i] to first[i+1]
-	to          []link
-	edges       int
+	entryOffsets []int32 // the links of node i are first[i] to first[i+1]
+	entries      []adjacencyEntry
+	edgeCount    int
 }
 
-type link struct{ node, edge int32 }
+type adjacencyEntry struct{ node, edge int32 }
 
 // NewAdjacency takes the edges of a graph of n nodes as pairs (i, j) with i < j < n, in lexicographic order and none
 // twice. It panics when they are not: graph.Graph keeps its edges so.
 func NewAdjacency(n int, edges [][2]int) *Adjacency {
-	l := &Adjacency{linkOffsets: make([]int32, n+1), to: make([]link, 2*len(edges)), edges: len(edges)}
+	l := &Adjacency{entryOffsets: make([]int32, n+1), entries: make([]adjacencyEntry, 2*len(edges)),
+		edgeCount: len(edges)}
 	last := [2]int{-1, -1}
 	for _, e := range edges {
 		if e[0] < 0 || e[0] >= e[1] || e[1] >= n || e[0] < last[0] || e[0] == last[0] && e[1] <= last[1] {
 			panic(fmt.Sprintf("d2d: edge %v of %d nodes after %v is out of order", e, n, last))
 		}
 		last = e
-		l.linkOffsets[e[0]+1]++
-		l.linkOffsets[e[1]+1]++
+		l.entryOffsets[e[0]+1]++
+		l.entryOffsets[e[1]+1]++
 	}
 	for i := range n {
-		l.linkOffsets[i+1] += l.linkOffsets[i]
+		l.entryOffsets[i+1] += l.entryOffsets[i]
 	}
 	// Node i meets its edges (h, i), h < i, before its edges (i, j), and both in ascending order: no sorting.
-	next := append([]int32(nil), l.linkOffsets...)
+	next := append([]int32(nil), l.entryOffsets...)
 	for k, e := range edges {
 		i, j := int32(e[0]), int32(e[1])
-		l.to[next[i]], l.to[next[j]] = link{j, int32(k)}, link{i, int32(k)}
+		l.entries[next[i]], l.entries[next[j]] = adjacencyEntry{j, int32(k)}, adjacencyEntry{i, int32(k)}
 		next[i]++
 		next[j]++
 	}
 	return l
 }
 
-// Nodes is the number of nodes.
-func (l *Adjacency) Nodes() int { return len(l.linkOffsets) - 1 }
+// NodeCount is the number of nodes.
+func (l *Adjacency) NodeCount() int { return len(l.entryOffsets) - 1 }
 
-// Mix is one step of all nodes: dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the neighbours j of i in ascending
-// order, to the bit what node i gets from copying x[i] and calling [AddFlow] for each of them. sent is x as its
-// neighbours have it, after a codec, or x itself. weights has one w_ij an edge, in the edges' order, rounded to T
-// before it is used; an edge of weight 0 is down and left out. dst, x and sent are n rows of the same length; dst
-// shares no memory with the others: a simulator keeps two sets of rows and swaps them.
+// MixAllNodes is one step of all nodes: dst[i] = x[i] + Σ_j w_ij (sent[j] − sent[i]) over the neighbours j of i in
+// ascending order, to the bit what node i gets from copying x[i] and calling [AddParameterFlow] for each of them. sent
+// is x as its neighbours have it, after a codec, or x itself. weights has one w_ij an edge, in the edges' order,
+// rounded to T before it is used; an edge of weight 0 is down and left out. dst, x and sent are n rows of the same
+// length; dst shares no memory with the others: a simulator keeps two sets of rows and swaps them.
 //
 // It panics when the shapes differ.
-func Mix[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []float64) {
-	n := links.Nodes()
-	if len(dst) != n || len(x) != n || len(sent) != n || len(weights) != links.edges {
+func MixAllNodes[T wire.Float](dst, x, sent [][]T, links *Adjacency, weights []float64) {
+	n := links.NodeCount()
+	if len(dst) != n || len(x) != n || len(sent) != n || len(weights) != links.edgeCount {
 		panic(fmt.Sprintf("d2d: mix of %d rows into %d with %d weights; the graph has %d nodes and %d edges",
-			len(x), len(dst), len(weights), n, links.edges))
+			len(x), len(dst), len(weights), n, links.edgeCount))
 	}
 	for i := range dst {
-		MixRow(dst[i], i, x, sent, links, weights)
+		MixNode(dst[i], i, x, sent, links, weights)
 	}
 }
 
-// MixRow is row i of [Mix]. Rows may be made at the same time.
-func MixRow[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weights []float64) {
+// MixNode is row i of [MixAllNodes]. Rows may be made at the same time.
+func MixNode[T wire.Float](dst []T, i int, x, sent [][]T, links *Adjacency, weights []float64) {
 	if len(dst) != len(x[i]) || len(dst) != len(x[0]) {
 		panic(fmt.Sprintf("d2d: mix of row %d with %d elements into %d; row 0 has %d", i, len(x[i]), len(dst),
 			len(x[0])))
 	}
 	copy(dst, x[i])
-	addFlows(dst, i, sent, links.to[links.linkOffsets[i]:links.linkOffsets[i+1]], weights)
+	addNodeFlows(dst, i, sent, links.entries[links.entryOffsets[i]:links.entryOffsets[i+1]], weights)
 }
 
-// addFlows adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as much
-// as a flow; the order of the sums stays that of the neighbours.
-func addFlows[T wire.Float](dst []T, i int, x [][]T, to []link, weights []float64) {
+// addNodeFlows adds to dst the flows of node i. Flows are gathered up to four at a time, as a pass over dst costs as
+// much as a flow; the order of the sums stays that of the neighbours.
+func addNodeFlows[T wire.Float](dst []T, i int, x [][]T, to []adjacencyEntry, weights []float64) {
 	var w [4]T
 	var row [4][]T
 	full := 0
@@ -85,17 +86,17 @@ func addFlows[T wire.Float](dst []T, i int, x [][]T, to []link, weights []float6
 		}
 		row[full] = x[l.node]
 		if full++; full == 4 {
-			addFlows4(dst, x[i], w, row[0], row[1], row[2], row[3])
+			addFourParameterFlows(dst, x[i], w, row[0], row[1], row[2], row[3])
 			full = 0
 		}
 	}
 	switch full {
 	case 3:
-		addFlows2(dst, x[i], w[0], w[1], row[0], row[1])
-		AddFlow(dst, w[2], x[i], row[2])
+		addTwoParameterFlows(dst, x[i], w[0], w[1], row[0], row[1])
+		AddParameterFlow(dst, w[2], x[i], row[2])
 	case 2:
-		addFlows2(dst, x[i], w[0], w[1], row[0], row[1])
+		addTwoParameterFlows(dst, x[i], w[0], w[1], row[0], row[1])
 	case 1:
-		AddFlow(dst, w[0], x[i], row[0])
+		AddParameterFlow(dst, w[0], x[i], row[0])
 	}
 }

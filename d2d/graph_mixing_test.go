@@ -88,7 +88,7 @@ func testMixTwin[T wire.Float](t *testing.T) {
 		weights := randomWeights(len(edges), rng)
 		x, sent := randomRows[T](n, d, rng), randomRows[T](n, d, rng)
 		got, want := randomRows[T](n, d, rng), zeroRows[T](n, d)
-		d2d.Mix(got, x, sent, d2d.NewAdjacency(n, edges), weights)
+		d2d.MixAllNodes(got, x, sent, d2d.NewAdjacency(n, edges), weights)
 		naive(want, x, sent, dense[T](n, edges, weights))
 		sameBits(t, "the definition", got, want)
 
@@ -99,7 +99,7 @@ func testMixTwin[T wire.Float](t *testing.T) {
 		for _, i := range rng.Perm(n) {
 			for e, ij := range edges { // edges are in order, and so are the neighbours of each node
 				if weights[e] != 0 && (ij[0] == i || ij[1] == i) {
-					d2d.AddFlow(want[i], T(weights[e]), sent[i], sent[ij[0]+ij[1]-i])
+					d2d.AddParameterFlow(want[i], T(weights[e]), sent[i], sent[ij[0]+ij[1]-i])
 				}
 			}
 		}
@@ -131,8 +131,8 @@ func testFlowIsAntisymmetric[T wire.Float](t *testing.T) {
 	x[0][1], x[1][1] = math.SmallestNonzeroFloat32, 0
 	for _, weight := range []T{1. / 3, -0.7, 1e-6} {
 		flows := zeroRows[T](2, len(x[0]))
-		d2d.AddFlow(flows[0], weight, x[0], x[1])
-		d2d.AddFlow(flows[1], weight, x[1], x[0])
+		d2d.AddParameterFlow(flows[0], weight, x[0], x[1])
+		d2d.AddParameterFlow(flows[1], weight, x[1], x[0])
 		for k := range flows[0] {
 			if flows[0][k] != -flows[1][k] {
 				t.Fatalf("weight %v: %v ← %v flows %v one way and %v the other", weight, x[0][k], x[1][k], flows[0][k],
@@ -167,7 +167,7 @@ func testMixConservesTheSum[T wire.Float](t *testing.T, tolerance float64) {
 				weights[e] = 1. / 20
 			}
 		}
-		d2d.Mix(next, x, x, links, weights)
+		d2d.MixAllNodes(next, x, x, links, weights)
 		x, next = next, x
 	}
 	for k, after := range sums(x) {
@@ -199,13 +199,13 @@ func TestPanics(t *testing.T) {
 		"edge twice":      func() { d2d.NewAdjacency(3, [][2]int{{0, 1}, {0, 1}}) },
 		"edges unordered": func() { d2d.NewAdjacency(3, [][2]int{{1, 2}, {0, 1}}) },
 		"unknown node":    func() { d2d.NewAdjacency(3, [][2]int{{0, 3}}) },
-		"too few rows":    func() { d2d.Mix(two[:1], two, two, links, []float64{1}) },
-		"no weights":      func() { d2d.Mix(zeroRows[float32](2, 3), two, two, links, nil) },
+		"too few rows":    func() { d2d.MixAllNodes(two[:1], two, two, links, []float64{1}) },
+		"no weights":      func() { d2d.MixAllNodes(zeroRows[float32](2, 3), two, two, links, nil) },
 		"rows that differ": func() {
 			uneven := [][]float32{{0}, {0, 0}}
-			d2d.Mix([][]float32{{0}, {0, 0}}, uneven, uneven, links, []float64{1})
+			d2d.MixAllNodes([][]float32{{0}, {0, 0}}, uneven, uneven, links, []float64{1})
 		},
-		"flow of two lengths": func() { d2d.AddFlow(two[0], 1, two[0], two[1][:2]) },
+		"flow of two lengths": func() { d2d.AddParameterFlow(two[0], 1, two[0], two[1][:2]) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
@@ -219,7 +219,7 @@ func TestPanics(t *testing.T) {
 }
 
 // BenchmarkMix also runs, in turn, the loop that one would write by hand, over flat rows and one flow after the other;
-// x_naive is how many times faster Mix is. One op is a step of all nodes.
+// x_naive is how many times faster MixAllNodes is. One op is a step of all nodes.
 func BenchmarkMix(b *testing.B) {
 	for _, d := range []int{25, 1000} {
 		b.Run(fmt.Sprintf("float32/d%d", d), func(b *testing.B) { benchmarkMix[float32](b, d) })
@@ -256,7 +256,7 @@ func benchmarkMix[T wire.Float](b *testing.B, d int) {
 	for done := 0; done < b.N; done += slice {
 		began := time.Now()
 		for range min(slice, b.N-done) {
-			d2d.Mix(next, x, x, links, weights)
+			d2d.MixAllNodes(next, x, x, links, weights)
 			x, next = next, x
 		}
 		own += time.Since(began)

@@ -51,16 +51,16 @@ type arrival struct {
 }
 
 type node[T wire.Float] struct {
-	cfg      ExchangeConfig[T]
-	ex       *exchange[T]
+	cfg      MessageExchangeConfig[T]
+	ex       *messageExchange[T]
 	x        []T
 	base     []float64 // x_0 − Σηg
 	trace    *conservation.Trace[T]
 	dead     bool
 	done     bool
-	seen     []wire.EdgeMeasurement // of its edges
-	set      time.Time              // its timer
-	mostKept int                    // sealed snapshots
+	seen     []wire.MixingEdgeMeasurement // of its edges
+	set      time.Time                    // its timer
+	mostKept int                          // sealed snapshots
 }
 
 // newLinks has n nodes with d parameters each on the edges of weights.
@@ -68,15 +68,17 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 	l := &links[T]{t: t, fate: f, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(0, 0), seals: map[string][]byte{}}
 	id := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("n%03d", i)) }
 	for i := range n {
-		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec, SenderProofs: !f.unproved,
-			Rand: rand.New(rand.NewPCG(seed, uint64(i))), MixingConfig: MixingConfig[T]{Boot: 1, BlockSteps: f.steps,
+		a := &node[T]{cfg: MessageExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec,
+			SenderProofs: !f.unproved,
+			Rand:         rand.New(rand.NewPCG(seed, uint64(i))), MixingConfig: MixingConfig[T]{Boot: 1,
+				BlockSteps:      f.steps,
 				SnapshotTimeout: f.wait,
 				MaxSilentWaits:  3, RepeatInterval: 50 * time.Millisecond, DrainTimeout: f.drain}}}
 		for j := range n {
 			if w, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
-				nb := Neighbor{ID: id(j), Weight: w, FlowBound: f.clip, Boot: 1}
+				nb := Neighbor{ID: id(j), MixingWeight: w, ClipBound: f.clip, Boot: 1}
 				if !f.open {
-					nb.Key = l.keys(nb.ID).Private.PublicKey().Bytes()
+					nb.PublicKey = l.keys(nb.ID).DevicePrivateKey.PublicKey().Bytes()
 				}
 				a.cfg.Neighbors = append(a.cfg.Neighbors, nb)
 			}
@@ -104,23 +106,23 @@ func (l *links[T]) boot(a *node[T], x []T) {
 		a.cfg.Keys = l.keys(a.cfg.Self)
 	}
 	var err error
-	if a.ex, err = newExchange(a.cfg, x); err != nil {
+	if a.ex, err = newMessageExchange(a.cfg, x); err != nil {
 		l.t.Fatal(err)
 	}
 	l.after(0, func() { l.step(a, Start{}) })
 }
 
 // keys has one device key for an id, and new random bytes each time.
-func (l *links[T]) keys(id wire.AgentID) *ExchangeKeys {
-	private, err := DeviceKey([]byte(id))
+func (l *links[T]) keys(id wire.AgentID) *SealingKeys {
+	private, err := DeriveDeviceKey([]byte(id))
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	l.keyed++
 	rng := rand.NewChaCha8([32]byte{l.keyed})
-	k := &ExchangeKeys{Private: private}
+	k := &SealingKeys{DevicePrivateKey: private}
 	_, _ = rng.Read(k.SenderKey[:])
-	_, _ = rng.Read(k.Salt[:])
+	_, _ = rng.Read(k.WrappingSalt[:])
 	return k
 }
 
@@ -165,9 +167,9 @@ func (l *links[T]) step(a *node[T], ev Event) {
 	}
 	for _, e := range a.ex.Step(l.now, ev) {
 		switch e := e.(type) {
-		case computeStep:
+		case computeLocalStep:
 			l.compute(a, e)
-		case Publish:
+		case PublishMessage:
 			l.noteSeal(a, e.Payload)
 			for _, nb := range a.cfg.Neighbors {
 				l.send(nb.ID, e.Payload)
@@ -176,7 +178,7 @@ func (l *links[T]) step(a *node[T], ev Event) {
 			a.done, a.seen = true, e.EdgeMeasurements
 		}
 	}
-	a.mostKept = max(a.mostKept, len(a.ex.sealedSnapshots))
+	a.mostKept = max(a.mostKept, len(a.ex.sealedPartsByStep))
 	if at, ok := a.ex.Deadline(); ok && !at.Equal(a.set) && !a.dead {
 		ex := a.ex
 		a.set = at
@@ -205,7 +207,7 @@ func (l *links[T]) send(to wire.AgentID, payload []byte) {
 			d += l.fate.wait + l.fate.compute
 		}
 		m := slices.Clone(payload)
-		l.after(d, func() { l.step(a, Message{m}) })
+		l.after(d, func() { l.step(a, MessageReceived{m}) })
 	}
 }
 
@@ -218,21 +220,21 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 	if a.cfg.Keys == nil || h.Type == wire.PeerGreeting {
 		return
 	}
-	n := nonce(h.Type, 0, 0)
+	n := sealNonce(h.Type, 0, 0)
 	if s, _, err := wire.DecodeSnapshotPart(rest); err == nil && h.Type == wire.PeerSnapshot {
-		n = nonce(h.Type, s.PartIndex, s.Step)
-	} else if c, _, err := wire.DecodeControl(rest); err == nil {
-		n = nonce(h.Type, 0, c.SealCounter)
+		n = sealNonce(h.Type, s.PartIndex, s.Step)
+	} else if c, _, err := wire.DecodePeerControl(rest); err == nil {
+		n = sealNonce(h.Type, 0, c.SealCounter)
 	}
 	key := fmt.Sprintf("%x %x", a.cfg.Keys.SenderKey, n)
 	if old, ok := l.seals[key]; ok && !bytes.Equal(old, payload) {
-		l.t.Fatalf("%s seals twice with one nonce", h.From)
+		l.t.Fatalf("%s seals twice with one nonce", h.Sender)
 	}
 	l.seals[key] = slices.Clone(payload)
 }
 
 // compute takes a local step, or dies of it.
-func (l *links[T]) compute(a *node[T], e computeStep) {
+func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 	if a == l.nodes[0] && e.Step == l.fate.killAt && a.cfg.Boot == 1 {
 		a.dead = true
 		if l.fate.restart > 0 {

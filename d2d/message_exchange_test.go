@@ -12,7 +12,7 @@ import (
 )
 
 // pair is two neighbours that have exchanged keys, and all that a said so far.
-func pair(t *testing.T) (a, b *exchange[float64], said [][]byte) {
+func pair(t *testing.T) (a, b *messageExchange[float64], said [][]byte) {
 	t.Helper()
 	w := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
 	a, b = w.nodes[0].ex, w.nodes[1].ex
@@ -20,14 +20,14 @@ func pair(t *testing.T) (a, b *exchange[float64], said [][]byte) {
 	said = published(a.Step(now, Start{}))
 	b.Step(now, Start{})
 	for _, m := range said {
-		b.Step(now, Message{m})
+		b.Step(now, MessageReceived{m})
 	}
 	return a, b, append(said, published(a.Step(now, LocalStepTaken{}))...)
 }
 
 func published(effects []Effect) (payloads [][]byte) {
 	for _, e := range effects {
-		if p, ok := e.(Publish); ok {
+		if p, ok := e.(PublishMessage); ok {
 			payloads = append(payloads, p.Payload)
 		}
 	}
@@ -43,17 +43,17 @@ func TestTampering(t *testing.T) {
 			bad := slices.Clone(good)
 			bad[i] ^= 0x10
 			before := b.Stats()
-			b.Step(now, Message{bad})
-			b.Step(now, Message{bad[:i]})
+			b.Step(now, MessageReceived{bad})
+			b.Step(now, MessageReceived{bad[:i]})
 			if b.mixer.edges[0].theirNextParameters != nil {
 				t.Fatalf("byte %d: a changed snapshot was taken", i)
 			}
-			if b.Stats().Flows != before.Flows {
+			if b.Stats().AppliedFlows != before.AppliedFlows {
 				t.Fatalf("byte %d: a flow", i)
 			}
 		}
 	}
-	b.Step(now, Message{said[len(said)-1]})
+	b.Step(now, MessageReceived{said[len(said)-1]})
 	if b.mixer.edges[0].theirNextParameters == nil {
 		t.Errorf("the unchanged snapshot was not taken: %+v", b.Stats())
 	}
@@ -62,10 +62,12 @@ func TestTampering(t *testing.T) {
 // TestOtherBlocks sends what belongs to another run or round: neither the messages of a pair that mixes openly, nor the
 // wrapped key of one that seals, with its head changed to this round's.
 func TestOtherBlocks(t *testing.T) {
-	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *exchange[float64], said [][]byte) {
-		e, err := newExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round,
+	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *messageExchange[float64],
+		said [][]byte) {
+		e, err := newMessageExchange(MessageExchangeConfig[float64]{Self: self, Run: run, Round: round,
 			MixingConfig: MixingConfig[float64]{
-				Boot: 1, BlockSteps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, MaxSilentWaits: 1,
+				Boot: 1, BlockSteps: 3, Neighbors: []Neighbor{{ID: peer, MixingWeight: 0.5, Boot: 1}},
+				MaxSilentWaits:  1,
 				SnapshotTimeout: time.Second, RepeatInterval: time.Second, DrainTimeout: time.Second}}, []float64{1})
 		if err != nil {
 			t.Fatal(err)
@@ -81,33 +83,34 @@ func TestOtherBlocks(t *testing.T) {
 		b, _ := end("b", "a", 1, 2)
 		_, said := end("a", "b", other.run, other.round)
 		for _, m := range said {
-			b.Step(time.Time{}, Message{m})
+			b.Step(time.Time{}, MessageReceived{m})
 		}
-		if s := b.Stats(); (s.Flows == 1) != other.used || (s.IgnoredMessages[IgnoreOtherRound] > 0) == other.used {
+		if s := b.Stats(); (s.AppliedFlows == 1) != other.used ||
+			(s.IgnoredMessagesByReason[IgnoreOtherRound] > 0) == other.used {
 			t.Errorf("run %d, round %d: %+v", other.run, other.round, s)
 		}
 	}
 
-	keys, theirs := &ExchangeKeys{SenderKey: [32]byte{1}, Salt: [16]byte{2}},
+	keys, theirs := &SealingKeys{SenderKey: [32]byte{1}, WrappingSalt: [16]byte{2}},
 		[]byte("the secret that both devices derive")
-	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "a", Boot: 3}
-	to := wire.PeerAddress{ID: "b", Boot: 4}
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, Sender: "a", SenderBoot: 3}
+	to := wire.PeerInstance{ID: "b", Boot: 4}
 	wrapped, err := wrapSenderKey(keys, theirs, h, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, change := range map[string]func(h *wire.PeerMessageHeader, to *wire.PeerAddress){
-		"":                      func(*wire.PeerMessageHeader, *wire.PeerAddress) {},
-		"run":                   func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Run++ },
-		"round":                 func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Round++ },
-		"sender":                func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.From = "c" },
-		"start of the sender":   func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Boot++ },
-		"receiver":              func(_ *wire.PeerMessageHeader, to *wire.PeerAddress) { to.ID = "c" },
-		"start of the receiver": func(_ *wire.PeerMessageHeader, to *wire.PeerAddress) { to.Boot++ },
+	for name, change := range map[string]func(h *wire.PeerMessageHeader, to *wire.PeerInstance){
+		"":                      func(*wire.PeerMessageHeader, *wire.PeerInstance) {},
+		"run":                   func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.Run++ },
+		"round":                 func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.Round++ },
+		"sender":                func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.Sender = "c" },
+		"start of the sender":   func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.SenderBoot++ },
+		"receiver":              func(_ *wire.PeerMessageHeader, to *wire.PeerInstance) { to.ID = "c" },
+		"start of the receiver": func(_ *wire.PeerMessageHeader, to *wire.PeerInstance) { to.Boot++ },
 	} {
 		h, to := h, to
 		change(&h, &to)
-		if _, err := unwrapSenderKey(theirs, h, to, keys.Salt[:], wrapped[:]); (err == nil) != (name == "") {
+		if _, err := unwrapSenderKey(theirs, h, to, keys.WrappingSalt[:], wrapped[:]); (err == nil) != (name == "") {
 			t.Errorf("a key wrapped for another %q: %v", name, err)
 		}
 	}
@@ -116,7 +119,7 @@ func TestOtherBlocks(t *testing.T) {
 // TestSealed looks for the parameters in what the broker sees.
 func TestSealed(t *testing.T) {
 	a, _, said := pair(t)
-	plain := wire.AppendVector(nil, a.mixer.x)
+	plain := wire.AppendVector(nil, a.mixer.parameters)
 	for _, m := range said {
 		if bytes.Contains(m, plain[:8]) || bytes.Contains(m, plain[8:]) {
 			t.Errorf("a parameter stands open in a message")
@@ -132,24 +135,24 @@ func TestPartsOfAnotherStart(t *testing.T) {
 	a, b := l.nodes[0].ex, l.nodes[1].ex
 	b.Step(now, Start{})
 	for _, m := range published(a.Step(now, Start{})) {
-		b.Step(now, Message{m})
+		b.Step(now, MessageReceived{m})
 	}
 	parts := published(a.Step(now, LocalStepTaken{}))
-	if b.Step(now, Message{parts[0]}); len(parts) < 2 || len(b.peers[0].partialSnapshots) != 1 {
+	if b.Step(now, MessageReceived{parts[0]}); len(parts) < 2 || len(b.peers[0].partialSnapshots) != 1 {
 		t.Fatalf("of %d parts, after the first: %d snapshots are under way", len(parts),
 			len(b.peers[0].partialSnapshots))
 	}
-	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "n000", Boot: 2}
-	to := wire.PeerAddress{ID: "n001", Boot: 1}
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, Sender: "n000", SenderBoot: 2}
+	to := wire.PeerInstance{ID: "n001", Boot: 1}
 	keys := l.nodes[0].cfg.Keys
-	wrapped, err := wrapSenderKey(keys, a.peers[0].secret, h, to)
+	wrapped, err := wrapSenderKey(keys, a.peers[0].sharedSecret, h, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Step(now, Message{wire.AppendGreeting(nil, h, &wire.KeyGreeting{Salt: keys.Salt,
-		Keys: []wire.GreetingKey{{To: to, Wrapped: wrapped}}})})
-	if p := b.peers[0]; p.boot != 2 || len(p.partialSnapshots) != 0 {
-		t.Errorf("start %d, with %d snapshots of the start before", p.boot, len(p.partialSnapshots))
+	b.Step(now, MessageReceived{wire.AppendKeyGreeting(nil, h, &wire.KeyGreeting{Salt: keys.WrappingSalt,
+		Keys: []wire.WrappedSenderKey{{Receiver: to, WrappedKey: wrapped}}})})
+	if p := b.peers[0]; p.knownBoot != 2 || len(p.partialSnapshots) != 0 {
+		t.Errorf("start %d, with %d snapshots of the start before", p.knownBoot, len(p.partialSnapshots))
 	}
 }
 
@@ -161,7 +164,7 @@ func FuzzMessage(f *testing.F) {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		w.nodes[1].ex.Step(time.Time{}, Message{payload})
+		w.nodes[1].ex.Step(time.Time{}, MessageReceived{payload})
 	})
 }
 
@@ -174,26 +177,26 @@ func FuzzNeighbor(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		f.Add(uint8(h.Type), rest[:len(rest)-wire.PeerSeal-wire.PeerProof], []byte{})
+		f.Add(uint8(h.Type), rest[:len(rest)-wire.PeerSealOverhead-wire.PeerProofSize], []byte{})
 	}
 	f.Fuzz(func(t *testing.T, typ uint8, said, text []byte) {
 		h := headOf(wire.PeerMessageType(typ%uint8(wire.PeerBeacon) + 1))
-		whole := wire.AppendGreeting(nil, h, &wire.KeyGreeting{})
+		whole := wire.AppendKeyGreeting(nil, h, &wire.KeyGreeting{})
 		_, rest, err := wire.DecodePeerMessageHeader(whole)
 		if err != nil {
 			t.Fatal(err)
 		}
 		whole = append(whole[:len(whole)-len(rest)], said...)
-		n, all := nonce(h.Type, 0, 0), []edgeAddress{{ID: "n001"}}
+		n, all := sealNonce(h.Type, 0, 0), []edgeReceiver{{NeighborID: "n001"}}
 		if s, _, err := wire.DecodeSnapshotPart(said); err == nil && h.Type == wire.PeerSnapshot {
-			n, all = nonce(h.Type, s.PartIndex, s.Step), slices.Repeat(all, len(s.Receivers))
-		} else if c, _, err := wire.DecodeControl(said); err == nil {
-			n = nonce(h.Type, 0, c.SealCounter)
+			n, all = sealNonce(h.Type, s.PartIndex, s.Step), slices.Repeat(all, len(s.Receivers))
+		} else if c, _, err := wire.DecodePeerControl(said); err == nil {
+			n = sealNonce(h.Type, 0, c.SealCounter)
 		}
-		b.Step(time.Unix(0, 0), Message{a.appendProofs(a.own.aead.Seal(whole, n, text, whole), all...)})
-		for _, x := range b.mixer.x {
+		b.Step(time.Unix(0, 0), MessageReceived{a.appendProofs(a.ownSealer.aead.Seal(whole, n, text, whole), all...)})
+		for _, x := range b.mixer.parameters {
 			if math.IsNaN(x) || math.IsInf(x, 0) {
-				t.Fatalf("the parameters are %v", b.mixer.x)
+				t.Fatalf("the parameters are %v", b.mixer.parameters)
 			}
 		}
 	})
@@ -206,20 +209,20 @@ func TestForbidden(t *testing.T) {
 	open, sealed := bothStarted(t, true), bothStarted(t, false)
 	for _, tt := range forbiddenMessages(t, open, sealed) {
 		b := tt.l.nodes[1].ex
-		want := b.Stats().IgnoredMessages
+		want := b.Stats().IgnoredMessagesByReason
 		if tt.why != noReason {
 			want[tt.why]++
 		}
-		b.Step(now, Message{tt.message})
-		if got := b.Stats().IgnoredMessages; got != want {
+		b.Step(now, MessageReceived{tt.message})
+		if got := b.Stats().IgnoredMessagesByReason; got != want {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
-		if b.mixer.edges[0].theirNextParameters != nil || b.peers[0].boot != 1 {
+		if b.mixer.edges[0].theirNextParameters != nil || b.peers[0].knownBoot != 1 {
 			t.Fatalf("%s: it was taken", tt.name)
 		}
 	}
 	b := open.nodes[1].ex
-	if b.Step(now, Message{snapshotOf(nil, 1, 2)}); b.mixer.edges[0].theirNextParameters == nil {
+	if b.Step(now, MessageReceived{snapshotOf(nil, 1, 2)}); b.mixer.edges[0].theirNextParameters == nil {
 		t.Errorf("what is allowed was not taken: %+v", b.Stats())
 	}
 	keepsTwoIncomplete(t)
@@ -234,9 +237,9 @@ func keepsTwoIncomplete(t *testing.T) {
 	for step := range uint64(5) {
 		m := snapshotOf(func(_ *wire.PeerMessageHeader, s *wire.SnapshotPartHead) {
 			s.Step, s.PartCount = step+1,
-				uint16(many.parts())
+				uint16(many.snapshotPartCount())
 		})
-		many.Step(now, Message{append(m, make([]byte, wire.MaxSnapshotPart)...)})
+		many.Step(now, MessageReceived{append(m, make([]byte, wire.MaxSnapshotPart)...)})
 		if n := len(many.peers[0].partialSnapshots); n != min(int(step)+1, 2) {
 			t.Errorf("after %d of them %d are kept", step+1, n)
 		}
@@ -255,24 +258,25 @@ type forbidden struct {
 const noReason IgnoreReason = 255
 
 // receiver is the second node, to which the messages go.
-var receiver = wire.PeerAddress{ID: "n001", Boot: 1}
+var receiver = wire.PeerInstance{ID: "n001", Boot: 1}
 
 // forbiddenMessages returns messages for two nodes that mix openly and for two that seal.
 func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	t.Helper()
-	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, SealCounter: 1,
+	ask := wire.AppendPeerControl(nil, headOf(wire.PeerSnapshotRequest), &wire.PeerControlMessage{Receiver: receiver,
+		SealCounter: 1,
 		SnapshotSeq: 1})
-	greeting := wire.AppendGreeting(nil, headOf(wire.PeerGreeting), &wire.KeyGreeting{})
-	mine := wire.AppendGreeting(nil, headOf(wire.PeerGreeting),
-		&wire.KeyGreeting{Keys: []wire.GreetingKey{{To: receiver}}})
+	greeting := wire.AppendKeyGreeting(nil, headOf(wire.PeerGreeting), &wire.KeyGreeting{})
+	mine := wire.AppendKeyGreeting(nil, headOf(wire.PeerGreeting),
+		&wire.KeyGreeting{Keys: []wire.WrappedSenderKey{{Receiver: receiver}}})
 	a := sealed.nodes[0]
 	older := headOf(wire.PeerGreeting)
-	older.Boot = 0
-	wrapped, err := wrapSenderKey(a.cfg.Keys, a.ex.peers[0].secret, older, receiver)
+	older.SenderBoot = 0
+	wrapped, err := wrapSenderKey(a.cfg.Keys, a.ex.peers[0].sharedSecret, older, receiver)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seal := make([]byte, wire.PeerSeal)
+	seal := make([]byte, wire.PeerSealOverhead)
 	return []forbidden{
 		{"noise", open, []byte("noise"), IgnoreMalformed},
 		{"a beacon", open, wire.AppendBeacon(nil, headOf(wire.PeerBeacon), &wire.Beacon{}), IgnoreMalformed},
@@ -287,7 +291,7 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 			s *wire.SnapshotPartHead) {
 			s.PartCount = 2
 		}, 1, 2),
-			IgnoreDimension},
+			IgnoreWrongDimension},
 		{"for another", open, snapshotOf(func(_ *wire.PeerMessageHeader,
 			s *wire.SnapshotPartHead) {
 			s.Receivers[0].ID = "n009"
@@ -304,9 +308,9 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 		{"a greeting cut short", sealed, mine[:len(mine)-1], IgnoreMalformed},
 		{"a greeting to others", sealed, greeting, noReason},
 		{"a key that does not open", sealed, mine, IgnoreUnsealFailed},
-		{"a greeting of an older start", sealed, wire.AppendGreeting(nil, older,
-			&wire.KeyGreeting{Salt: a.cfg.Keys.Salt,
-				Keys: []wire.GreetingKey{{To: receiver, Wrapped: wrapped}}}), IgnoreOtherBoot},
+		{"a greeting of an older start", sealed, wire.AppendKeyGreeting(nil, older,
+			&wire.KeyGreeting{Salt: a.cfg.Keys.WrappingSalt,
+				Keys: []wire.WrappedSenderKey{{Receiver: receiver, WrappedKey: wrapped}}}), IgnoreOtherBoot},
 	}
 }
 
@@ -317,20 +321,20 @@ func bothStarted(t *testing.T, open bool) *links[float64] {
 	l := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: open, steps: 5})
 	l.nodes[1].ex.Step(now, Start{})
 	for _, m := range published(l.nodes[0].ex.Step(now, Start{})) {
-		l.nodes[1].ex.Step(now, Message{m})
+		l.nodes[1].ex.Step(now, MessageReceived{m})
 	}
 	return l
 }
 
 // headOf returns the head of a message of the first node.
 func headOf(p wire.PeerMessageType) wire.PeerMessageHeader {
-	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, From: "n000", Boot: 1}
+	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, Sender: "n000", SenderBoot: 1}
 }
 
 // snapshotOf returns the first node's snapshot of x after its first step, with a change or none.
 func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHead), x ...float64) []byte {
 	h := headOf(wire.PeerSnapshot)
-	s := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: receiver,
+	s := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: receiver,
 		Seq: 1}}}
 	if change != nil {
 		change(&h, &s)
@@ -344,5 +348,5 @@ func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHead)
 
 // sentBy changes the sender of a snapshot.
 func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerMessageHeader, *wire.SnapshotPartHead) {
-	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHead) { h.From, h.Boot = id, boot }
+	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHead) { h.Sender, h.SenderBoot = id, boot }
 }

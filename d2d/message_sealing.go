@@ -14,20 +14,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ExchangeKeys is what an agent seals with. All but Private is fresh random bytes for
+// SealingKeys is what an agent seals with. All but DevicePrivateKey is fresh random bytes for
 // every exchange, so that no key and nonce ever meet twice: not after a
 // restart, in another attempt, or on a cloned device.
 //
 // Seals keep strangers out, and the broker. Each neighbour of a sender holds its key; which of them has sealed a
 // message, proofs tell.
-type ExchangeKeys struct {
-	Private   *ecdh.PrivateKey // X25519, of the device
-	SenderKey [32]byte         // seals what this agent sends in this block
-	Salt      [16]byte         // of the keys that wrap Sender
+type SealingKeys struct {
+	DevicePrivateKey *ecdh.PrivateKey // X25519, of the device
+	SenderKey        [32]byte         // seals what this agent sends in this block
+	WrappingSalt     [16]byte         // of the keys that wrap SenderKey
 }
 
-// DeviceKey derives a device's X25519 key from the seed of its Ed25519 key: one secret to keep, two uses kept apart.
-func DeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
+// DeriveDeviceKey derives a device's X25519 key from the seed of its Ed25519 key: one secret to keep, two uses kept
+// apart.
+func DeriveDeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
 	b, err := hkdf.Key(sha256.New, seed, nil, "fl/v1/x25519", 32)
 	if err != nil {
 		return nil, err
@@ -46,8 +47,8 @@ func newSealer(key []byte) (*sealer, error) {
 	return &sealer{aead}, nil
 }
 
-// nonce is unique under a sender's key: snapshots count steps and parts, controls their own number.
-func nonce(t wire.PeerMessageType, part uint16, count uint64) []byte {
+// sealNonce is unique under a sender's key: snapshots count steps and parts, controls their own number.
+func sealNonce(t wire.PeerMessageType, part uint16, count uint64) []byte {
 	n := make([]byte, chacha20poly1305.NonceSize)
 	n[0] = uint8(t)
 	binary.LittleEndian.PutUint16(n[2:], part)
@@ -65,8 +66,8 @@ func sharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
 }
 
 // newWrappingSealer returns the key under which a sender's key travels from one start of a program to another.
-func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.PeerAddress) (*sealer, error) {
-	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.From, h.Boot, to.ID, to.Boot)
+func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.PeerInstance) (*sealer, error) {
+	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.Sender, h.SenderBoot, to.ID, to.Boot)
 	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
 	if err != nil {
 		return nil, err
@@ -75,25 +76,25 @@ func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.Pe
 }
 
 // wrapSenderKey seals a sender's key for a neighbour.
-func wrapSenderKey(k *ExchangeKeys, secret []byte, h wire.PeerMessageHeader,
-	to wire.PeerAddress) (wrapped [wire.WrappedKey]byte,
+func wrapSenderKey(k *SealingKeys, secret []byte, h wire.PeerMessageHeader,
+	to wire.PeerInstance) (wrapped [wire.WrappedKeySize]byte,
 	err error) {
-	s, err := newWrappingSealer(secret, k.Salt[:], h, to)
+	s, err := newWrappingSealer(secret, k.WrappingSalt[:], h, to)
 	if err != nil {
 		return wrapped, err
 	}
-	s.aead.Seal(wrapped[:0], nonce(wire.PeerGreeting, 0, 0), k.SenderKey[:], nil)
+	s.aead.Seal(wrapped[:0], sealNonce(wire.PeerGreeting, 0, 0), k.SenderKey[:], nil)
 	return wrapped, nil
 }
 
 // unwrapSenderKey opens the key that a neighbour has sealed for self.
-func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerAddress, salt, wrapped []byte) (*sealer,
+func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInstance, salt, wrapped []byte) (*sealer,
 	error) {
 	s, err := newWrappingSealer(secret, salt, h, self)
 	if err != nil {
 		return nil, err
 	}
-	key, err := s.aead.Open(nil, nonce(wire.PeerGreeting, 0, 0), wrapped, nil)
+	key, err := s.aead.Open(nil, sealNonce(wire.PeerGreeting, 0, 0), wrapped, nil)
 	if err != nil {
 		return nil, errors.New("the key in the greeting does not open")
 	}

@@ -12,14 +12,14 @@ import (
 // mixer mixes one agent's parameters with its neighbours', step by step.
 type mixer[T wire.Float] struct {
 	cfg         MixingConfig[T]
-	x           []T
-	edges       []*edge[T] // ascending by id
+	parameters  []T
+	edges       []*mixingEdge[T] // ascending by id
 	state       mixerState
 	step        uint64    // the local step under way, from 1
 	stateEndsAt time.Time // end of joining, waiting or draining
 	repeatAt    time.Time // when ask, in joining, or finish is repeated
 	freeBuffers [][]T
-	out         []Effect
+	effects     []Effect
 	stats       MixingStats
 }
 
@@ -40,13 +40,14 @@ func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 	if err := cfg.Validate(); err != nil {
 		panic("d2d: New: " + err.Error())
 	}
-	m := &mixer[T]{cfg: cfg, x: x}
+	m := &mixer[T]{cfg: cfg, parameters: x}
 	for _, n := range cfg.Neighbors {
-		e := &edge[T]{id: n.ID, weight: T(n.Weight), flowBound: n.FlowBound, theirBoot: n.Boot, stepsWaitForIt: true}
+		e := &mixingEdge[T]{id: n.ID, mixingWeight: T(n.MixingWeight), clipBound: n.ClipBound, theirBoot: n.Boot,
+			stepsWaitForIt: true}
 		m.edges = append(m.edges, e)
 	}
 	if cfg.Trace != nil {
-		cfg.Trace.Starts(cfg.Boot, x)
+		cfg.Trace.MixingStarts(cfg.Boot, x)
 	}
 	return m
 }
@@ -73,7 +74,7 @@ func (m *mixer[T]) Deadline() (time.Time, bool) {
 	}
 	for _, e := range m.edges {
 		if e.lacksTheirSnapshot() {
-			sooner(e.askAt)
+			sooner(e.nextRequestAt)
 		}
 	}
 	return first, !first.IsZero()
@@ -81,18 +82,18 @@ func (m *mixer[T]) Deadline() (time.Time, bool) {
 
 // Step takes one event and returns the effects to carry out, in order.
 func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
-	m.out = nil
+	m.effects = nil
 	switch ev := ev.(type) {
 	case Start:
 		m.start(now)
 	case LocalStepTaken:
-		m.stepped(now)
+		m.endLocalStep(now)
 	case snapshotReceived[T]:
 		m.handleSnapshot(ev)
 	case snapshotRequested:
 		m.handleSnapshotRequest(ev)
 	case neighborFinished:
-		m.theyFinished(ev)
+		m.handleNeighborFinished(ev)
 	case neighborGreeted:
 		m.handleGreeting(ev)
 	case Tick:
@@ -101,12 +102,12 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	}
 	m.advanceState(now)
 	m.requestLateSnapshots(now)
-	return m.out
+	return m.effects
 }
 
-func (m *mixer[T]) emit(e Effect) { m.out = append(m.out, e) }
+func (m *mixer[T]) emit(e Effect) { m.effects = append(m.effects, e) }
 
-func (m *mixer[T]) edge(id wire.AgentID) *edge[T] {
+func (m *mixer[T]) edgeTo(id wire.AgentID) *mixingEdge[T] {
 	i := sort.Search(len(m.edges), func(i int) bool { return m.edges[i].id >= id })
 	if i == len(m.edges) || m.edges[i].id != id {
 		return nil
@@ -120,54 +121,54 @@ func (m *mixer[T]) start(now time.Time) {
 	}
 	for _, e := range m.edges {
 		if e.theirBoot == 0 || m.cfg.BlockSteps == 0 {
-			m.emit(sendGreeting{e.addressFor(0)})
+			m.emit(sendGreeting{e.receiverFor(0)})
 		}
 	}
 	if m.cfg.JoinTimeout > 0 && len(m.edges) > 0 {
 		m.state, m.stateEndsAt, m.repeatAt = stateJoining, now.Add(m.cfg.JoinTimeout), now
 		return
 	}
-	m.beginStep()
+	m.beginLocalStep()
 }
 
-// minJoinSnapshots is of how many neighbours the snapshots tell where to begin: of fewer, one that lies would.
-const minJoinSnapshots = 3
+// minSnapshotsToJoin is of how many neighbours the snapshots tell where to begin: of fewer, one that lies would.
+const minSnapshotsToJoin = 3
 
-// join begins with the median, by coordinate, of the snapshots that neighbours have sent to this start of the program:
-// when all have come, or at least 3 have and no more come within the repeat interval. Without so many it begins
-// with what it has at the deadline, or at once where it has no 3 neighbours. Until then it asks every neighbour: an ask
-// makes the other end restart the edge, if the greeting has not.
-func (m *mixer[T]) join(now time.Time) {
+// joinFromSnapshots begins with the median, by coordinate, of the snapshots that neighbours have sent to this start of
+// the program: when all have come, or at least 3 have and no more come within the repeat interval. Without so many it
+// begins with what it has at the deadline, or at once where it has no 3 neighbours. Until then it asks every neighbour:
+// an ask makes the other end restart the edge, if the greeting has not.
+func (m *mixer[T]) joinFromSnapshots(now time.Time) {
 	var sent [][]T
 	for _, e := range m.edges {
 		if e.theirNextParameters != nil {
 			sent = append(sent, e.theirNextParameters)
 		}
 	}
-	if soon := now.Add(m.cfg.RepeatInterval); len(sent) >= minJoinSnapshots && soon.Before(m.stateEndsAt) {
+	if soon := now.Add(m.cfg.RepeatInterval); len(sent) >= minSnapshotsToJoin && soon.Before(m.stateEndsAt) {
 		m.stateEndsAt = soon
 	}
-	if len(m.edges) < minJoinSnapshots || len(sent) == len(m.edges) || !now.Before(m.stateEndsAt) {
-		if len(sent) >= minJoinSnapshots {
-			medians(m.x, sent)
-			m.stats.Joined = true
+	if len(m.edges) < minSnapshotsToJoin || len(sent) == len(m.edges) || !now.Before(m.stateEndsAt) {
+		if len(sent) >= minSnapshotsToJoin {
+			setCoordinateMedians(m.parameters, sent)
+			m.stats.JoinedFromSnapshots = true
 			if m.cfg.Trace != nil {
-				m.cfg.Trace.Starts(m.cfg.Boot, m.x)
+				m.cfg.Trace.MixingStarts(m.cfg.Boot, m.parameters)
 			}
 		}
-		m.beginStep()
+		m.beginLocalStep()
 		return
 	}
 	if !now.Before(m.repeatAt) {
 		m.repeatAt = now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges {
-			m.emit(requestSnapshot{e.addressFor(1)})
+			m.emit(requestSnapshot{e.receiverFor(1)})
 		}
 	}
 }
 
-// medians overwrites dst with the median of each coordinate: of an even number the mean of the middle two.
-func medians[T wire.Float](dst []T, of [][]T) {
+// setCoordinateMedians overwrites dst with the median of each coordinate: of an even number the mean of the middle two.
+func setCoordinateMedians[T wire.Float](dst []T, of [][]T) {
 	column := make([]T, len(of))
 	for i := range dst {
 		for k, x := range of {
@@ -181,22 +182,22 @@ func medians[T wire.Float](dst []T, of [][]T) {
 	}
 }
 
-// beginStep begins a local step.
-func (m *mixer[T]) beginStep() {
+// beginLocalStep begins a local step.
+func (m *mixer[T]) beginLocalStep() {
 	m.state = stateComputing
 	m.step++
 	if m.cfg.Trace != nil {
 		m.cfg.Trace.StepBegins()
 	}
-	m.emit(computeStep{m.step})
+	m.emit(computeLocalStep{m.step})
 }
 
-// stepped sends a snapshot of the half-step on every edge that can carry one.
-func (m *mixer[T]) stepped(now time.Time) {
+// endLocalStep sends a snapshot of the half-step on every edge that can carry one.
+func (m *mixer[T]) endLocalStep(now time.Time) {
 	if m.state != stateComputing {
 		return
 	}
-	m.stats.Steps++
+	m.stats.LocalSteps++
 	if m.cfg.Trace != nil {
 		m.cfg.Trace.StepEnds()
 	}
@@ -204,64 +205,64 @@ func (m *mixer[T]) stepped(now time.Time) {
 	if m.step == 1 {
 		m.stateEndsAt = now.Add(max(m.cfg.SnapshotTimeout, m.cfg.DrainTimeout))
 	}
-	s := &snapshot[T]{step: m.step}
-	var to []edgeAddress
+	s := &parameterSnapshot[T]{step: m.step}
+	var to []edgeReceiver
 	for _, e := range m.edges {
 		if !e.canSendSnapshot() {
 			m.stats.SkippedSnapshots++
 			continue
 		}
 		m.detachSnapshot(&e.previousSnapshot)
-		e.previousSnapshot, e.own = e.own, s
-		s.edges++
+		e.previousSnapshot, e.ownSnapshot = e.ownSnapshot, s
+		s.edgeCount++
 		e.seq++
 		e.theirParameters, e.theirNextParameters = e.theirNextParameters, nil
-		e.snapshotRequests, e.askAt = 0, now.Add(m.cfg.RepeatInterval)
+		e.snapshotRequests, e.nextRequestAt = 0, now.Add(m.cfg.RepeatInterval)
 		if e.seq == 1 { // it was probably sent before this agent had subscribed
-			e.askAt = now.Add(m.cfg.RepeatInterval / 8)
+			e.nextRequestAt = now.Add(m.cfg.RepeatInterval / 8)
 		}
 		m.dropUnneededSnapshots(e)
-		to = append(to, e.addressFor(e.seq))
+		to = append(to, e.receiverFor(e.seq))
 	}
 	if len(to) == 0 {
 		return
 	}
-	s.x = m.copyOfX()
+	s.parameters = m.copyParameters()
 	if m.cfg.Quantize != nil {
-		m.cfg.Quantize(s.x)
+		m.cfg.Quantize(s.parameters)
 	}
-	m.emit(sendSnapshot[T]{m.step, s.x, to})
+	m.emit(sendSnapshot[T]{m.step, s.parameters, to})
 }
 
 // advanceState goes on until it must wait for the host or a neighbour.
 func (m *mixer[T]) advanceState(now time.Time) {
 	switch m.state {
 	case stateJoining:
-		m.join(now)
+		m.joinFromSnapshots(now)
 	case stateWaiting:
 		if m.mustWait(now) {
 			return
 		}
 		m.applyReadyFlows()
 		if m.step != m.cfg.BlockSteps {
-			m.beginStep()
+			m.beginLocalStep()
 			return
 		}
 		m.state, m.stateEndsAt, m.repeatAt = stateDraining, now.Add(m.cfg.DrainTimeout), now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges { // also on drained edges: the other end waits for it
 			m.emitFinish(e)
 		}
-		m.stepDraining(now)
+		m.advanceDraining(now)
 	case stateDraining:
 		m.applyReadyFlows()
-		m.stepDraining(now)
+		m.advanceDraining(now)
 	}
 }
 
 // mustWait reports whether the step still waits for a neighbour. At the deadline it ends the wait, and later steps no
 // longer wait for neighbours that have been silent for Patience waits in a row.
 func (m *mixer[T]) mustWait(now time.Time) bool {
-	late := func(e *edge[T]) bool { return e.stepsWaitForIt && e.lacksTheirSnapshot() }
+	late := func(e *mixingEdge[T]) bool { return e.stepsWaitForIt && e.lacksTheirSnapshot() }
 	if !slices.ContainsFunc(m.edges, late) {
 		return false
 	}
@@ -286,46 +287,47 @@ func (m *mixer[T]) applyReadyFlows() {
 		}
 		w := e.clippedWeight()
 		if w != 0 {
-			AddFlow(m.x, w, e.own.x, e.theirParameters)
+			AddParameterFlow(m.parameters, w, e.ownSnapshot.parameters, e.theirParameters)
 		}
-		late := e.own.step < m.step || m.state == stateDraining
+		late := e.ownSnapshot.step < m.step || m.state == stateDraining
 		if m.cfg.Trace != nil {
-			m.cfg.Trace.Flow(e.id, e.theirBoot, w, e.own.x, e.theirParameters, late)
+			m.cfg.Trace.FlowApplied(e.id, e.theirBoot, w, e.ownSnapshot.parameters, e.theirParameters, late)
 		}
-		if m.stats.Flows++; late {
+		if m.stats.AppliedFlows++; late {
 			m.stats.LateFlows++
 		}
 		e.appliedFlows = e.seq
-		m.recycle(&e.theirParameters)
+		m.recycleBuffer(&e.theirParameters)
 		m.dropUnneededSnapshots(e)
 	}
 }
 
-// stepDraining repeats finish until no flow can come or the time is over.
-func (m *mixer[T]) stepDraining(now time.Time) {
+// advanceDraining repeats finish until no flow can come or the time is over.
+func (m *mixer[T]) advanceDraining(now time.Time) {
 	over := !now.Before(m.stateEndsAt)
 	if again := !now.Before(m.repeatAt); again && !over {
 		m.repeatAt = now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges {
-			if !e.drained() {
+			if !e.isDrained() {
 				m.emitFinish(e)
 			}
 		}
 	}
-	if open := slices.ContainsFunc(m.edges, func(e *edge[T]) bool { return !e.drained() && e.seq > 0 }); open && !over {
+	if open := slices.ContainsFunc(m.edges,
+		func(e *mixingEdge[T]) bool { return !e.isDrained() && e.seq > 0 }); open && !over {
 		return
 	}
 	for _, e := range m.edges {
 		if e.isUnreconciled() {
-			m.stats.Unreconciled++
+			m.stats.UnreconciledEdges++
 		}
 	}
 	m.state = stateDone
-	m.emit(mixingEnded{m.stats, m.takeSeenEdges()})
+	m.emit(mixingEnded{m.stats, m.takeEdgeMeasurements()})
 }
 
-func (m *mixer[T]) emitFinish(e *edge[T]) {
-	m.emit(sendFinish{To: e.addressFor(e.seq), Applied: e.appliedFlows, Drained: e.drained()})
+func (m *mixer[T]) emitFinish(e *mixingEdge[T]) {
+	m.emit(sendFinish{Receiver: e.receiverFor(e.seq), AppliedFlowSeq: e.appliedFlows, IsEdgeDrained: e.isDrained()})
 }
 
 // requestLateSnapshots asks for the snapshots that are late.
@@ -334,11 +336,11 @@ func (m *mixer[T]) requestLateSnapshots(now time.Time) {
 		return
 	}
 	for _, e := range m.edges {
-		if e.lacksTheirSnapshot() && !now.Before(e.askAt) {
+		if e.lacksTheirSnapshot() && !now.Before(e.nextRequestAt) {
 			e.snapshotRequests++
-			e.askAt = now.Add(m.cfg.RepeatInterval << max(0, min(e.snapshotRequests-4, 4)))
+			e.nextRequestAt = now.Add(m.cfg.RepeatInterval << max(0, min(e.snapshotRequests-4, 4)))
 			m.stats.RequestedSnapshots++
-			m.emit(requestSnapshot{e.addressFor(e.seq)})
+			m.emit(requestSnapshot{e.receiverFor(e.seq)})
 		}
 	}
 }

@@ -3,99 +3,100 @@ package d2d
 import "github.com/fedmesh/fedmesh/wire"
 
 // edgeOfSender returns the edge that a message is on, or nil, with the reason counted.
-func (m *mixer[T]) edgeOfSender(p messageSender) *edge[T] {
-	e := m.edge(p.ID)
+func (m *mixer[T]) edgeOfSender(p messageSender) *mixingEdge[T] {
+	e := m.edgeTo(p.AgentID)
 	if e == nil {
-		return m.ignore(IgnoreNotNeighbor)
+		return m.countIgnoredMessage(IgnoreNotNeighbor)
 	}
-	m.noteBoot(e, p.Boot)
-	if p.ReceiverBoot != m.cfg.Boot || p.Boot != e.theirBoot {
-		return m.ignore(IgnoreOtherBoot)
+	m.updateNeighborBoot(e, p.SenderBoot)
+	if p.ReceiverBoot != m.cfg.Boot || p.SenderBoot != e.theirBoot {
+		return m.countIgnoredMessage(IgnoreOtherBoot)
 	}
 	e.silentWaits, e.stepsWaitForIt = 0, true
 	return e
 }
 
-func (m *mixer[T]) ignore(why IgnoreReason) *edge[T] {
-	m.stats.IgnoredMessages[why]++
+func (m *mixer[T]) countIgnoredMessage(why IgnoreReason) *mixingEdge[T] {
+	m.stats.IgnoredMessagesByReason[why]++
 	return nil
 }
 
-// noteBoot takes note of the start of the other end's program. In a block with an
+// updateNeighborBoot takes note of the start of the other end's program. In a block with an
 // end, an edge is to one start of it: who comes back waits for the next block.
-func (m *mixer[T]) noteBoot(e *edge[T], boot wire.Epoch) {
+func (m *mixer[T]) updateNeighborBoot(e *mixingEdge[T], boot wire.Epoch) {
 	switch {
 	case e.theirBoot == 0:
 		e.theirBoot = boot
 	case boot > e.theirBoot && m.cfg.BlockSteps == 0:
-		m.reset(e)
+		m.resetEdge(e)
 		e.theirBoot = boot
 	case boot > e.theirBoot:
 		e.stepsWaitForIt = false
 	}
 }
 
-// reset begins an edge again at q = 1. What was watched stays, or a neighbour that lies could begin again before each
-// flow.
-func (m *mixer[T]) reset(e *edge[T]) {
-	m.stats.Resets++
+// resetEdge begins an edge again at q = 1. What was watched stays, or a neighbour that lies could begin again before
+// each flow.
+func (m *mixer[T]) resetEdge(e *mixingEdge[T]) {
+	m.stats.EdgeResets++
 	m.detachSnapshot(&e.previousSnapshot)
-	m.detachSnapshot(&e.own)
-	m.recycle(&e.theirParameters)
-	m.recycle(&e.theirNextParameters)
-	fresh := edge[T]{id: e.id, weight: e.weight, flowBound: e.flowBound, stepsWaitForIt: true, flowWatch: e.flowWatch}
+	m.detachSnapshot(&e.ownSnapshot)
+	m.recycleBuffer(&e.theirParameters)
+	m.recycleBuffer(&e.theirNextParameters)
+	fresh := mixingEdge[T]{id: e.id, mixingWeight: e.mixingWeight, clipBound: e.clipBound, stepsWaitForIt: true,
+		flowStats: e.flowStats}
 	*e = fresh
 }
 
 func (m *mixer[T]) handleGreeting(ev neighborGreeted) {
-	e := m.edge(ev.From.ID)
+	e := m.edgeTo(ev.Sender.AgentID)
 	if e == nil {
-		m.ignore(IgnoreNotNeighbor)
+		m.countIgnoredMessage(IgnoreNotNeighbor)
 		return
 	}
-	m.noteBoot(e, ev.From.Boot)
-	if ev.From.Boot == e.theirBoot && ev.From.ReceiverBoot != m.cfg.Boot {
-		m.emit(sendGreeting{e.addressFor(0)})
+	m.updateNeighborBoot(e, ev.Sender.SenderBoot)
+	if ev.Sender.SenderBoot == e.theirBoot && ev.Sender.ReceiverBoot != m.cfg.Boot {
+		m.emit(sendGreeting{e.receiverFor(0)})
 	}
 }
 
 func (m *mixer[T]) handleSnapshot(ev snapshotReceived[T]) {
-	e := m.edgeOfSender(ev.From)
+	e := m.edgeOfSender(ev.Sender)
 	switch {
 	case e == nil:
 		return
-	case len(ev.X) != len(m.x):
-		m.ignore(IgnoreDimension)
+	case len(ev.Parameters) != len(m.parameters):
+		m.countIgnoredMessage(IgnoreWrongDimension)
 		return
-	case !finite(ev.X):
-		m.ignore(IgnoreNotFinite)
+	case !allFinite(ev.Parameters):
+		m.countIgnoredMessage(IgnoreNotFinite)
 		return
 	}
 	switch {
 	case ev.Seq == e.seq && e.appliedFlows < e.seq && e.theirParameters == nil:
-		e.theirParameters = ev.X
+		e.theirParameters = ev.Parameters
 	case ev.Seq == e.seq+1 && e.theirNextParameters == nil:
-		e.theirNextParameters = ev.X
+		e.theirNextParameters = ev.Parameters
 	case ev.Seq > e.seq+1:
-		m.ignore(IgnoreSequence)
+		m.countIgnoredMessage(IgnoreSequenceAhead)
 		return
 	default:
-		m.ignore(IgnoreDuplicate)
+		m.countIgnoredMessage(IgnoreDuplicate)
 		return
 	}
-	m.noteTheirApplied(e, ev.Seq-1)
+	m.recordTheirAppliedFlows(e, ev.Seq-1)
 }
 
 func (m *mixer[T]) handleSnapshotRequest(ev snapshotRequested) {
-	e := m.edgeOfSender(ev.From)
+	e := m.edgeOfSender(ev.Sender)
 	if e == nil || ev.Seq == 0 || ev.Seq > e.seq+1 {
 		return
 	}
-	m.noteTheirApplied(e, ev.Seq-1)
+	m.recordTheirAppliedFlows(e, ev.Seq-1)
 	for _, s := range []struct {
 		seq  uint64
-		snap *snapshot[T]
-	}{{e.seq, e.own}, {e.seq - 1, e.previousSnapshot}} {
+		snap *parameterSnapshot[T]
+	}{{e.seq, e.ownSnapshot}, {e.seq - 1, e.previousSnapshot}} {
 		if s.seq == ev.Seq && s.snap != nil {
 			m.stats.ResentSnapshots++
 			m.emit(resendSnapshot{s.snap.step})
@@ -103,73 +104,73 @@ func (m *mixer[T]) handleSnapshotRequest(ev snapshotRequested) {
 	}
 }
 
-func (m *mixer[T]) theyFinished(ev neighborFinished) {
-	e := m.edgeOfSender(ev.From)
-	if e == nil || ev.Applied > e.seq || ev.LastSeq > e.seq+1 {
+func (m *mixer[T]) handleNeighborFinished(ev neighborFinished) {
+	e := m.edgeOfSender(ev.Sender)
+	if e == nil || ev.AppliedFlowSeq > e.seq || ev.LastSeq > e.seq+1 {
 		return
 	}
-	e.theyFinished, e.theirLastSeq = true, ev.LastSeq
-	m.noteTheirApplied(e, ev.Applied)
-	if !ev.Drained && m.state >= stateDraining && e.drained() {
+	e.hasNeighborFinished, e.theirLastSeq = true, ev.LastSeq
+	m.recordTheirAppliedFlows(e, ev.AppliedFlowSeq)
+	if !ev.IsEdgeDrained && m.state >= stateDraining && e.isDrained() {
 		m.emitFinish(e)
 	}
 }
 
-// noteTheirApplied takes note that the other end has applied its flows up to seq.
-func (m *mixer[T]) noteTheirApplied(e *edge[T], seq uint64) {
+// recordTheirAppliedFlows takes note that the other end has applied its flows up to seq.
+func (m *mixer[T]) recordTheirAppliedFlows(e *mixingEdge[T], seq uint64) {
 	e.theirAppliedFlows = max(e.theirAppliedFlows, seq)
 	m.dropUnneededSnapshots(e)
 }
 
 // dropUnneededSnapshots lets go of the own snapshots that neither end needs.
-func (m *mixer[T]) dropUnneededSnapshots(e *edge[T]) {
+func (m *mixer[T]) dropUnneededSnapshots(e *mixingEdge[T]) {
 	if e.seq > 0 && e.theirAppliedFlows >= e.seq-1 {
 		m.detachSnapshot(&e.previousSnapshot)
 	}
 	if e.theirAppliedFlows >= e.seq && e.appliedFlows == e.seq {
-		m.detachSnapshot(&e.own)
+		m.detachSnapshot(&e.ownSnapshot)
 	}
 }
 
 // detachSnapshot takes an edge off a snapshot.
-func (m *mixer[T]) detachSnapshot(p **snapshot[T]) {
+func (m *mixer[T]) detachSnapshot(p **parameterSnapshot[T]) {
 	s := *p
 	if s == nil {
 		return
 	}
 	*p = nil
-	if s.edges--; s.edges == 0 {
+	if s.edgeCount--; s.edgeCount == 0 {
 		m.emit(releaseSnapshot{s.step})
-		m.recycle(&s.x)
+		m.recycleBuffer(&s.parameters)
 	}
 }
 
-func (m *mixer[T]) recycle(p *[]T) {
+func (m *mixer[T]) recycleBuffer(p *[]T) {
 	if *p != nil && len(m.freeBuffers) <= len(m.edges) {
 		m.freeBuffers = append(m.freeBuffers, *p)
 	}
 	*p = nil
 }
 
-// copyOfX returns the parameters in a buffer of their own.
-func (m *mixer[T]) copyOfX() []T {
-	b := m.buffer()
-	copy(b, m.x)
+// copyParameters returns the parameters in a buffer of their own.
+func (m *mixer[T]) copyParameters() []T {
+	b := m.takeSnapshotBuffer()
+	copy(b, m.parameters)
 	return b
 }
 
-// buffer returns room for a snapshot, with whatever in it.
-func (m *mixer[T]) buffer() []T {
+// takeSnapshotBuffer returns room for a snapshot, with whatever in it.
+func (m *mixer[T]) takeSnapshotBuffer() []T {
 	n := len(m.freeBuffers)
 	if n == 0 {
-		return make([]T, len(m.x))
+		return make([]T, len(m.parameters))
 	}
 	b := m.freeBuffers[n-1]
 	m.freeBuffers = m.freeBuffers[:n-1]
 	return b
 }
 
-func finite[T wire.Float](x []T) bool {
+func allFinite[T wire.Float](x []T) bool {
 	for _, v := range x {
 		if v-v != 0 {
 			return false
@@ -178,15 +179,15 @@ func finite[T wire.Float](x []T) bool {
 	return true
 }
 
-// wants tells whether a neighbour's snapshot q can be of use.
-func (m *mixer[T]) wants(id wire.AgentID, seq uint64) bool {
-	e := m.edge(id)
+// needsSnapshot tells whether a neighbour's snapshot q can be of use.
+func (m *mixer[T]) needsSnapshot(id wire.AgentID, seq uint64) bool {
+	e := m.edgeTo(id)
 	return e != nil && (seq == e.seq && e.lacksTheirSnapshot() || seq == e.seq+1 && e.theirNextParameters == nil ||
 		seq > e.seq+1)
 }
 
-// waitsFor tells whether steps wait for a neighbour.
-func (m *mixer[T]) waitsFor(id wire.AgentID) bool {
-	e := m.edge(id)
+// waitsForNeighbor tells whether steps wait for a neighbour.
+func (m *mixer[T]) waitsForNeighbor(id wire.AgentID) bool {
+	e := m.edgeTo(id)
 	return e != nil && e.stepsWaitForIt && m.state != stateDone
 }

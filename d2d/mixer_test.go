@@ -41,7 +41,7 @@ func TestLockStep(t *testing.T) {
 			copy(y[i], x[i])
 			for j := range n {
 				if c, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
-					AddFlow(y[i], float32(c), x[i], x[j])
+					AddParameterFlow(y[i], float32(c), x[i], x[j])
 				}
 			}
 		}
@@ -55,7 +55,8 @@ func TestLockStep(t *testing.T) {
 		if !slices.Equal(a.x, x[i]) {
 			t.Errorf("%s: %v, want %v", a.cfg.Self, a.x, x[i])
 		}
-		if s := a.ex.Stats(); s.LateFlows != 0 || s.SkippedSnapshots != 0 || s.Unreconciled != 0 || s.Flows != 4*steps {
+		if s := a.ex.Stats(); s.LateFlows != 0 || s.SkippedSnapshots != 0 || s.UnreconciledEdges != 0 ||
+			s.AppliedFlows != 4*steps {
 			t.Errorf("%s: %+v", a.cfg.Self, s)
 		}
 	}
@@ -110,8 +111,8 @@ func conserve[T wire.Float](t *testing.T, w *links[T], most float64) {
 		if !a.done {
 			t.Errorf("%s is not done", a.cfg.Self)
 		}
-		if far := i > 2 && i < 18; s.Unreconciled > 0 && (far || w.fate.killAt == 0) {
-			t.Errorf("%s: %d edges unreconciled", a.cfg.Self, s.Unreconciled)
+		if far := i > 2 && i < 18; s.UnreconciledEdges > 0 && (far || w.fate.killAt == 0) {
+			t.Errorf("%s: %d edges unreconciled", a.cfg.Self, s.UnreconciledEdges)
 		}
 		if a.mostKept > 2*len(a.cfg.Neighbors) {
 			t.Errorf("%s kept %d sealed snapshots", a.cfg.Self, a.mostKept)
@@ -154,12 +155,12 @@ func TestEndless(t *testing.T) {
 		before := w.spread()
 		w.run(60_000)
 		back := w.nodes[0]
-		if s := back.ex.Stats(); back.cfg.Boot != 2 || s.Flows < 100 || !s.Joined {
+		if s := back.ex.Stats(); back.cfg.Boot != 2 || s.AppliedFlows < 100 || !s.JoinedFromSnapshots {
 			t.Errorf("open %v: node 0 is at boot %d: %+v", open, back.cfg.Boot, s)
 		}
 		resets := uint64(0)
 		for _, a := range w.nodes[1:] {
-			resets += a.ex.Stats().Resets
+			resets += a.ex.Stats().EdgeResets
 		}
 		if resets != 4 {
 			t.Errorf("open %v: %d resets, want one for each neighbour", open, resets)
@@ -182,7 +183,7 @@ func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
 	m := newMixer(MixingConfig[float64]{Boot: 1,
-		Neighbors:       []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}},
+		Neighbors:       []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 1}, {ID: "c", MixingWeight: 0.25, Boot: 1}},
 		SnapshotTimeout: time.Second,
 		MaxSilentWaits:  2,
 		RepeatInterval:  time.Hour, BlockSteps: 10}, x)
@@ -197,7 +198,7 @@ func TestSlowNeighbor(t *testing.T) {
 	}
 	step(Start{})
 	for _, want := range []int{1, 1, 0, 0} {
-		step(snapshotReceived[float64]{from("b"), m.edge("b").seq + 1, []float64{3}})
+		step(snapshotReceived[float64]{from("b"), m.edgeTo("b").seq + 1, []float64{3}})
 		if n := waits(); n != want {
 			t.Fatalf("waited %d times at step %d, want %d", n, m.step-1, want)
 		}
@@ -225,7 +226,7 @@ func TestSlowNeighbor(t *testing.T) {
 func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		now, b := time.Unix(0, 0), messageSender{"b", 1, 1}
-		m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}},
+		m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 1}},
 			BlockSteps:      1,
 			SnapshotTimeout: time.Second, MaxSilentWaits: 1, RepeatInterval: time.Second, DrainTimeout: time.Minute},
 			[]float64{1})
@@ -234,18 +235,18 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 		}
 		done(Start{})
 		done(LocalStepTaken{})
-		if done(snapshotReceived[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
+		if done(snapshotReceived[float64]{b, 1, []float64{3}}) || m.Stats().AppliedFlows != 1 {
 			t.Fatalf("lost %v: %+v", lost, m.Stats())
 		}
-		if done(neighborFinished{From: b, LastSeq: 1, Applied: 0}) {
+		if done(neighborFinished{Sender: b, LastSeq: 1, AppliedFlowSeq: 0}) {
 			t.Errorf("lost %v: done before the other end has applied the flow", lost)
 		}
-		last := Event(neighborFinished{From: b, LastSeq: 1, Applied: 1})
+		last := Event(neighborFinished{Sender: b, LastSeq: 1, AppliedFlowSeq: 1})
 		want := uint64(0)
 		if lost {
 			last, want, now = Tick{}, 1, now.Add(2*time.Minute)
 		}
-		if !done(last) || m.Stats().Unreconciled != want {
+		if !done(last) || m.Stats().UnreconciledEdges != want {
 			t.Errorf("lost %v: %+v, want an end and %d unreconciled", lost, m.Stats(), want)
 		}
 	}
@@ -253,7 +254,7 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
-	m := newMixer(MixingConfig[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}},
+	m := newMixer(MixingConfig[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 3}},
 		BlockSteps: 2, MaxSilentWaits: 1,
 		RepeatInterval: time.Second}, []float64{1, 2})
 	m.Step(time.Time{}, Start{})
@@ -268,24 +269,24 @@ func TestIgnored(t *testing.T) {
 		{"older start", snapshotReceived[float64]{messageSender{"b", 2, 7}, 1, ok}, IgnoreOtherBoot},
 		{"newer start", snapshotReceived[float64]{messageSender{"b", 4, 7}, 1, ok}, IgnoreOtherBoot},
 		{"for another start", snapshotReceived[float64]{messageSender{"b", 3, 6}, 1, ok}, IgnoreOtherBoot},
-		{"dimension", snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
+		{"dimension", snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok[:1]}, IgnoreWrongDimension},
 		{"NaN", snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
-		{"ahead", snapshotReceived[float64]{messageSender{"b", 3, 7}, 2, ok}, IgnoreSequence},
+		{"ahead", snapshotReceived[float64]{messageSender{"b", 3, 7}, 2, ok}, IgnoreSequenceAhead},
 		{"zero", snapshotReceived[float64]{messageSender{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
 	} {
-		before := m.Stats().IgnoredMessages
+		before := m.Stats().IgnoredMessagesByReason
 		if got := m.Step(time.Time{}, tt.ev); len(got) != 0 {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 		want := before
 		want[tt.why]++
-		if got := m.Stats().IgnoredMessages; got != want {
+		if got := m.Stats().IgnoredMessagesByReason; got != want {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
 	}
 	m.Step(time.Time{}, snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok})
 	m.Step(time.Time{}, snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok})
-	if got := m.Stats().IgnoredMessages[IgnoreDuplicate]; got != 2 {
+	if got := m.Stats().IgnoredMessagesByReason[IgnoreDuplicate]; got != 2 {
 		t.Errorf("%d duplicates", got)
 	}
 }
@@ -308,7 +309,7 @@ func TestBeginsWithTheMedian(t *testing.T) {
 			RepeatInterval: time.Second,
 			JoinTimeout:    time.Minute}
 		for k := range tt.said {
-			cfg.Neighbors = append(cfg.Neighbors, Neighbor{ID: agentID(k), Weight: 0.1, Boot: 1})
+			cfg.Neighbors = append(cfg.Neighbors, Neighbor{ID: agentID(k), MixingWeight: 0.1, Boot: 1})
 		}
 		x := []float64{7}
 		m := newMixer(cfg, x)
@@ -319,8 +320,8 @@ func TestBeginsWithTheMedian(t *testing.T) {
 			}
 		}
 		m.Step(time.Unix(60, 0), Tick{})
-		if m.state != stateComputing || x[0] != tt.want || m.stats.Joined != (tt.want != 7) {
-			t.Errorf("of %v it begins with %v, joined: %t; want %v", tt.said, x, m.stats.Joined, tt.want)
+		if m.state != stateComputing || x[0] != tt.want || m.stats.JoinedFromSnapshots != (tt.want != 7) {
+			t.Errorf("of %v it begins with %v, joined: %t; want %v", tt.said, x, m.stats.JoinedFromSnapshots, tt.want)
 		}
 	}
 }

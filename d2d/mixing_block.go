@@ -7,24 +7,25 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BlockConfig says when a Block takes local steps, answers and is saved.
-type BlockConfig struct {
+// MixingBlockConfig says when a MixingBlock takes local steps, answers and is saved.
+type MixingBlockConfig struct {
 	StepsPerMixing uint64 // m, the local steps between two mixings
-	// StepsUntilAnswer is H, the local steps from Wanted to Answer in a block without an end.
+	// StepsUntilAnswer is H, the local steps from RoundAnswerRequested to AnswerRound in a block without an end.
 	StepsUntilAnswer uint64
 	// SaveInterval is how long a block without an end goes on until it is saved again.
 	SaveInterval time.Duration
 }
 
-// Block is an exchange and its local steps: it decides when they are taken, when the block answers a round, when it
-// is saved and when it rests. A block with an end answers once, after its last step; one without an end
-// (Config.Steps is 0) answers each Wanted. A round of federated averaging is a block with an end and without
-// neighbours, whose Every is E_k and whose Steps is 1.
-// Its host loops as that of an exchange, with the effects Publish, Take, Began, Answer and Save, and the events
-// Start, Stepped, Message, Tick, Wanted, Barred and Stop. While Resting() it keeps messages back.
-type Block[T wire.Float] struct {
-	cfg           BlockConfig
-	exchange      *exchange[T]
+// MixingBlock is an exchange and its local steps: it decides when they are taken, when the block answers a round, when
+// it is saved and when it rests. A block with an end answers once, after its last step; one without an end
+// (MixingConfig.BlockSteps is 0) answers each RoundAnswerRequested. A round of federated averaging is a block with an
+// end and without neighbours, whose StepsPerMixing is E_k and whose BlockSteps is 1. Its host loops as that of an
+// exchange, with the effects PublishMessage, TakeLocalSteps, BlockStarted, AnswerRound and SaveBlock, and the events
+// Start, LocalStepTaken, MessageReceived, Tick, RoundAnswerRequested, RestRequested and StopBlock. While Resting() it
+// keeps messages back.
+type MixingBlock[T wire.Float] struct {
+	cfg           MixingBlockConfig
+	exchange      *messageExchange[T]
 	endless       bool
 	answered      bool
 	issuedSteps   uint64 // local steps that were asked for
@@ -34,71 +35,72 @@ type Block[T wire.Float] struct {
 	answerPending bool        // a round waits for its answer
 	answerAtStep  uint64      // the local step after which it has it
 	savedAt       time.Time   // when the block was saved
-	reported      MixingStats // in answers so far
-	out           []Effect
+	reportedStats MixingStats // in answers so far
+	effects       []Effect
 }
 
-// AnswerRequested says that a round asks a block without an end for what it has H local steps from now. A later round's
-// takes the place of an earlier one's.
-type AnswerRequested struct{}
+// RoundAnswerRequested says that a round asks a block without an end for what it has H local steps from now. A later
+// round's takes the place of an earlier one's.
+type RoundAnswerRequested struct{}
 
 // RestRequested says whether a block without an end has to rest. It rests between two mixings, and only when no round
 // waits for its answer.
 type RestRequested struct{ MustRest bool }
 
-// Stop says that the host ends the block.
-type Stop struct{}
+// StopBlock says that the host ends the block.
+type StopBlock struct{}
 
-func (AnswerRequested) event() {}
-func (RestRequested) event()   {}
-func (Stop) event()            {}
+func (RoundAnswerRequested) event() {}
+func (RestRequested) event()        {}
+func (StopBlock) event()            {}
 
-// TakeSteps asks for the local steps First to Last, counted from 1, on the parameters; then Stepped.
-type TakeSteps struct{ First, Last uint64 }
+// TakeLocalSteps asks for the local steps First to Last, counted from 1, on the parameters; then LocalStepTaken.
+type TakeLocalSteps struct{ First, Last uint64 }
 
 // BlockStarted says that a block without an end has its first parameters: if it joined, the median of neighbours'
 // snapshots.
-type BlockStarted struct{ Joined bool }
+type BlockStarted struct{ JoinedFromSnapshots bool }
 
 // AnswerRound asks the host to answer the round with the parameters as they are. The counts are of the steps since the
-// last answer, as is Seen: what this end has seen of the edges whose flows are bounded, by id.
+// last answer, as are EdgeMeasurements: what this end has seen of the edges whose flows are bounded, by id.
 type AnswerRound struct {
 	Stats            MixingStats
-	EdgeMeasurements []wire.EdgeMeasurement
+	EdgeMeasurements []wire.MixingEdgeMeasurement
 }
 
 // SaveBlock asks the host to save the parameters and the number of steps taken, for a restart.
 type SaveBlock struct{}
 
-func (TakeSteps) effect()    {}
-func (BlockStarted) effect() {}
-func (AnswerRound) effect()  {}
-func (SaveBlock) effect()    {}
+func (TakeLocalSteps) effect() {}
+func (BlockStarted) effect()   {}
+func (AnswerRound) effect()    {}
+func (SaveBlock) effect()      {}
 
-// NewBlock returns the machine that takes local steps on x and mixes them, in place. The error is of the neighbours'
-// keys. It panics on a configuration that does not validate.
-func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*Block[T], error) {
+// NewMixingBlock returns the machine that takes local steps on x and mixes them, in place. The error is of the
+// neighbours' keys. It panics on a configuration that does not validate.
+func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeConfig[T], x []T) (*MixingBlock[T],
+	error) {
 	if cfg.StepsPerMixing == 0 {
 		panic("d2d: NewBlock: no local steps between two mixings")
 	}
-	e, err := newExchange(mixing, x)
+	e, err := newMessageExchange(mixing, x)
 	if err != nil {
 		return nil, err
 	}
-	return &Block[T]{cfg: cfg, exchange: e, endless: mixing.BlockSteps == 0}, nil
+	return &MixingBlock[T]{cfg: cfg, exchange: e, endless: mixing.BlockSteps == 0}, nil
 }
 
 // Stats returns the counts so far.
-func (b *Block[T]) Stats() MixingStats { return b.exchange.Stats() }
+func (b *MixingBlock[T]) Stats() MixingStats { return b.exchange.Stats() }
 
 // Finished tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
-func (b *Block[T]) Finished() bool { return b.answered }
+func (b *MixingBlock[T]) Finished() bool { return b.answered }
 
 // Resting tells whether the block rests: its neighbours go on without it, as without one that is asleep.
-func (b *Block[T]) Resting() bool { return b.resting }
+func (b *MixingBlock[T]) Resting() bool { return b.resting }
 
 // Deadline returns when the machine wants a Tick, if it does.
-func (b *Block[T]) Deadline() (time.Time, bool) {
+func (b *MixingBlock[T]) Deadline() (time.Time, bool) {
 	if b.resting {
 		return time.Time{}, false
 	}
@@ -106,42 +108,42 @@ func (b *Block[T]) Deadline() (time.Time, bool) {
 }
 
 // Step takes one event and returns the effects to carry out, in order.
-func (b *Block[T]) Step(now time.Time, ev Event) []Effect {
-	b.out = nil
+func (b *MixingBlock[T]) Step(now time.Time, ev Event) []Effect {
+	b.effects = nil
 	switch ev := ev.(type) {
-	case AnswerRequested:
+	case RoundAnswerRequested:
 		b.answerPending, b.answerAtStep = true, b.issuedSteps+b.cfg.StepsUntilAnswer
 	case RestRequested:
 		b.restRequested = ev.MustRest
-	case Stop:
+	case StopBlock:
 		if b.endless {
 			b.emit(SaveBlock{})
 		}
-		return b.out
+		return b.effects
 	case Tick:
 		if !b.resting {
-			b.perform(now, b.exchange.Step(now, ev))
+			b.performExchangeEffects(now, b.exchange.Step(now, ev))
 		}
-	case Start, LocalStepTaken, Message:
-		b.perform(now, b.exchange.Step(now, ev))
+	case Start, LocalStepTaken, MessageReceived:
+		b.performExchangeEffects(now, b.exchange.Step(now, ev))
 	default:
 		panic(fmt.Sprintf("d2d: event %T", ev))
 	}
 	if b.resting && !b.mustRest() {
 		b.resting = false
-		b.requestSteps()
+		b.requestLocalSteps()
 	}
-	return b.out
+	return b.effects
 }
 
-func (b *Block[T]) emit(e Effect) { b.out = append(b.out, e) }
+func (b *MixingBlock[T]) emit(e Effect) { b.effects = append(b.effects, e) }
 
-func (b *Block[T]) perform(now time.Time, effects []Effect) {
+func (b *MixingBlock[T]) performExchangeEffects(now time.Time, effects []Effect) {
 	var end []Effect
 	for _, e := range effects {
 		switch e := e.(type) {
-		case computeStep:
-			b.betweenMixings(now)
+		case computeLocalStep:
+			b.continueBetweenMixings(now)
 		case mixingEnded:
 			end = append(end, AnswerRound(e)) // which takes time: the neighbours hear the rest first
 			b.answered = len(b.exchange.peers) == 0
@@ -149,24 +151,24 @@ func (b *Block[T]) perform(now time.Time, effects []Effect) {
 			b.emit(e)
 		}
 	}
-	b.out = append(b.out, end...)
+	b.effects = append(b.effects, end...)
 }
 
-// betweenMixings is between two mixings: it answers, saves and rests, or takes the next steps.
-func (b *Block[T]) betweenMixings(now time.Time) {
+// continueBetweenMixings is between two mixings: it answers, saves and rests, or takes the next steps.
+func (b *MixingBlock[T]) continueBetweenMixings(now time.Time) {
 	if !b.endless {
-		b.requestSteps()
+		b.requestLocalSteps()
 		return
 	}
 	save := now.Sub(b.savedAt) > b.cfg.SaveInterval
 	if !b.begun {
 		b.begun, save = true, true
-		b.emit(BlockStarted{b.Stats().Joined})
+		b.emit(BlockStarted{b.Stats().JoinedFromSnapshots})
 	}
 	if b.answerPending && b.issuedSteps >= b.answerAtStep {
 		all := b.Stats()
-		b.emit(AnswerRound{all.Since(b.reported), b.exchange.mixer.takeSeenEdges()})
-		b.answerPending, b.reported, save = false, all, true
+		b.emit(AnswerRound{all.Since(b.reportedStats), b.exchange.mixer.takeEdgeMeasurements()})
+		b.answerPending, b.reportedStats, save = false, all, true
 	}
 	b.resting = b.mustRest()
 	if save || b.resting {
@@ -174,14 +176,14 @@ func (b *Block[T]) betweenMixings(now time.Time) {
 		b.emit(SaveBlock{})
 	}
 	if !b.resting {
-		b.requestSteps()
+		b.requestLocalSteps()
 	}
 }
 
-func (b *Block[T]) mustRest() bool { return b.restRequested && !b.answerPending }
+func (b *MixingBlock[T]) mustRest() bool { return b.restRequested && !b.answerPending }
 
-func (b *Block[T]) requestSteps() {
+func (b *MixingBlock[T]) requestLocalSteps() {
 	first := b.issuedSteps + 1
 	b.issuedSteps += b.cfg.StepsPerMixing
-	b.emit(TakeSteps{first, b.issuedSteps})
+	b.emit(TakeLocalSteps{first, b.issuedSteps})
 }

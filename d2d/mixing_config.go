@@ -11,14 +11,14 @@ import (
 
 // Neighbor is one end of an edge: who is there, and the edge's weight.
 type Neighbor struct {
-	ID        wire.AgentID
-	Weight    float64 // w_ij, the same at both ends
-	FlowBound float64 // τ_ij, the same at both ends: see Clip; 0 = no bound
+	ID           wire.AgentID
+	MixingWeight float64 // w_ij, the same at both ends
+	ClipBound    float64 // τ_ij, the same at both ends: see Clip; 0 = no bound
 	// Boot is the start of the neighbour's program that the edge is to, 0 while
 	// it is not known: then the first message decides.
 	Boot wire.Epoch
-	// Key is its X25519 public key; nil where messages are not sealed.
-	Key []byte
+	// PublicKey is its X25519 public key; nil where messages are not sealed.
+	PublicKey []byte
 }
 
 // MixingConfig says how an agent mixes. All durations are of the agent's own clock.
@@ -40,7 +40,7 @@ type MixingConfig[T wire.Float] struct {
 	// after some times in vain it doubles, up to 16 times this.
 	RepeatInterval time.Duration
 	// DrainTimeout bounds the time after the last step in which late flows may still
-	// come. The first step waits as long, if that is longer than Wait:
+	// come. The first step waits as long, if that is longer than SnapshotTimeout:
 	// neighbours begin a block when its announcement reaches them.
 	DrainTimeout time.Duration
 	// Quantize replaces a vector by what the wire will carry of it, in place, so
@@ -53,15 +53,15 @@ type MixingConfig[T wire.Float] struct {
 
 // ParameterTrace follows what changes the parameters of a block.
 type ParameterTrace[T wire.Float] interface {
-	// Starts is called with the start of the agent's program and the parameters x_0, and again if an agent that joins
-	// takes those of its neighbours. Mixing changes x in place.
-	Starts(boot wire.Epoch, x []T)
+	// MixingStarts is called with the start of the agent's program and the parameters x_0, and again if an agent that
+	// joins takes those of its neighbours. Mixing changes x in place.
+	MixingStarts(boot wire.Epoch, x []T)
 	// StepBegins and StepEnds enclose each local step.
 	StepBegins()
 	StepEnds()
-	// Flow is called for each flow weight·(theirs − own) of an edge to this start of a neighbour's program. A late one
-	// is applied after the step of its snapshots.
-	Flow(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool)
+	// FlowApplied is called for each flow weight·(theirs − own) of an edge to this start of a neighbour's program. A
+	// late one is applied after the step of its snapshots.
+	FlowApplied(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool)
 }
 
 // Validate reports every field that cannot work.
@@ -72,11 +72,11 @@ func (c MixingConfig[T]) Validate() error {
 		if i > 0 && c.Neighbors[i-1].ID >= n.ID {
 			fail("neighbour %q after %q: they must ascend", n.ID, c.Neighbors[i-1].ID)
 		}
-		if math.IsNaN(n.Weight) || math.IsInf(n.Weight, 0) {
-			fail("weight of the edge to %q is %v", n.ID, n.Weight)
+		if math.IsNaN(n.MixingWeight) || math.IsInf(n.MixingWeight, 0) {
+			fail("weight of the edge to %q is %v", n.ID, n.MixingWeight)
 		}
-		if !(n.FlowBound >= 0) || math.IsInf(n.FlowBound, 0) {
-			fail("bound of the edge to %q is %v", n.ID, n.FlowBound)
+		if !(n.ClipBound >= 0) || math.IsInf(n.ClipBound, 0) {
+			fail("bound of the edge to %q is %v", n.ID, n.ClipBound)
 		}
 	}
 	if c.Boot == 0 {

@@ -20,7 +20,7 @@ type cell struct {
 	rng    *rand.Rand
 	now    time.Time
 	ids    []wire.AgentID
-	scouts map[wire.AgentID]*Scout // those alive
+	scouts map[wire.AgentID]*NeighborScout // those alive
 	found  map[wire.AgentID][]wire.AgentID
 	news   int // Found effects
 	kept   map[wire.AgentID][]byte
@@ -38,7 +38,7 @@ type delivery struct {
 
 func newCell(t *testing.T, n, degree int) *cell {
 	c := &cell{
-		t: t, rng: rand.New(rand.NewPCG(5, 5)), now: time.Unix(1000, 0), scouts: map[wire.AgentID]*Scout{},
+		t: t, rng: rand.New(rand.NewPCG(5, 5)), now: time.Unix(1000, 0), scouts: map[wire.AgentID]*NeighborScout{},
 		degree: degree,
 		found:  map[wire.AgentID][]wire.AgentID{}, kept: map[wire.AgentID][]byte{},
 		link: func(wire.AgentID) time.Duration { return time.Millisecond },
@@ -59,8 +59,8 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 }
 
 // wordOf is the coordinator's word about an agent's key.
-func wordOf(id wire.AgentID) wire.Attestation {
-	word := wire.Attestation{AgentKey: wire.SigningPublicKeyOf(keyOf(id))}
+func wordOf(id wire.AgentID) wire.AgentKeyAttestation {
+	word := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(keyOf(id))}
 	word.CoordinatorSignature = wire.Signature(ed25519.Sign(keyOf(wire.CoordinatorID),
 		wire.AttestationText(hall.Federation, id,
 			word.AgentKey)))
@@ -85,17 +85,18 @@ func signed(from wire.AgentID, proof *wire.BeaconProof) error {
 
 // open is an agent without a word.
 func open(id wire.AgentID, boot wire.Epoch, degree int, rng *rand.Rand) ScoutConfig {
-	return ScoutConfig{Self: id, Boot: boot, MaxDegree: degree, Rand: rng,
-		Sign:  func([]byte) []byte { return nil },
-		Check: func(wire.AgentID, *wire.BeaconProof) error { return nil }}
+	return ScoutConfig{OwnID: id, Boot: boot, MaxNeighbors: degree, Rand: rng,
+		SignBeacon:       func([]byte) []byte { return nil },
+		CheckBeaconProof: func(wire.AgentID, *wire.BeaconProof) error { return nil }}
 }
 
 // boot starts an agent, or starts it again.
-func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.Location) {
-	c.scouts[id] = NewScout(ScoutConfig{Self: id, Boot: boot, Location: place, MaxDegree: c.degree, Rand: c.rng,
-		Sign: signedBy(id), Check: signed})
+func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.AgentLocation) {
+	c.scouts[id] = NewNeighborScout(ScoutConfig{OwnID: id, Boot: boot, Location: place, MaxNeighbors: c.degree,
+		Rand:       c.rng,
+		SignBeacon: signedBy(id), CheckBeaconProof: signed})
 	delete(c.found, id)
-	c.step(id, LinkChanged{Up: true})
+	c.step(id, BrokerLinkChanged{IsConnected: true})
 	for _, from := range c.ids {
 		if p := c.kept[from]; p != nil {
 			c.send(id, BeaconReceived{from, p, true})
@@ -103,16 +104,16 @@ func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.Location) {
 	}
 }
 
-func (c *cell) bootAll(place func(i int) wire.Location) {
+func (c *cell) bootAll(place func(i int) wire.AgentLocation) {
 	for i, id := range c.ids {
 		c.boot(id, 1, place(i))
 	}
 }
 
-func nowhere(int) wire.Location { return wire.Location{} }
+func nowhere(int) wire.AgentLocation { return wire.AgentLocation{} }
 
 func (c *cell) send(to wire.AgentID, h BeaconReceived) {
-	delay := c.link(to) + c.link(h.From)
+	delay := c.link(to) + c.link(h.TopicOwner)
 	c.under = append(c.under, delivery{c.now.Add(delay/2 + time.Duration(c.rng.Int64N(int64(delay/2)+1))), to, h})
 }
 
@@ -262,17 +263,17 @@ func TestScoutsChooseTheNear(t *testing.T) {
 			t.Errorf("%s is fast and has only slow neighbours: %v", id, to)
 		}
 	}
-	if c.parts() != 1 || c.scouts["n000"].others["n001"].rtt > 4*time.Millisecond ||
-		c.scouts["n000"].others["n009"].rtt < 50*time.Millisecond {
-		t.Errorf("%d parts; times %v and %v", c.parts(), c.scouts["n000"].others["n001"].rtt,
-			c.scouts["n000"].others["n009"].rtt)
+	if c.parts() != 1 || c.scouts["n000"].otherAgentByID["n001"].rtt > 4*time.Millisecond ||
+		c.scouts["n000"].otherAgentByID["n009"].rtt < 50*time.Millisecond {
+		t.Errorf("%d parts; times %v and %v", c.parts(), c.scouts["n000"].otherAgentByID["n001"].rtt,
+			c.scouts["n000"].otherAgentByID["n009"].rtt)
 	}
 }
 
 // With equal times, places decide: on a line of agents with two neighbours each, the line comes out.
 func TestScoutsChooseByPlace(t *testing.T) {
 	c := newCell(t, 8, 2)
-	c.bootAll(func(i int) wire.Location { return wire.Location{Known: true, X: float64(i * 3 % 8)} })
+	c.bootAll(func(i int) wire.AgentLocation { return wire.AgentLocation{Known: true, X: float64(i * 3 % 8)} })
 	c.run(time.Minute)
 	at := func(id wire.AgentID) int { return slices.Index(c.ids, id) * 3 % 8 }
 	for e := range c.edges() {
@@ -299,7 +300,7 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	c.run(time.Minute)
 	c.boot(late, 1, nowhere(5))
 	c.run(20 * time.Second)
-	if alive := c.scouts[late].alive(c.now); slices.Contains(alive, dead) {
+	if alive := c.scouts[late].aliveAgents(c.now); slices.Contains(alive, dead) {
 		t.Errorf("%s counts for the newcomer: %v", dead, alive)
 	}
 	c.run(time.Minute)
@@ -318,35 +319,35 @@ func TestScoutsForgetTheDead(t *testing.T) {
 	}
 	for _, id := range c.ids { // one that says goodbye is given up at once
 		if id != dead {
-			c.step(id, BeaconReceived{From: dead})
+			c.step(id, BeaconReceived{TopicOwner: dead})
 		}
 	}
 	delete(c.scouts, dead)
-	if alive := c.scouts[late].alive(c.now); slices.Contains(alive, dead) {
+	if alive := c.scouts[late].aliveAgents(c.now); slices.Contains(alive, dead) {
 		t.Errorf("%s still counts: %v", dead, alive)
 	}
 }
 
 // Messages of strangers are not used, and the reason is told.
 func TestScoutRefuses(t *testing.T) {
-	s := NewScout(open("a", 1, 2, rand.New(rand.NewPCG(1, 1))))
+	s := NewNeighborScout(open("a", 1, 2, rand.New(rand.NewPCG(1, 1))))
 	now := time.Unix(0, 0)
-	s.Step(now, LinkChanged{Up: true})
+	s.Step(now, BrokerLinkChanged{IsConnected: true})
 	stamp := uint64(0)
-	beacon := func(from wire.AgentID, h ...wire.PeerEcho) []byte {
+	beacon := func(from wire.AgentID, h ...wire.BeaconEcho) []byte {
 		stamp++
-		return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, From: from, Boot: 3},
+		return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: from, SenderBoot: 3},
 			&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: stamp, MaxNeighbors: 2, PeerEchoes: h})
 	}
 	for name, tt := range map[string]struct {
 		heard BeaconReceived
 		want  string
 	}{
-		"another's topic": {BeaconReceived{From: "b", Payload: beacon("c")}, "on the topic of"},
-		"not a beacon":    {BeaconReceived{From: "b", Payload: []byte("FEDX")}, "ends inside"},
-		"a round's": {BeaconReceived{From: "b",
-			Payload: wire.AppendControl(nil, wire.PeerMessageHeader{Type: wire.PeerAsk, From: "b"},
-				&wire.PeerControl{})},
+		"another's topic": {BeaconReceived{TopicOwner: "b", Payload: beacon("c")}, "on the topic of"},
+		"not a beacon":    {BeaconReceived{TopicOwner: "b", Payload: []byte("FEDX")}, "ends inside"},
+		"a round's": {BeaconReceived{TopicOwner: "b",
+			Payload: wire.AppendPeerControl(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshotRequest, Sender: "b"},
+				&wire.PeerControlMessage{})},
 			"malformed"},
 	} {
 		var got string
@@ -359,31 +360,31 @@ func TestScoutRefuses(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
-	own := wire.PeerAddress{ID: "a", Boot: 1}
-	for name, h := range map[string]wire.PeerEcho{
-		"a stamp of the future":  {PeerAddress: own, BeaconSentAtMicros: 1 << 62},
-		"held longer than it is": {PeerAddress: own, BeaconSentAtMicros: 1_000_000, HoldMicros: 1 << 31},
-		"an earlier start":       {PeerAddress: wire.PeerAddress{ID: "a", Boot: 9}, BeaconSentAtMicros: 1_000_000},
+	own := wire.PeerInstance{ID: "a", Boot: 1}
+	for name, h := range map[string]wire.BeaconEcho{
+		"a stamp of the future":  {PeerInstance: own, BeaconSentAtMicros: 1 << 62},
+		"held longer than it is": {PeerInstance: own, BeaconSentAtMicros: 1_000_000, HoldMicros: 1 << 31},
+		"an earlier start":       {PeerInstance: wire.PeerInstance{ID: "a", Boot: 9}, BeaconSentAtMicros: 1_000_000},
 	} {
-		s.Step(now.Add(time.Second), BeaconReceived{From: "b", Payload: beacon("b", h)})
-		if rtt := s.others["b"].rtt; rtt != 0 {
+		s.Step(now.Add(time.Second), BeaconReceived{TopicOwner: "b", Payload: beacon("b", h)})
+		if rtt := s.otherAgentByID["b"].rtt; rtt != 0 {
 			t.Errorf("%s gives a time of %v", name, rtt)
 		}
 	}
 	for i := range wire.MaxPeerEchoes {
 		id := wire.AgentID(fmt.Sprint("z", i))
-		effects := s.Step(now.Add(2*time.Second), BeaconReceived{From: id, Payload: beacon(id)})
+		effects := s.Step(now.Add(2*time.Second), BeaconReceived{TopicOwner: id, Payload: beacon(id)})
 		full := slices.ContainsFunc(effects, func(e Effect) bool { _, ok := e.(BeaconRejected); return ok })
 		if full != (i == wire.MaxPeerEchoes-1) { // "b" is there already
 			t.Errorf("agent %d of the cell is refused: %v", i, full)
 		}
 	}
-	for _, e := range s.Step(now.Add(time.Minute), BeaconReceived{From: "y", Payload: beacon("y")}) {
+	for _, e := range s.Step(now.Add(time.Minute), BeaconReceived{TopicOwner: "y", Payload: beacon("y")}) {
 		if u, ok := e.(BeaconRejected); ok { // all others are silent by now
 			t.Error(u.Err)
 		}
 	}
-	if got := s.Step(now.Add(time.Hour), LinkChanged{}); got != nil || !s.nextBeaconAt.IsZero() {
+	if got := s.Step(now.Add(time.Hour), BrokerLinkChanged{}); got != nil || !s.nextBeaconAt.IsZero() {
 		t.Errorf("without a link it does %v", got)
 	}
 }
@@ -391,13 +392,13 @@ func TestScoutRefuses(t *testing.T) {
 // TestScoutTakesSigned: a beacon counts if its sender has signed it for this cell, and once.
 func TestScoutTakesSigned(t *testing.T) {
 	now := time.Unix(0, 0)
-	m := wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, From: "b", Boot: 3},
+	m := wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "b", SenderBoot: 3},
 		&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2,
-			PeerEchoes: []wire.PeerEcho{{PeerAddress: wire.PeerAddress{ID: "a", Boot: 1}}}})
+			PeerEchoes: []wire.BeaconEcho{{PeerInstance: wire.PeerInstance{ID: "a", Boot: 1}}}})
 	for name, of := range map[string]func([]byte) []byte{
 		"another's signature": signedBy("c"),
 		"none": func([]byte) []byte {
-			return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, From: "b", Boot: 3},
+			return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: "b", SenderBoot: 3},
 				&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2})
 		},
 		"another cell's": func(m []byte) []byte {
@@ -411,18 +412,18 @@ func TestScoutTakesSigned(t *testing.T) {
 		},
 	} {
 		strict := open("a", 1, 2, rand.New(rand.NewPCG(1, 1)))
-		strict.Check = signed
-		s := NewScout(strict)
-		s.Step(now, LinkChanged{Up: true})
-		effects := s.Step(now, BeaconReceived{From: "b", Payload: of(slices.Clone(m))})
-		if len(effects) != 1 || len(s.others) != 0 {
+		strict.CheckBeaconProof = signed
+		s := NewNeighborScout(strict)
+		s.Step(now, BrokerLinkChanged{IsConnected: true})
+		effects := s.Step(now, BeaconReceived{TopicOwner: "b", Payload: of(slices.Clone(m))})
+		if len(effects) != 1 || len(s.otherAgentByID) != 0 {
 			t.Errorf("%s: %v", name, effects)
 		}
-		its := BeaconReceived{From: "b", Payload: signedBy("b")(slices.Clone(m))}
-		if effects := s.Step(now, its); len(effects) != 0 || !s.others["b"].beaconReceivedAt.Equal(now) {
+		its := BeaconReceived{TopicOwner: "b", Payload: signedBy("b")(slices.Clone(m))}
+		if effects := s.Step(now, its); len(effects) != 0 || !s.otherAgentByID["b"].beaconReceivedAt.Equal(now) {
 			t.Errorf("its own is refused: %v", effects)
 		}
-		if s.Step(now.Add(time.Second), its); !s.others["b"].beaconReceivedAt.Equal(now) {
+		if s.Step(now.Add(time.Second), its); !s.otherAgentByID["b"].beaconReceivedAt.Equal(now) {
 			t.Error("a beacon counts twice")
 		}
 	}
@@ -432,19 +433,19 @@ func TestScoutTakesSigned(t *testing.T) {
 func FuzzScout(f *testing.F) {
 	c := newCell(&testing.T{}, 3, 2)
 	for i, id := range c.ids {
-		c.boot(id, wire.Epoch(i+1), wire.Location{})
+		c.boot(id, wire.Epoch(i+1), wire.AgentLocation{})
 	}
 	for _, id := range c.ids {
 		f.Add(string(id), c.kept[id], false)
 	}
-	s, now := NewScout(open("n000", 1, 2, c.rng)), c.now
-	s.Step(now, LinkChanged{Up: true})
+	s, now := NewNeighborScout(open("n000", 1, 2, c.rng)), c.now
+	s.Step(now, BrokerLinkChanged{IsConnected: true})
 	f.Fuzz(func(t *testing.T, from string, beacon []byte, retained bool) {
 		now = now.Add(time.Millisecond)
 		s.Step(now, BeaconReceived{wire.AgentID(from), beacon, retained})
 		at, due := s.Deadline()
-		if !due || at.After(now.Add(beaconInterval(wire.MaxPeerEchoes))) || len(s.others) > wire.MaxPeerEchoes {
-			t.Fatalf("%d others are kept, the next beacon comes %v later (%v)", len(s.others), at.Sub(now), due)
+		if !due || at.After(now.Add(beaconInterval(wire.MaxPeerEchoes))) || len(s.otherAgentByID) > wire.MaxPeerEchoes {
+			t.Fatalf("%d others are kept, the next beacon comes %v later (%v)", len(s.otherAgentByID), at.Sub(now), due)
 		}
 		if at.Before(now) {
 			s.Step(now, Tick{})

@@ -6,13 +6,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AddFlow adds to dst the flow weight·(neighbour − own) of one edge, element by element, and so is one end's part of a
-// step. The difference, the product and the sum are each rounded to T, so the flow that one end adds is the exact
-// negative of what the other end adds from the same two vectors. dst may be own only where the later flows of the step
-// do not need the own vector any more: the flows of a step are taken from the vectors before the step.
+// AddParameterFlow adds to dst the flow weight·(neighbour − own) of one edge, element by element, and so is one end's
+// part of a step. The difference, the product and the sum are each rounded to T, so the flow that one end adds is the
+// exact negative of what the other end adds from the same two vectors. dst may be own only where the later flows of the
+// step do not need the own vector any more: the flows of a step are taken from the vectors before the step.
 //
 // It panics when the lengths differ.
-func AddFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
+func AddParameterFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
 	if len(own) != len(dst) || len(neighbour) != len(dst) {
 		panic(fmt.Sprintf("d2d: flow of vectors of %d and %d elements into %d", len(own), len(neighbour), len(dst)))
 	}
@@ -21,8 +21,8 @@ func AddFlow[T wire.Float](dst []T, weight T, own, neighbour []T) {
 	}
 }
 
-// addFlows2 is two AddFlows after each other, with one pass over dst.
-func addFlows2[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
+// addTwoParameterFlows is two calls of AddParameterFlow after each other, with one pass over dst.
+func addTwoParameterFlows[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
 	own, a, b = own[:len(dst)], a[:len(dst)], b[:len(dst)]
 	for k, sum := range dst {
 		x := own[k]
@@ -32,8 +32,8 @@ func addFlows2[T wire.Float](dst []T, own []T, v, w T, a, b []T) {
 	}
 }
 
-// addFlows4 is four AddFlows after each other, with one pass over dst.
-func addFlows4[T wire.Float](dst []T, own []T, weights [4]T, a, b, c, d []T) {
+// addFourParameterFlows is four calls of AddParameterFlow after each other, with one pass over dst.
+func addFourParameterFlows[T wire.Float](dst []T, own []T, weights [4]T, a, b, c, d []T) {
 	own, a, b, c, d = own[:len(dst)], a[:len(dst)], b[:len(dst)], c[:len(dst)], d[:len(dst)]
 	u, v, w, z := weights[0], weights[1], weights[2], weights[3]
 	for k, sum := range dst {

@@ -15,10 +15,10 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 
-// blockScript plays a Block by commands.
+// blockScript plays a MixingBlock by commands.
 type blockScript struct {
 	t   *testing.T
-	b   *Block[float32]
+	b   *MixingBlock[float32]
 	out strings.Builder
 	now time.Duration
 }
@@ -105,7 +105,7 @@ func (s *blockScript) begin(words []string) {
 		key, value, _ := strings.Cut(w, "=")
 		opts[key] = s.number(value)
 	}
-	mixing := ExchangeConfig[float32]{Self: "a0", Run: 1, Round: 1, MixingConfig: MixingConfig[float32]{
+	mixing := MessageExchangeConfig[float32]{Self: "a0", Run: 1, Round: 1, MixingConfig: MixingConfig[float32]{
 		Boot: 1, BlockSteps: opts["steps"], SnapshotTimeout: time.Second, MaxSilentWaits: 3,
 		RepeatInterval: time.Second,
 		DrainTimeout:   time.Second,
@@ -113,11 +113,11 @@ func (s *blockScript) begin(words []string) {
 	}}
 	for i := range opts["neighbours"] {
 		mixing.Neighbors = append(mixing.Neighbors,
-			Neighbor{ID: wire.AgentID(fmt.Sprint("a", i+1)), Weight: 0.25, Boot: 1})
+			Neighbor{ID: wire.AgentID(fmt.Sprint("a", i+1)), MixingWeight: 0.25, Boot: 1})
 	}
 	var err error
 	s.now = 0
-	s.b, err = NewBlock(BlockConfig{StepsPerMixing: opts["every"], StepsUntilAnswer: opts["within"],
+	s.b, err = NewMixingBlock(MixingBlockConfig{StepsPerMixing: opts["every"], StepsUntilAnswer: opts["within"],
 		SaveInterval: 10 * time.Minute}, mixing,
 		[]float32{1})
 	if err != nil {
@@ -132,21 +132,21 @@ func (s *blockScript) event(words []string) Event {
 	case "stepped":
 		return LocalStepTaken{}
 	case "wanted":
-		return AnswerRequested{}
+		return RoundAnswerRequested{}
 	case "bar", "free":
 		return RestRequested{words[0] == "bar"}
 	case "stop":
-		return Stop{}
+		return StopBlock{}
 	case "tick":
 		return Tick{}
 	case "snapshot":
 		id, q := wire.AgentID(words[1]), s.number(words[2])
 		head := wire.SnapshotPartHead{Step: q, PartCount: 1,
-			Receivers: []wire.SnapshotReceiver{{PeerAddress: wire.PeerAddress{ID: "a0", Boot: 1}, Seq: q}}}
+			Receivers: []wire.SnapshotReceiver{{PeerInstance: wire.PeerInstance{ID: "a0", Boot: 1}, Seq: q}}}
 		m := wire.AppendSnapshotPartHead(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 1,
-			From: id, Boot: 1},
+			Sender: id, SenderBoot: 1},
 			&head)
-		return Message{wire.AppendVector(m, []float32{2})}
+		return MessageReceived{wire.AppendVector(m, []float32{2})}
 	}
 	s.t.Fatalf("no such command: %s", words[0])
 	return nil
@@ -154,14 +154,14 @@ func (s *blockScript) event(words []string) Event {
 
 func (s *blockScript) show(e Effect) string {
 	switch e := e.(type) {
-	case Publish:
-		return fmt.Sprintf("publish part %s", e.Part)
-	case TakeSteps:
+	case PublishMessage:
+		return fmt.Sprintf("publish part %s", e.TopicPart)
+	case TakeLocalSteps:
 		return fmt.Sprintf("take local steps %d to %d", e.First, e.Last)
 	case BlockStarted:
-		return fmt.Sprintf("began, joined=%t", e.Joined)
+		return fmt.Sprintf("began, joined=%t", e.JoinedFromSnapshots)
 	case AnswerRound:
-		return fmt.Sprintf("answer: %d mixing steps, %d flows, %d waits", e.Stats.Steps, e.Stats.Flows,
+		return fmt.Sprintf("answer: %d mixing steps, %d flows, %d waits", e.Stats.LocalSteps, e.Stats.AppliedFlows,
 			e.Stats.TimedOutWaits)
 	case SaveBlock:
 		return "save"

@@ -15,50 +15,51 @@ import (
 // sender's neighbours, all of whom have the key that it seals with, has sent it.
 type proofKeys struct{ sendKey, receiveKey hash.Hash }
 
-func newProofs(secret []byte, h wire.PeerMessageHeader, other wire.AgentID) (p proofKeys, err error) {
+func newProofKeys(secret []byte, h wire.PeerMessageHeader, other wire.AgentID) (p proofKeys, err error) {
 	key := func(from, to wire.AgentID) hash.Hash {
 		info := fmt.Sprintf("fl/v1/d2d proof %d %d %s %s", h.Run, h.Round, from, to)
 		k, failed := hkdf.Key(sha256.New, secret, nil, info, sha256.Size)
 		err = errors.Join(err, failed)
 		return hmac.New(sha256.New, k)
 	}
-	return proofKeys{key(h.From, other), key(other, h.From)}, err
+	return proofKeys{key(h.Sender, other), key(other, h.Sender)}, err
 }
 
-// proofBy is HMAC-SHA256 of a message's SHA-256, cut to 16 bytes.
-func proofBy(key hash.Hash, message [sha256.Size]byte) []byte {
+// senderProof is HMAC-SHA256 of a message's SHA-256, cut to 16 bytes.
+func senderProof(key hash.Hash, message [sha256.Size]byte) []byte {
 	key.Reset()
 	key.Write(message[:])
-	return key.Sum(nil)[:wire.PeerProof]
+	return key.Sum(nil)[:wire.PeerProofSize]
 }
 
 // appendProofs appends a sealed message's proofs for those whom it is to.
-func (e *exchange[T]) appendProofs(message []byte, all ...edgeAddress) []byte {
+func (e *messageExchange[T]) appendProofs(message []byte, all ...edgeReceiver) []byte {
 	if !e.addsProofs {
 		return message
 	}
 	sum := sha256.Sum256(message)
 	for _, to := range all {
-		message = append(message, proofBy(e.peer(to.ID).proofs.sendKey, sum)...)
+		message = append(message, senderProof(e.peerByID(to.NeighborID).proofs.sendKey, sum)...)
 	}
 	return message
 }
 
-var errProof = errors.New("it proves no sender")
+var errInvalidSenderProof = errors.New("it proves no sender")
 
 // checkProof checks the i-th of a message's proofs, and returns the message and what of it is sealed without them.
-func (e *exchange[T]) checkProof(p *peer, payload, sealed []byte, i, of int) (message, seal []byte, err error) {
+func (e *messageExchange[T]) checkProof(p *neighborPeer, payload, sealed []byte, i, of int) (message, seal []byte,
+	err error) {
 	if !e.addsProofs {
 		return payload, sealed, nil
 	}
-	size := of * wire.PeerProof
+	size := of * wire.PeerProofSize
 	if len(sealed) < size {
-		return nil, nil, errProof
+		return nil, nil, errInvalidSenderProof
 	}
 	message, seal = payload[:len(payload)-size], sealed[:len(sealed)-size]
-	proof := payload[len(message)+i*wire.PeerProof:][:wire.PeerProof]
-	if !hmac.Equal(proof, proofBy(p.proofs.receiveKey, sha256.Sum256(message))) {
-		return nil, nil, errProof
+	proof := payload[len(message)+i*wire.PeerProofSize:][:wire.PeerProofSize]
+	if !hmac.Equal(proof, senderProof(p.proofs.receiveKey, sha256.Sum256(message))) {
+		return nil, nil, errInvalidSenderProof
 	}
 	return message, seal, nil
 }

@@ -20,34 +20,35 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 		}
 		for range 2 { // that all have greeted, and have all keys
 			for _, from := range l.nodes {
-				from.ex.greetAt(now.Add(-time.Hour))
+				from.ex.scheduleGreeting(now.Add(-time.Hour))
 				from.ex.greetingInterval = 0
 				for _, m := range published(from.ex.Step(now.Add(time.Hour), nil)) {
 					for _, to := range l.nodes {
-						to.ex.Step(now, Message{slices.Clone(m)})
+						to.ex.Step(now, MessageReceived{slices.Clone(m)})
 					}
 				}
 			}
 		}
 		a, liar, third := l.nodes[0].ex, l.nodes[1].ex, l.nodes[2].ex
-		as := wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 2, From: a.cfg.Self, Boot: 1}
+		as := wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 2, Sender: a.cfg.Self, SenderBoot: 1}
 		head := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{
-			{PeerAddress: wire.PeerAddress{ID: third.cfg.Self, Boot: 1}, Seq: 1}}}
+			{PeerInstance: wire.PeerInstance{ID: third.cfg.Self, Boot: 1}, Seq: 1}}}
 		forged := wire.AppendSnapshotPartHead(nil, as, &head)
-		forged = liar.peer(a.cfg.Self).theirSealer.aead.Seal(forged, nonce(wire.PeerSnapshot, 0, 1), make([]byte, 16),
+		forged = liar.peerByID(a.cfg.Self).theirSealer.aead.Seal(forged, sealNonce(wire.PeerSnapshot, 0, 1),
+			make([]byte, 16),
 			forged)
 		forged = liar.appendProofs(forged,
-			edgeAddress{ID: third.cfg.Self}) // as itself: it has no other key with the third
-		before := third.Stats().IgnoredMessages[IgnoreUnsealFailed]
-		third.Step(now, Message{forged})
-		taken := third.mixer.edge(a.cfg.Self).theirNextParameters != nil
-		if taken == proofs || (third.Stats().IgnoredMessages[IgnoreUnsealFailed] > before) != proofs {
-			t.Errorf("with proofs %t: taken %t, ignored %+v", proofs, taken, third.Stats().IgnoredMessages)
+			edgeReceiver{NeighborID: third.cfg.Self}) // as itself: it has no other key with the third
+		before := third.Stats().IgnoredMessagesByReason[IgnoreUnsealFailed]
+		third.Step(now, MessageReceived{forged})
+		taken := third.mixer.edgeTo(a.cfg.Self).theirNextParameters != nil
+		if taken == proofs || (third.Stats().IgnoredMessagesByReason[IgnoreUnsealFailed] > before) != proofs {
+			t.Errorf("with proofs %t: taken %t, ignored %+v", proofs, taken, third.Stats().IgnoredMessagesByReason)
 		}
 		honest := published(a.Step(now, LocalStepTaken{}))
-		third.Step(now, Message{slices.Clone(honest[len(honest)-1])})
-		if proofs && third.mixer.edge(a.cfg.Self).theirNextParameters == nil {
-			t.Errorf("the true one is not taken: %+v", third.Stats().IgnoredMessages)
+		third.Step(now, MessageReceived{slices.Clone(honest[len(honest)-1])})
+		if proofs && third.mixer.edgeTo(a.cfg.Self).theirNextParameters == nil {
+			t.Errorf("the true one is not taken: %+v", third.Stats().IgnoredMessagesByReason)
 		}
 	}
 }

@@ -31,40 +31,40 @@ type ColumnReport struct {
 	ReceivedValues uint64 // values, used or not; in a ring, since the start
 	Used           uint64 // values that rows may be made of
 	Newest         int64  // of their times, in nanoseconds since 1970
-	// Unused has values, and under grid.Gap and grid.NoLabel the rows that were not made for lack of one.
-	Unused          map[Reason]uint64
+	// Unused has values, and under grid.ReasonGap and grid.ReasonNoLabel the rows that were not made for lack of one.
+	Unused          map[UnusedReason]uint64
 	LastUnusedWhere string // file and line, or topic or time, of the last value that was not used
 	// Problem describes that value and its fault. It contains data and never leaves the device.
 	Problem string
 	// LastUnusedByReason has the last unused value by reason. It is nil if the source keeps no values by reason.
-	LastUnusedByReason map[Reason]UnusedExample
+	LastUnusedByReason map[UnusedReason]UnusedValue
 
 	RecentWrongShare float64 `json:"-"` // the share of the last values that is wrong
 }
 
-// UnusedExample is the place of an unused value, or of a row that was not made, and a description of the value and its
+// UnusedValue is the place of an unused value, or of a row that was not made, and a description of the value and its
 // fault.
-type UnusedExample struct{ Where, Problem string }
+type UnusedValue struct{ Where, Problem string }
 
 // String returns the place and the description, as far as they are known.
-func (e UnusedExample) String() string {
+func (e UnusedValue) String() string {
 	if e.Where == "" || e.Problem == "" {
 		return e.Where + e.Problem
 	}
 	return e.Where + ": " + e.Problem
 }
 
-// Example returns the last unused value with the given reason. If the source keeps no values by reason, it returns the
-// last unused value.
-func (c *ColumnReport) Example(why Reason) UnusedExample {
+// LastUnusedValue returns the last unused value with the given reason. If the source keeps no values by reason, it
+// returns the last unused value.
+func (c *ColumnReport) LastUnusedValue(why UnusedReason) UnusedValue {
 	if c.LastUnusedByReason == nil {
-		return UnusedExample{c.LastUnusedWhere, c.Problem}
+		return UnusedValue{c.LastUnusedWhere, c.Problem}
 	}
 	return c.LastUnusedByReason[why]
 }
 
-// Reasons are those for which a value is not used, or a row is not made.
-func Reasons() []Reason { return grid.Reasons() }
+// UnusedReasons are those for which a value is not used, or a row is not made.
+func UnusedReasons() []UnusedReason { return grid.UnusedReasons() }
 
 // String tells the counts, as "40 used, 1 late, 2 out_of_range".
 func (c ColumnReport) String() string {
@@ -84,25 +84,25 @@ func (r Report) String() string {
 	return strings.Join(all, "; ")
 }
 
-// BadValues are values that cannot be used for a reason.
-type BadValues struct {
-	MainReason             Reason // that most of them have
+// WrongValueSummary are values that cannot be used for a reason.
+type WrongValueSummary struct {
+	MainReason             UnusedReason // that most of them have
 	WrongCount, TotalCount uint64
 	RecentWrongShare       float64 // of the last ones: their share
 }
 
-// Share is that of all values, or of the last ones if it is less: what is mended need not wait until the past is
+// CurrentShare is that of all values, or of the last ones if it is less: what is mended need not wait until the past is
 // outweighed.
-func (b BadValues) Share() float64 {
+func (b WrongValueSummary) CurrentShare() float64 {
 	return min(float64(b.WrongCount)/max(1, float64(b.TotalCount)), b.RecentWrongShare)
 }
 
-// WrongValues are the values of a column that are none.
-func (c *ColumnReport) WrongValues() BadValues {
-	b, most := BadValues{TotalCount: c.Used, RecentWrongShare: c.RecentWrongShare}, uint64(0)
-	for _, why := range Reasons() {
+// SummarizeWrongValues are the values of a column that are none.
+func (c *ColumnReport) SummarizeWrongValues() WrongValueSummary {
+	b, most := WrongValueSummary{TotalCount: c.Used, RecentWrongShare: c.RecentWrongShare}, uint64(0)
+	for _, why := range UnusedReasons() {
 		n := c.Unused[why]
-		if !why.Wrong() {
+		if !why.MeansWrongValue() {
 			continue
 		}
 		if n > most {
@@ -113,8 +113,8 @@ func (c *ColumnReport) WrongValues() BadValues {
 	return b
 }
 
-// Column returns the report of a column, which it adds if there is none.
-func (r *Report) Column(name string) *ColumnReport {
+// EnsureColumn returns the report of a column, which it adds if there is none.
+func (r *Report) EnsureColumn(name string) *ColumnReport {
 	i := slices.IndexFunc(r.Columns, func(c ColumnReport) bool { return c.Name == name })
 	if i < 0 {
 		i = len(r.Columns)
@@ -123,8 +123,9 @@ func (r *Report) Column(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
-// AddUnusedTroubles adds a trouble of the kind Unused for each column that has at least MinWarnValues values and more
-// than half of them rejected for another reason than being missing. If names is not nil, it checks only these columns.
+// AddUnusedTroubles adds a trouble of the kind Unused for each column that has at least MinValuesForTrouble values and
+// more than half of them rejected for another reason than being missing. If names is not nil, it checks only these
+// columns.
 func (r *Report) AddUnusedTroubles(names []string) {
 	for i := range r.Columns {
 		c := &r.Columns[i]
@@ -134,15 +135,15 @@ func (r *Report) AddUnusedTroubles(names []string) {
 		all, left := c.Used, uint64(0)
 		for why, n := range c.Unused {
 			switch why {
-			case grid.Gap, grid.NoLabel: // these count rows
+			case grid.ReasonGap, grid.ReasonNoLabel: // these count rows
 				continue
-			case grid.Missing:
+			case grid.ReasonMissing:
 			default:
 				left += n
 			}
 			all += n
 		}
-		if all < MinWarnValues || 2*left <= all {
+		if all < MinValuesForTrouble || 2*left <= all {
 			continue
 		}
 		text := fmt.Sprintf("%q: %d of %d values are not used: %s", UTF8Text(c.Name), left, all, c)
@@ -153,33 +154,33 @@ func (r *Report) AddUnusedTroubles(names []string) {
 	}
 }
 
-// MinWarnValues is the minimum number of values, including missing ones, for a trouble of the kind Unused.
-const MinWarnValues = 10
+// MinValuesForTrouble is the minimum number of values, including missing ones, for a trouble of the kind Unused.
+const MinValuesForTrouble = 10
 
 // AddUnused adds to the count of a reason.
-func (c *ColumnReport) AddUnused(why Reason, n uint64) {
+func (c *ColumnReport) AddUnused(why UnusedReason, n uint64) {
 	if c.Unused == nil {
-		c.Unused = map[Reason]uint64{}
+		c.Unused = map[UnusedReason]uint64{}
 	}
 	c.Unused[why] += n
 }
 
-// SetExample sets the last value with the given reason.
-func (c *ColumnReport) SetExample(why Reason, e UnusedExample) {
+// SetLastUnusedValue sets the last value with the given reason.
+func (c *ColumnReport) SetLastUnusedValue(why UnusedReason, e UnusedValue) {
 	if c.LastUnusedByReason == nil {
-		c.LastUnusedByReason = map[Reason]UnusedExample{}
+		c.LastUnusedByReason = map[UnusedReason]UnusedValue{}
 	}
 	c.LastUnusedByReason[why] = e
 }
 
-// LatestReport is the last report, which may be asked for from any goroutine.
-type LatestReport struct{ last atomic.Pointer[Report] }
+// AtomicReport is the last report, which may be asked for from any goroutine.
+type AtomicReport struct{ last atomic.Pointer[Report] }
 
 // SetReport replaces the report.
-func (s *LatestReport) SetReport(r Report) { s.last.Store(&r) }
+func (s *AtomicReport) SetReport(r Report) { s.last.Store(&r) }
 
 // Report implements Reporter.
-func (s *LatestReport) Report() Report {
+func (s *AtomicReport) Report() Report {
 	r := s.last.Load()
 	if r == nil {
 		return Report{}
@@ -202,7 +203,7 @@ type SourceTrouble struct {
 // TroubleKind is a kind of trouble. It is a metric's label.
 type TroubleKind string
 
-// The kinds of trouble. A new kind also needs its entry in kindsOfTrouble and a line in the tables of docs/DATA.md.
+// The kinds of trouble. A new kind also needs its entry in troubleKindInfos and a line in the tables of docs/DATA.md.
 const (
 	TroubleSilent  TroubleKind = "silent"  // no reading of an input has arrived for a while
 	TroubleBroker  TroubleKind = "broker"  // the site's broker is unreachable, or refuses a topic
@@ -215,14 +216,14 @@ const (
 	TroubleOversized    TroubleKind = "oversized" // messages of a topic were dropped because of their size
 )
 
-// kindOfTrouble describes a kind.
-type kindOfTrouble struct {
-	kind     TroubleKind
-	doubtful bool
-	remedy   string
+// troubleKindInfo describes a kind.
+type troubleKindInfo struct {
+	kind                TroubleKind
+	readingsStillArrive bool
+	remedy              string
 }
 
-var kindsOfTrouble = []kindOfTrouble{
+var troubleKindInfos = []troubleKindInfo{
 	{TroubleSilent, false, "check the sensor and its topic, and the names in data.columns"},
 	{TroubleBroker, false, "start the site's broker, or correct readings.broker"},
 	{TroubleCommand, false, "start the command, or correct data.command"},
@@ -234,23 +235,24 @@ var kindsOfTrouble = []kindOfTrouble{
 
 // TroubleKinds returns all kinds.
 func TroubleKinds() (all []TroubleKind) {
-	for _, k := range kindsOfTrouble {
+	for _, k := range troubleKindInfos {
 		all = append(all, k.kind)
 	}
 	return all
 }
 
-func (k TroubleKind) describe() kindOfTrouble {
-	for _, of := range kindsOfTrouble {
+func (k TroubleKind) info() troubleKindInfo {
+	for _, of := range troubleKindInfos {
 		if of.kind == k {
 			return of
 		}
 	}
-	return kindOfTrouble{}
+	return troubleKindInfo{}
 }
 
-// Doubtful reports whether readings arrive in spite of the trouble, but some of them are rejected or suspicious.
-func (k TroubleKind) Doubtful() bool { return k.describe().doubtful }
+// ReadingsStillArrive reports whether readings arrive in spite of the trouble, but some of them are rejected or
+// suspicious.
+func (k TroubleKind) ReadingsStillArrive() bool { return k.info().readingsStillArrive }
 
 // Remedy returns what the user of the device can do.
-func (k TroubleKind) Remedy() string { return k.describe().remedy }
+func (k TroubleKind) Remedy() string { return k.info().remedy }

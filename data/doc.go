@@ -5,8 +5,9 @@
 // kinds. A task says which columns it wants, so a program opens its source once for each task. It takes a view whenever
 // it is about to work:
 //
-//	rows := source.Open(data.RowQuery{Features: t.Features, Target: t.Target, Recipe: recipe, // nil = a line is a row
-//		Prepare: compiled.Preparer()})
+//	rows := source.OpenRows(data.RowQuery{Features: t.Features, Target: t.Target,
+//		Recipe:  recipe, // nil = a line is a row
+//		Prepare: compiled.NewRowPreparer()})
 //	view, err := rows.Snapshot()
 //	for each round {
 //		if rows.Changed() { // cheap: no data are read
@@ -15,9 +16,9 @@
 //		train(view.Rows) // draws by index; a view never changes
 //	}
 //
-// A source reads each row once, unless it has to begin again: the next view then has a RenewalReason. If the source
+// A source reads each row once, unless it has to begin again: the next view then has a ReplacementReason. If the source
 // grows, it passes the new rows to Prepare, once each and in order, and appends them. An agent reports in its hello how
-// many rows it has, and trains on as many as the coordinator knows of (agentround.Train.Samples). It may therefore look
+// many rows it has, and trains on as many as the coordinator knows of (agentround.Train.MaxRows). It may therefore look
 // at its source at any time.
 //
 // A [Collector] is a source that is not a file. From Start to Close it receives readings, from a broker or from the

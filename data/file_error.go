@@ -8,8 +8,9 @@ type FileError struct {
 	Line    int    // from 1; 0 = the whole file
 	Column  string // "" = the whole line
 	Problem string
-	// Reason is why values of the column are not used, or, as a TroubleKind, why there are none; "" = another problem.
-	Reason               string
+	// ReasonCode is why values of the column are not used, or, as a TroubleKind, why there are none; "" = another
+	// problem.
+	ReasonCode           string
 	BadCount, TotalCount uint64 // so many of so many values, or lines, are not used; 0 = that is not the problem
 }
 

@@ -9,12 +9,12 @@ type RowTimes struct {
 	read     func(dst []int64, from int) // reads the times of rows, beginning with one
 }
 
-// NewTimes returns times that are in memory.
-func NewTimes(all []int64) *RowTimes { return &RowTimes{n: len(all), inMemory: all} }
+// NewRowTimes returns times that are in memory.
+func NewRowTimes(all []int64) *RowTimes { return &RowTimes{n: len(all), inMemory: all} }
 
-// NewStoredTimes returns the times of n rows. read fills dst with the times of the rows that begin with the given one,
-// and with 0 where they cannot be read.
-func NewStoredTimes(n int, read func(dst []int64, from int)) *RowTimes {
+// NewStoredRowTimes returns the times of n rows. read fills dst with the times of the rows that begin with the given
+// one, and with 0 where they cannot be read.
+func NewStoredRowTimes(n int, read func(dst []int64, from int)) *RowTimes {
 	return &RowTimes{n: n, read: read}
 }
 
@@ -28,8 +28,8 @@ func (t *RowTimes) At(i int) int64 {
 	return at[0]
 }
 
-// Find returns the first row that was not taken before a time; Len if there is none.
-func (t *RowTimes) Find(at int64) int {
+// FirstRowSince returns the first row that was not taken before a time; Len if there is none.
+func (t *RowTimes) FirstRowSince(at int64) int {
 	return sort.Search(t.n, func(i int) bool { return t.At(i) >= at })
 }
 
@@ -44,6 +44,6 @@ func (t *RowTimes) CopyTo(dst []int64, from int) {
 
 // Has reports whether a row was taken at the given time.
 func (t *RowTimes) Has(at int64) bool {
-	i := t.Find(at)
+	i := t.FirstRowSince(at)
 	return i < t.n && t.At(i) == at
 }

@@ -14,16 +14,16 @@ import (
 // Source is where rows come from. Its methods, and those of the Rows that it opens, are called from one goroutine at a
 // time.
 type Source interface {
-	// Open begins to follow the rows that are wanted. It reads nothing yet.
-	Open(w RowQuery) Rows
+	// OpenRows begins to follow the rows that are wanted. It reads nothing yet.
+	OpenRows(w RowQuery) QueriedRows
 	// Probe returns why there is nothing to read now. It knows no task, so it does not look at columns.
 	Probe() error
 	// Close ends what the source does by itself. Its views stay.
 	Close() error
 }
 
-// Rows is a source for those who want certain columns of it.
-type Rows interface {
+// QueriedRows is a source for those who want certain columns of it.
+type QueriedRows interface {
 	// Changed reports whether a snapshot would find anything else than the last one, which may have failed. It is
 	// cheap, and may say so where nothing has changed.
 	Changed() bool
@@ -41,17 +41,17 @@ type RowQuery struct {
 	Recipe *spec.RowRecipe
 	// Labels is the set of valid targets. Rows with any other target are skipped and counted as unknown_class.
 	Labels learner.LabelSet
-	// BeforeTargets asks for rows made of readings before their targets are known, for predictions: their targets are
+	// IsForPrediction asks for rows made of readings before their targets are known, for predictions: their targets are
 	// 0. Old ones may be left out. They are not prepared.
-	BeforeTargets bool
-	// External, if set, is a task whose rows are those of the program that trains it; there are no columns then.
-	External *wire.Task
+	IsForPrediction bool
+	// ExternalTask, if set, is a task whose rows are those of the program that trains it; there are no columns then.
+	ExternalTask *wire.Task
 	// Prepare, if set, brings rows into the task's terms.
-	Prepare Preparer
+	Prepare RowPreparer
 }
 
-// Preparer brings rows into a task's terms, in place.
-type Preparer interface {
+// RowPreparer brings rows into a task's terms, in place.
+type RowPreparer interface {
 	// Prepare does so with new rows, before they are part of a view, or refuses them. It gets each row once, in order,
 	// but those of a call that failed, and those before them that came with these, come again; first says that the
 	// rows before are void.
@@ -62,10 +62,10 @@ type Preparer interface {
 }
 
 // Columns are the features, and the target if there is one.
-func (w *RowQuery) Columns() []string { return WithTarget(w.Features, w.Target) }
+func (w *RowQuery) Columns() []string { return AppendTarget(w.Features, w.Target) }
 
-// WithTarget returns the features, followed by the target if there is one.
-func WithTarget(features []string, target string) []string {
+// AppendTarget returns the features, followed by the target if there is one.
+func AppendTarget(features []string, target string) []string {
 	all := slices.Clone(features)
 	if target != "" {
 		all = append(all, target)
@@ -76,7 +76,7 @@ func WithTarget(features []string, target string) []string {
 // Inputs are those that features and target are made of.
 func (w *RowQuery) Inputs() (all []string) {
 	for _, name := range w.Columns() {
-		c, err := spec.ParseColumn(name)
+		c, err := spec.ParseColumnExpression(name)
 		if err == nil && !c.IsCalendar() && !slices.Contains(all, c.Input) {
 			all = append(all, c.Input)
 		}
@@ -92,9 +92,9 @@ type View struct {
 	Times *RowTimes
 	// TargetDelay is how much later than its row's time a target may have been measured, in nanoseconds.
 	TargetDelay int64
-	// RenewalReason says why rows that were in the view before may be in it no more, with file and line; empty if rows
-	// were only added.
-	RenewalReason string
+	// ReplacementReason says why rows that were in the view before may be in it no more, with file and line; empty if
+	// rows were only added.
+	ReplacementReason string
 
 	ReadErr func() error
 }
@@ -117,21 +117,21 @@ const (
 
 // Config is the section of a configuration file that says where rows come from.
 type Config struct {
-	Source  SourceKind `yaml:"source"`  // empty = csv
-	CSV     string     `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
-	Lines   string     `yaml:"lines"`   // a named pipe, or "-" for the standard input
-	Command []string   `yaml:"command"` // a program and its arguments, whose output is lines
-	Format  string     `yaml:"format"`  // of lines: json (if empty) or csv
-	// Delimiter is between the fields of CSV; empty = a comma. Decimal is in numbers; empty = a point.
-	Delimiter string `yaml:"delimiter"`
-	Decimal   string `yaml:"decimal"`
-	SkipRows  int    `yaml:"skip_rows"` // number of lines above the header
-	Comment   string `yaml:"comment"`   // prefix of lines of CSV to skip; empty = none
-	// Columns says where the inputs, and in CSV the task's columns, are: their columns or paths, for MQTT after the
-	// topic. A column of CSV that is not here has the name that the task gives it.
-	Columns map[string]string `yaml:"columns"`
-	// Time is the column, or the path, of the time; empty = rows have none, readings that of their arrival.
-	Time       string `yaml:"time"`
+	Source    SourceKind `yaml:"source"`  // empty = csv
+	CSVPath   string     `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
+	LinesPath string     `yaml:"lines"`   // a named pipe, or "-" for the standard input
+	Command   []string   `yaml:"command"` // a program and its arguments, whose output is lines
+	Format    string     `yaml:"format"`  // of lines: json (if empty) or csv
+	// Delimiter is between the fields of CSV; empty = a comma. DecimalSeparator is in numbers; empty = a point.
+	Delimiter        string `yaml:"delimiter"`
+	DecimalSeparator string `yaml:"decimal"`
+	SkipRows         int    `yaml:"skip_rows"` // number of lines above the header
+	CommentPrefix    string `yaml:"comment"`   // prefix of lines of CSV to skip; empty = none
+	// ColumnByInput says where the inputs, and in CSV the task's columns, are: their columns or paths, for MQTT after
+	// the topic. A column of CSV that is not here has the name that the task gives it.
+	ColumnByInput map[string]string `yaml:"columns"`
+	// TimeColumn is the column, or the path, of the time; empty = rows have none, readings that of their arrival.
+	TimeColumn string `yaml:"time"`
 	TimeFormat string `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
 	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
 	// Missing is what stands for a value that a row needs and does not have; empty = skip.
@@ -140,15 +140,15 @@ type Config struct {
 	// MissingValues are texts and numbers that mean a missing value, in addition to those of grid.MissingValues.
 	MissingValues []UnquotedText `yaml:"missing_values"`
 	// Range is the valid range [minimum, maximum] of a column or an input, by its name in the task.
-	Range            map[string][]float64 `yaml:"range"`
-	MaxUnusableShare float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
-	Where            map[string]string    `yaml:"where"`   // only rows whose columns have these texts
-	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
-	Share  int `yaml:"share"`
-	Shares int `yaml:"shares"`
-	// Folder is where a file may be made of rows that are too many for memory; empty = the system's for temporary
-	// files.
-	Folder string `yaml:"-"`
+	Range                map[string][]float64 `yaml:"range"`
+	MaxUnusableShare     float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
+	RequiredTextByColumn map[string]string    `yaml:"where"`   // only rows whose columns have these texts
+	// The rows may be dealt, one by one, to ShareCount shares; ShareIndex is this one's, counted from 0.
+	ShareIndex int `yaml:"share"`
+	ShareCount int `yaml:"shares"`
+	// RowFileFolder is where a file may be made of rows that are too many for memory; empty = the system's for
+	// temporary files.
+	RowFileFolder string `yaml:"-"`
 }
 
 // UnquotedText is a text in the configuration. Unlike a string, it needs no quotes in YAML if it looks like a number.
@@ -180,14 +180,14 @@ func (c *Config) UnusableShareLimit() float64 {
 	return cmp.Or(c.MaxUnusableShare, 0.2)
 }
 
-// Fill returns how rows replace missing values.
-func (c *Config) Fill() grid.Fill {
-	return grid.Fill{Policy: cmp.Or(c.Missing, grid.FillSkip), MaxAge: c.MaxLastValueAge}
+// FillRule returns how rows replace missing values.
+func (c *Config) FillRule() grid.FillRule {
+	return grid.FillRule{Policy: cmp.Or(c.Missing, grid.FillSkip), MaxLastValueAge: c.MaxLastValueAge}
 }
 
-// Load returns the rows of a source as they are now.
-func Load(s Source, w RowQuery) (*learner.Samples[float32], error) {
-	v, err := s.Open(w).Snapshot()
+// LoadRows returns the rows of a source as they are now.
+func LoadRows(s Source, w RowQuery) (*learner.Samples[float32], error) {
+	v, err := s.OpenRows(w).Snapshot()
 	return v.Rows, err
 }
 
@@ -195,8 +195,8 @@ func Load(s Source, w RowQuery) (*learner.Samples[float32], error) {
 // The rows are whoever calls it's own.
 type MemorySource func(features []string, target string) (*learner.Samples[float32], error)
 
-// Open implements Source.
-func (f MemorySource) Open(w RowQuery) Rows { return &fixedRows{f: f, want: w} }
+// OpenRows implements Source.
+func (f MemorySource) OpenRows(w RowQuery) QueriedRows { return &memoryQueriedRows{source: f, want: w} }
 
 // Probe implements Source.
 func (MemorySource) Probe() error { return nil }
@@ -204,21 +204,21 @@ func (MemorySource) Probe() error { return nil }
 // Close implements Source.
 func (MemorySource) Close() error { return nil }
 
-type fixedRows struct {
-	f    MemorySource
-	want RowQuery
-	view View
+type memoryQueriedRows struct {
+	source MemorySource
+	want   RowQuery
+	view   View
 }
 
 // Changed implements Rows: only rows that could not be had may change.
-func (r *fixedRows) Changed() bool { return r.view.Rows == nil }
+func (r *memoryQueriedRows) Changed() bool { return r.view.Rows == nil }
 
 // Snapshot implements Rows.
-func (r *fixedRows) Snapshot() (View, error) {
+func (r *memoryQueriedRows) Snapshot() (View, error) {
 	if r.view.Rows != nil {
 		return r.view, nil
 	}
-	s, err := r.f(r.want.Features, r.want.Target)
+	s, err := r.source(r.want.Features, r.want.Target)
 	if err == nil && r.want.Prepare != nil {
 		err = r.want.Prepare.Prepare(s, true)
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Runtime is the time in which a program lives, and what runs its jobs. RealTime is the one of the programs; package
-// lab/world has another, in which nothing happens at once and no time passes but by plan.
-type Runtime interface {
+// JobRuntime is the time in which a program lives, and what runs its jobs. RealTimeRuntime is the one of the programs;
+// package lab/world has another, in which nothing happens at once and no time passes but by plan.
+type JobRuntime interface {
 	Now() time.Time
 	// Go runs a job beside its caller.
 	Go(job func())
@@ -28,36 +28,36 @@ type Waiter interface {
 	Wake()
 }
 
-// RealTime is the clock of the machine, and its goroutines.
-type RealTime struct{}
+// RealTimeRuntime is the clock of the machine, and its goroutines.
+type RealTimeRuntime struct{}
 
-// Now implements Runtime.
-func (RealTime) Now() time.Time { return time.Now() }
+// Now implements JobRuntime.
+func (RealTimeRuntime) Now() time.Time { return time.Now() }
 
-// Go implements Runtime.
-func (RealTime) Go(job func()) { go job() }
+// Go implements JobRuntime.
+func (RealTimeRuntime) Go(job func()) { go job() }
 
-// WithDeadline implements Runtime.
-func (RealTime) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
+// WithDeadline implements JobRuntime.
+func (RealTimeRuntime) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, at)
 }
 
-// NewWaiter implements Runtime.
-func (RealTime) NewWaiter() Waiter { return &waiter{woken: make(chan struct{}, 1)} }
+// NewWaiter implements JobRuntime.
+func (RealTimeRuntime) NewWaiter() Waiter { return &realTimeWaiter{woken: make(chan struct{}, 1)} }
 
-type waiter struct {
+type realTimeWaiter struct {
 	woken chan struct{}
 	timer *time.Timer // nil before the first wait that has an end
 }
 
-func (w *waiter) Wake() {
+func (w *realTimeWaiter) Wake() {
 	select {
 	case w.woken <- struct{}{}:
 	default:
 	}
 }
 
-func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
+func (w *realTimeWaiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
 	var over <-chan time.Time
 	if !until.IsZero() {
 		left := time.Until(until)

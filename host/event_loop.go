@@ -16,7 +16,7 @@ var ErrClosed = errors.New("the connection was closed")
 
 // EventLoop is the goroutine that owns a program's state. Jobs work beside it and bring back functions, which it runs.
 type EventLoop struct {
-	Runtime
+	JobRuntime
 	waiter Waiter // the owner's own
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -29,17 +29,17 @@ type EventLoop struct {
 
 // loopCall is for the owner, from who waits until it is taken.
 type loopCall struct {
-	callback func()
-	from     Waiter
-	taken    bool
+	callback     func()
+	callerWaiter Waiter
+	taken        bool
 }
 
 // NewEventLoop makes the owner of a program that is about to begin; in real time if rt is nil.
-func NewEventLoop(rt Runtime) *EventLoop {
+func NewEventLoop(rt JobRuntime) *EventLoop {
 	if rt == nil {
-		rt = RealTime{}
+		rt = RealTimeRuntime{}
 	}
-	return &EventLoop{Runtime: rt, waiter: rt.NewWaiter()}
+	return &EventLoop{JobRuntime: rt, waiter: rt.NewWaiter()}
 }
 
 // AllowJobs lets jobs begin. They are told to end when ctx ends, or by End.
@@ -48,8 +48,8 @@ func (o *EventLoop) AllowJobs(ctx context.Context) { o.ctx, o.cancel = context.W
 // Context ends with the program. Jobs end soon after.
 func (o *EventLoop) Context() context.Context { return o.ctx }
 
-// Cancel tells the jobs to end.
-func (o *EventLoop) Cancel() { o.cancel() }
+// CancelJobs tells the jobs to end.
+func (o *EventLoop) CancelJobs() { o.cancel() }
 
 // CancelAndAwaitJobs tells the jobs to end, and waits for them.
 func (o *EventLoop) CancelAndAwaitJobs() {
@@ -114,7 +114,7 @@ func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 		w := (*from)[0]
 		*from = slices.Delete(*from, 0, 1)
 		w.taken, result = true, w.callback
-		w.from.Wake()
+		w.callerWaiter.Wake()
 	}
 	return result
 }
@@ -124,7 +124,7 @@ func (o *EventLoop) Go(job func()) {
 	o.mu.Lock()
 	o.runningJobs++
 	o.mu.Unlock()
-	o.Runtime.Go(func() {
+	o.JobRuntime.Go(func() {
 		job()
 		o.mu.Lock()
 		o.runningJobs--
@@ -152,7 +152,7 @@ func (o *EventLoop) CheckAlive(ctx context.Context) error {
 
 // enqueueAndAwaitCall waits until the owner has taken a word.
 func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, result func()) error {
-	w := &loopCall{callback: result, from: o.NewWaiter()}
+	w := &loopCall{callback: result, callerWaiter: o.NewWaiter()}
 	o.mu.Lock()
 	*list = append(*list, w)
 	o.mu.Unlock()
@@ -170,7 +170,7 @@ func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, 
 		case err != nil:
 			return fmt.Errorf("no sign of life: %w", err)
 		}
-		w.from.Wait(ctx, time.Time{}, nil)
+		w.callerWaiter.Wait(ctx, time.Time{}, nil)
 	}
 }
 

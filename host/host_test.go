@@ -195,14 +195,15 @@ func TestSigner(t *testing.T) {
 
 func TestWhyDropped(t *testing.T) {
 	type reason string
-	err := fmt.Errorf("outer: %w", host.NewDropError(reason("foreign"), "topic %q", "x"))
-	if r, why := host.DropReason(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
+	err := fmt.Errorf("outer: %w", host.NewMessageDropError(reason("foreign"), "topic %q", "x"))
+	if r, why := host.DropReasonOf(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
 		t.Errorf("%s, %v", r, why)
 	}
-	if r, _ := host.DropReason(&wire.VersionError{MessageVersion: 7}, reason("malformed"), "version"); r != "version" {
+	if r, _ := host.DropReasonOf(&wire.VersionError{MessageVersion: 7}, reason("malformed"),
+		"version"); r != "version" {
 		t.Errorf("of another version: %s", r)
 	}
-	r, why := host.DropReason(errors.New("short"), reason("malformed"), "version")
+	r, why := host.DropReasonOf(errors.New("short"), reason("malformed"), "version")
 	if r != "malformed" || why.Error() != "short" {
 		t.Errorf("%s, %v", r, why)
 	}
@@ -213,9 +214,9 @@ func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
 		p.AllowJobs(t.Context())
-		l, did, gate := host.NewSerialQueue(p.EventLoop), "", make(chan struct{})
+		l, did, gate := host.NewSerialJobQueue(p.EventLoop), "", make(chan struct{})
 		for _, name := range []string{"a", "b", "c"} {
-			l.Do(func() {
+			l.Enqueue(func() {
 				<-gate
 				did += name
 			})
@@ -227,7 +228,7 @@ func TestLine(t *testing.T) {
 		}
 		close(gate)
 		synctest.Wait()
-		l.Do(func() { did += "d" })
+		l.Enqueue(func() { did += "d" })
 		p.CancelAndAwaitJobs()
 		if did != "abcd" {
 			t.Errorf("did %q", did)

@@ -5,34 +5,34 @@ import (
 	"sync"
 )
 
-// SerialQueue runs jobs beside the owner one after another, in the order in which they were given.
-type SerialQueue struct {
+// SerialJobQueue runs jobs beside the owner one after another, in the order in which they were given.
+type SerialJobQueue struct {
 	owner *EventLoop
 
-	mu      sync.Mutex
-	waiting []func() // the first one is under way
+	mu             sync.Mutex
+	unfinishedJobs []func() // the first one is under way
 }
 
-// NewSerialQueue makes a line of the owner's jobs.
-func NewSerialQueue(o *EventLoop) *SerialQueue { return &SerialQueue{owner: o} }
+// NewSerialJobQueue makes a line of the owner's jobs.
+func NewSerialJobQueue(o *EventLoop) *SerialJobQueue { return &SerialJobQueue{owner: o} }
 
-// Do has a job run after those before it. End waits for all of them.
-func (l *SerialQueue) Do(job func()) {
+// Enqueue has a job run after those before it. End waits for all of them.
+func (l *SerialJobQueue) Enqueue(job func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting = append(l.waiting, job); len(l.waiting) == 1 {
-		l.owner.Go(func() { l.work(job) })
+	if l.unfinishedJobs = append(l.unfinishedJobs, job); len(l.unfinishedJobs) == 1 {
+		l.owner.Go(func() { l.runJobs(job) })
 	}
 }
 
 // Idle reports whether all jobs are done.
-func (l *SerialQueue) Idle() bool {
+func (l *SerialJobQueue) Idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.waiting) == 0
+	return len(l.unfinishedJobs) == 0
 }
 
-func (l *SerialQueue) work(job func()) {
+func (l *SerialJobQueue) runJobs(job func()) {
 	for job != nil {
 		job()
 		job = l.finishAndNextJob()
@@ -40,11 +40,12 @@ func (l *SerialQueue) work(job func()) {
 }
 
 // finishAndNextJob takes away the job that is done. It returns the one after it, nil if there is none.
-func (l *SerialQueue) finishAndNextJob() func() {
+func (l *SerialJobQueue) finishAndNextJob() func() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.waiting = slices.Delete(l.waiting, 0, 1); len(l.waiting) == 0 { // which lets go of what the job holds
+	// which lets go of what the job holds
+	if l.unfinishedJobs = slices.Delete(l.unfinishedJobs, 0, 1); len(l.unfinishedJobs) == 0 {
 		return nil
 	}
-	return l.waiting[0]
+	return l.unfinishedJobs[0]
 }

@@ -10,14 +10,14 @@ import (
 // Signer seals what a program says, with growing sequence numbers. It may be used from several goroutines, once its
 // fields are set.
 type Signer struct {
-	Federation wire.Federation
+	Federation wire.FederationName
 	Sender     wire.AgentID
 	Epoch      wire.Epoch
 	Key        ed25519.PrivateKey
 	Signatures wire.SignatureScheme
 
 	sequence    atomic.Uint64
-	rootVersion atomic.Uint32 // 0 = wire.FirstRoot
+	rootVersion atomic.Uint32 // 0 = wire.FirstRootVersion
 }
 
 // SetRootVersion has messages say by which version of the root document they are.
@@ -25,21 +25,21 @@ func (s *Signer) SetRootVersion(v wire.RootVersion) { s.rootVersion.Store(uint32
 
 // RootVersion is that version.
 func (s *Signer) RootVersion() wire.RootVersion {
-	return max(wire.RootVersion(s.rootVersion.Load()), wire.FirstRoot)
+	return max(wire.RootVersion(s.rootVersion.Load()), wire.FirstRootVersion)
 }
 
 // SignedEnvelope returns the envelope of a body.
 func (s *Signer) SignedEnvelope(t wire.MessageType, run wire.RunID, round wire.RoundID, body []byte) []byte {
-	return wire.SignEnvelopeWith(s.Signatures, nil, s.header(t, run, round), body, s.Key)
+	return wire.SignEnvelopeWithScheme(s.Signatures, nil, s.nextHeader(t, run, round), body, s.Key)
 }
 
 // SignedEnvelopeWithKey is Seal with another key than the sender's, of a message that belongs to no round.
 func (s *Signer) SignedEnvelopeWithKey(key ed25519.PrivateKey, t wire.MessageType, body []byte) []byte {
-	return wire.SignEnvelopeWith(s.Signatures, nil, s.header(t, 0, 0), body, key)
+	return wire.SignEnvelopeWithScheme(s.Signatures, nil, s.nextHeader(t, 0, 0), body, key)
 }
 
-// header is that of the next envelope.
-func (s *Signer) header(t wire.MessageType, run wire.RunID, round wire.RoundID) wire.Header {
+// nextHeader is that of the next envelope.
+func (s *Signer) nextHeader(t wire.MessageType, run wire.RunID, round wire.RoundID) wire.Header {
 	return wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
 		Sequence: s.sequence.Add(1), Root: s.RootVersion(),
@@ -59,8 +59,8 @@ func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.R
 	if !t.MustBeSealed() {
 		return s.SignedEnvelope(t, run, round, body)
 	}
-	h := s.header(wire.TypeSealed, run, round)
-	return wire.SignEnvelopeWith(s.Signatures, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
+	h := s.nextHeader(wire.TypeSealed, run, round)
+	return wire.SignEnvelopeWithScheme(s.Signatures, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
 }
 
 // SkipSequencePast has the sequence numbers go on above that one.

@@ -16,9 +16,9 @@ type Float interface{ ~float32 | ~float64 }
 
 // The bounds of an architecture. They keep every size computed from a received one inside a 32-bit int.
 const (
-	maxWidth  = 65536   // inputs, outputs and units of one hidden layer
-	maxHidden = 8       // hidden layers
-	maxParams = 1 << 28 // 1 GiB of float32
+	maxWidth        = 65536   // inputs, outputs and units of one hidden layer
+	maxHiddenLayers = 8       // hidden layers
+	maxParams       = 1 << 28 // 1 GiB of float32
 )
 
 // TensorSpec is one named view of the flat parameter vector, row-major.
@@ -36,19 +36,20 @@ type TensorSpec struct {
 // with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that
 // saddle unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
 type Architecture struct {
-	Kind   spec.ModelKind // empty = that of the layers: see spec.KindOf
+	Kind   spec.ModelKind // empty = that of the layers: see spec.ModelKindOf
 	Inputs int
 	// Convolution is the filter layers of a conv1d, below the hidden ones; else zero.
 	Convolution spec.Convolution
 	HiddenUnits []int           // units of each hidden layer, from the input on
 	Outputs     int             // the number of classes for a softmax, else 1; of an autoencoder its row's error
 	Activation  spec.Activation // of hidden and filter layers; may be empty without any
-	Risk        spec.Risk
+	Risk        spec.LossKind
 	Bias        bool    // every layer has a bias
 	HuberDelta  float64 // δ of the huber risk; else 0
 	Ridge       float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
-	// Tensors are those of the kind external, which has no other layers, one output and the squared risk; else nil.
-	Tensors []TensorSpec
+	// ExternalTensors are those of the kind external, which has no other layers, one output and the squared risk; else
+	// nil.
+	ExternalTensors []TensorSpec
 }
 
 // Validate reports every field out of its bounds.
@@ -67,8 +68,8 @@ func (a Architecture) Validate() error {
 	if err := a.resolvedKind().Validate(); err != nil {
 		bad("kind: %w", err)
 	}
-	if len(a.HiddenUnits) > maxHidden {
-		bad("hidden has %d layers; allowed are 0 to %d", len(a.HiddenUnits), maxHidden)
+	if len(a.HiddenUnits) > maxHiddenLayers {
+		bad("hidden has %d layers; allowed are 0 to %d", len(a.HiddenUnits), maxHiddenLayers)
 	}
 	for i, n := range a.HiddenUnits {
 		width(fmt.Sprintf("hidden[%d]", i), n)
@@ -82,15 +83,15 @@ func (a Architecture) Validate() error {
 	switch {
 	case a.Risk.Validate() != nil:
 		bad("risk: %w", a.Risk.Validate())
-	case a.Risk == spec.RiskSoftmax && a.Outputs < 2:
+	case a.Risk == spec.LossSoftmax && a.Outputs < 2:
 		bad("outputs is %d; the softmax risk needs one per class, at least 2", a.Outputs)
-	case a.Risk != spec.RiskSoftmax && a.Outputs != 1:
+	case a.Risk != spec.LossSoftmax && a.Outputs != 1:
 		bad("outputs is %d; the %v risk needs 1", a.Outputs, a.Risk)
 	}
 	if err := a.Activation.Validate(); err != nil && (a.Layers() > 1 || a.Activation != "") {
 		bad("activation: %w", err)
 	}
-	if isHuber := a.Risk == spec.RiskHuber; isHuber != (a.HuberDelta > 0) || math.IsInf(a.HuberDelta, 1) ||
+	if isHuber := a.Risk == spec.LossHuber; isHuber != (a.HuberDelta > 0) || math.IsInf(a.HuberDelta, 1) ||
 		a.HuberDelta != a.HuberDelta {
 		bad("the δ of the huber risk is %v; it must be finite and above 0 with that risk, and 0 with others",
 			a.HuberDelta)
@@ -112,14 +113,16 @@ func (a Architecture) Validate() error {
 
 // resolvedKind is the word under which the objectives have the architecture.
 func (a Architecture) resolvedKind() spec.ModelKind {
-	return cmp.Or(a.Kind, spec.KindOf(len(a.HiddenUnits), a.Risk))
+	return cmp.Or(a.Kind, spec.ModelKindOf(len(a.HiddenUnits), a.Risk))
 }
 
 // HasTarget reports whether the model has a target. One without has rows whose target counts for nothing.
 func (a Architecture) HasTarget() bool { return a.resolvedKind().HasTarget() }
 
 // Layers is the number of layers with weights.
-func (a Architecture) Layers() int { return len(a.Convolution.Filters) + len(a.HiddenUnits) + 1 }
+func (a Architecture) Layers() int {
+	return len(a.Convolution.FiltersPerLayer) + len(a.HiddenUnits) + 1
+}
 
 // UnitsByLayer is the units of each layer of a model of layers, from the first hidden one to the last.
 func (a Architecture) UnitsByLayer() []int {
@@ -154,12 +157,12 @@ func (t TensorSpec) size() int64 {
 	return n
 }
 
-// Last names the last layer in a list of names of tensors: the tensors behind the last activation.
-const Last = "last"
+// LastLayerName names the last layer in a list of names of tensors: the tensors behind the last activation.
+const LastLayerName = "last"
 
 // TensorRanges returns where the named tensors lie in the vector of a valid architecture. A name is that of a tensor,
-// "layer0.weight", or of a layer, "layer0", or Last. Names that there are not are left out: spec.Model.Check has
-// refused them.
+// "layer0.weight", or of a layer, "layer0", or LastLayerName. Names that there are not are left out: spec.Model.Check
+// has refused them.
 func (a Architecture) TensorRanges(names []string) (all []ElementRange) {
 	at, layout := 0, a.Layout()
 	last, _, _ := strings.Cut(layout[len(layout)-1].Name, ".")
@@ -167,7 +170,7 @@ func (a Architecture) TensorRanges(names []string) (all []ElementRange) {
 		n := int(t.size())
 		layer, _, _ := strings.Cut(t.Name, ".")
 		if slices.Contains(names, t.Name) || slices.Contains(names, layer) ||
-			layer == last && slices.Contains(names, Last) {
+			layer == last && slices.Contains(names, LastLayerName) {
 			all = append(all, ElementRange{at, at + n})
 		}
 		at += n

@@ -10,7 +10,7 @@ import (
 )
 
 func TestLayout(t *testing.T) {
-	a := Architecture{Inputs: 5, HiddenUnits: []int{4, 3}, Outputs: 2, Risk: spec.RiskSoftmax, Bias: true}
+	a := Architecture{Inputs: 5, HiddenUnits: []int{4, 3}, Outputs: 2, Risk: spec.LossSoftmax, Bias: true}
 	got := fmt.Sprint(a.Layout())
 	want := "[{layer0.weight [4 5]} {layer0.bias [4]} {layer1.weight [3 4]} {layer1.bias [3]} {layer2.weight [2 3]} " +
 		"{layer2.bias [2]}]"
@@ -21,7 +21,7 @@ func TestLayout(t *testing.T) {
 
 func TestValidateArchitecture(t *testing.T) {
 	good := Architecture{Inputs: 3, HiddenUnits: []int{4}, Outputs: 1, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSquared}
+		Risk: spec.LossSquared}
 	for _, test := range []struct {
 		change func(*Architecture)
 		want   string // "" = valid
@@ -35,7 +35,7 @@ func TestValidateArchitecture(t *testing.T) {
 		{func(a *Architecture) { a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1, 1, 1} },
 			"architecture: hidden has 9 layers; allowed are 0 to 8"},
 		{func(a *Architecture) { a.Outputs = 2 }, "architecture: outputs is 2; the squared risk needs 1"},
-		{func(a *Architecture) { a.Risk = spec.RiskSoftmax },
+		{func(a *Architecture) { a.Risk = spec.LossSoftmax },
 			"architecture: outputs is 1; the softmax risk needs one per class, at least 2"},
 		{func(a *Architecture) { a.Risk = "cubic" },
 			`architecture: risk: want squared, logistic, softmax, huber or full_squared, got "cubic"`},
@@ -71,7 +71,8 @@ func TestValidateArchitecture(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	got := strings.Join([]string{ByBudget.String(), ByMinimum.String(), ByMaximum.String(), Unmeasured.String(),
+	got := strings.Join([]string{StepCountByBudget.String(), StepCountByMinimum.String(), StepCountByMaximum.String(),
+		StepTimeUnmeasured.String(),
 		StepCountReason(9).String()}, " ")
 	want := "budget minimum maximum unmeasured SizingReason(9)"
 	if got != want {

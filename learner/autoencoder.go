@@ -16,7 +16,7 @@ type autoencoder[T Float] struct {
 }
 
 func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
-	if len(a.HiddenUnits) == 0 || a.Risk != spec.RiskSquared {
+	if len(a.HiddenUnits) == 0 || a.Risk != spec.LossSquared {
 		return nil, errors.New("architecture: an autoencoder has hidden layers, and the risk squared")
 	}
 	return &autoencoder[T]{network: networkOf[T](a, layersOf(a))}, nil
@@ -46,8 +46,8 @@ func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
 // halfSquare is the risk of a row.
 func halfSquare[T Float](e T) float64 { return 0.5 * float64(e) * float64(e) }
 
-// Risk implements Objective.
-func (a *autoencoder[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
+// AddRowRisks implements Objective.
+func (a *autoencoder[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	for from := 0; from < len(b.Y); from += a.outputRowsAtOnce {
 		for _, e := range a.forward(nil, w, b.RowRange(from, a.outputRowsAtOnce)) {
 			sum += halfSquare(e)
@@ -72,16 +72,16 @@ func (a *autoencoder[T]) MapLabels(y []T, _ *LabelHistory) error {
 	return nil
 }
 
-// RowScores implements Objective: the error of each row.
-func (a *autoencoder[T]) RowScores(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
+// RowOutputs implements Objective: the error of each row.
+func (a *autoencoder[T]) RowOutputs(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
 
-// ScoreSums implements Objective: residuals are the rows' errors.
+// SumScores implements Objective: residuals are the rows' errors.
 func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	t, all := ScoreSums{Samples: s.Len()}, s.All()
 	t.allocateCounts(0)
 	for from := 0; from < s.Len(); from += a.outputRowsAtOnce {
 		for _, e := range a.forward(nil, w, all.RowRange(from, a.outputRowsAtOnce)) {
-			t.Risk += halfSquare(e)
+			t.RiskSum += halfSquare(e)
 			t.addResidual(float64(e), 0)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 func smallAutoencoder(bias bool) Architecture {
 	return Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, HiddenUnits: []int{3, 2, 3}, Outputs: 1, Bias: bias,
-		Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
+		Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 }
 
 // TestAutoencoderIsARegressionOfItsRows holds its risk and gradient against those of a network that has each feature
@@ -21,7 +21,7 @@ func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	rng := newRNG(1)
 	a := smallAutoencoder(true)
 	m := newModel[float64](t, a)
-	s, w := randomSamples[float64](a, 2*blockRows+3, rng), randomVector[float64](a.Params(), 0.5, rng)
+	s, w := randomSamples[float64](a, 2*rowBlockSize+3, rng), randomVector[float64](a.Params(), 0.5, rng)
 	grad, want, risk := make([]float64, len(w)), make([]float64, len(w)), 0.0
 	is := m.Gradient(grad, w, s.All())
 	one := a
@@ -67,8 +67,8 @@ func TestAutoencoderPassesOverTargets(t *testing.T) {
 		tally.TargetSquareSum != 0 {
 		t.Errorf("tally %+v, was %+v", again, tally)
 	}
-	if half := tally.SSE / 2; math.Abs(half-tally.Risk) > 1e-12*half {
-		t.Errorf("risks %v are not half the squared errors %v", tally.Risk, tally.SSE)
+	if half := tally.SSE / 2; math.Abs(half-tally.RiskSum) > 1e-12*half {
+		t.Errorf("risks %v are not half the squared errors %v", tally.RiskSum, tally.SSE)
 	}
 	if _, err := s.MapLabels(a, LabelHistory{}); err != nil || s.y[7] != 0 {
 		t.Errorf("a target is %v, error %v", s.y[7], err)
@@ -77,7 +77,7 @@ func TestAutoencoderPassesOverTargets(t *testing.T) {
 
 // TestAutoencoderPredictsItsError: in standard deviations, whatever the standardisation says of the target.
 func TestAutoencoderPredictsItsError(t *testing.T) {
-	a := Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1, Risk: spec.RiskSquared,
+	a := Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1, Risk: spec.LossSquared,
 		Activation: spec.ActivationIdentity}
 	st := Standardization{Mean: []float64{10, -1, 5}, Scale: []float64{2, 0.5, 7}}
 	p, err := NewPredictor(a, st, []float64{1, 0, 1, 0}) // it gives back the first feature, and 0 for the second
@@ -125,7 +125,7 @@ func TestAutoencoderKeepsRows(t *testing.T) {
 func TestAutoencoderWants(t *testing.T) {
 	for _, edit := range []func(*Architecture){
 		func(a *Architecture) { a.HiddenUnits = nil },
-		func(a *Architecture) { a.Risk, a.HuberDelta = spec.RiskHuber, 1 },
+		func(a *Architecture) { a.Risk, a.HuberDelta = spec.LossHuber, 1 },
 	} {
 		a := smallAutoencoder(true)
 		edit(&a)

@@ -15,10 +15,10 @@ func BenchmarkLocalSteps(b *testing.B) {
 		name string
 		a    Architecture
 	}{
-		{"linear25", Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared}},
-		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: spec.RiskSoftmax, Bias: true}},
+		{"linear25", Architecture{Inputs: 25, Outputs: 1, Risk: spec.LossSquared}},
+		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: spec.LossSoftmax, Bias: true}},
 		{"mlp561-64-6", Architecture{Inputs: 561, HiddenUnits: []int{64}, Outputs: 6, Activation: spec.ActivationReLU,
-			Risk: spec.RiskSoftmax, Bias: true}},
+			Risk: spec.LossSoftmax, Bias: true}},
 	} {
 		for _, batch := range []int{1, 10, 32} {
 			b.Run(fmt.Sprintf("%s/batch%d", bench.name, batch), func(b *testing.B) {
@@ -33,8 +33,8 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 	rng := newRNG(1)
 	data := randomSamples[float32](a, 500, rng)
 	d := Descent[float32]{Model: model,
-		Draws:    &Sampler[float32]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}, Rand: rng},
-		Schedule: Schedule{StepSize: 1e-3}}
+		Draws:    &StepSampler[float32]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}, Rand: rng},
+		Schedule: StepSizeSchedule{StepSize: 1e-3}}
 	w := make([]float32, a.Params())
 	model.Init(w, rng)
 	// A quarter of the steps also runs on the twin, in alternating slices, so that both see the same machine.
@@ -76,12 +76,12 @@ func BenchmarkRun(b *testing.B) {
 }
 
 func benchmarkRun[T Float](b *testing.B) {
-	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared}
+	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.LossSquared}
 	rng := newRNG(1)
 	data := randomSamples[T](a, 100, rng)
 	d := Descent[T]{Model: newModel[T](b, a),
-		Draws:    &Sampler[T]{Data: data, GradientConfig: GradientConfig{BatchSize: 1}, Rand: rng},
-		Schedule: Schedule{StepSize: 1e-3}, Normalize: true}
+		Draws:    &StepSampler[T]{Data: data, GradientConfig: GradientConfig{BatchSize: 1}, Rand: rng},
+		Schedule: StepSizeSchedule{StepSize: 1e-3}, NormalizesStepSize: true}
 	w, bareW := make([]T, 25), make([]T, 25)
 	const rounds, steps = 100, 10
 	var own, bare time.Duration

@@ -2,13 +2,13 @@ package learner
 
 import "fmt"
 
-// resolution is the square of a float32's relative precision, 2⁻²³. A column whose variance is at most this share of
-// its squared mean is treated as constant: rows are float32 numbers, and cannot show a smaller spread.
-const resolution = 1.0 / (1 << 46)
+// minRelativeVariance is the square of a float32's relative precision, 2⁻²³. A column whose variance is at most this
+// share of its squared mean is treated as constant: rows are float32 numbers, and cannot show a smaller spread.
+const minRelativeVariance = 1.0 / (1 << 46)
 
 // Moments holds the count of rows, and of m columns, the features and then the target, the mean and the sum of the
-// squared deviations from it. It is all that a device reveals for a standardisation common to all devices. Deviations
-// keep their precision however far the mean is from 0, which sums of squares do not.
+// squared deviations from it. It is all that a device reveals for a standardisation common to all devices.
+// Deviations keep their precision however far the mean is from 0, which sums of squares do not.
 type Moments struct {
 	Rows              float64
 	Mean              []float64
@@ -24,42 +24,42 @@ func newMoments(features int) *Moments {
 func MomentsOf[T Float](s *Samples[T]) *Moments {
 	m := newMoments(s.Inputs())
 	all := s.All()
-	for from := 0; from < s.Len(); from += blockRows {
-		block := all.block(from)
+	for from := 0; from < s.Len(); from += rowBlockSize {
+		block := all.rowBlock(from)
 		for i, y := range block.Y {
-			addRow(m, block.X[i*s.inputs:][:s.inputs], y)
+			addRowToMoments(m, block.X[i*s.inputs:][:s.inputs], y)
 		}
 	}
 	return m
 }
 
-// addRow adds one sample.
-func addRow[T Float](m *Moments, x []T, y T) {
+// addRowToMoments adds one sample.
+func addRowToMoments[T Float](m *Moments, x []T, y T) {
 	m.Rows++
 	for j, v := range x {
-		m.add(j, float64(v))
+		m.addValue(j, float64(v))
 	}
-	m.add(len(x), float64(y))
+	m.addValue(len(x), float64(y))
 }
 
-// add updates a column by Welford's algorithm. It leaves a constant column without any deviation.
-func (m *Moments) add(column int, v float64) {
+// addValue updates a column by Welford's algorithm. It leaves a constant column without any deviation.
+func (m *Moments) addValue(column int, v float64) {
 	d := v - m.Mean[column]
 	m.Mean[column] += d / m.Rows
 	m.SquaredDeviations[column] += float64(d * (v - m.Mean[column]))
 }
 
-// merge adds other rows to a column, by their number, mean and sum of squared deviations (Chan, Golub and LeVeque
+// mergeColumn adds other rows to a column, by their number, mean and sum of squared deviations (Chan, Golub and LeVeque
 // 1979). before is the number of rows of the column so far.
-func (m *Moments) merge(column int, before, rows, mean, squares float64) {
+func (m *Moments) mergeColumn(column int, before, rows, mean, squares float64) {
 	d := mean - m.Mean[column]
 	m.Mean[column] += d * (rows / (before + rows))
 	m.SquaredDeviations[column] += squares + float64(d*d)*(before*(rows/(before+rows)))
 }
 
-// Constant reports whether a column has no spread that float32 numbers can show.
-func (m *Moments) Constant(column int) bool {
-	return m.SquaredDeviations[column]/m.Rows <= resolution*m.Mean[column]*m.Mean[column]
+// IsConstantColumn reports whether a column has no spread that float32 numbers can show.
+func (m *Moments) IsConstantColumn(column int) bool {
+	return m.SquaredDeviations[column]/m.Rows <= minRelativeVariance*m.Mean[column]*m.Mean[column]
 }
 
 // Vector returns the moments as one flat vector, [n, mean_1 … mean_m, squares_1 … squares_m].

@@ -8,7 +8,7 @@ import (
 )
 
 func TestMomentsOfParts(t *testing.T) {
-	a := Architecture{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared}
+	a := Architecture{Inputs: 3, Outputs: 1, Risk: spec.LossSquared}
 	rng := newRNG(30)
 	whole := randomSamples[float32](a, 100, rng)
 	b := whole.All()
@@ -28,8 +28,8 @@ func TestMomentsOfParts(t *testing.T) {
 
 func TestMomentsVectorOrder(t *testing.T) {
 	m := newMoments(2)
-	addRow(m, []float64{1, 2}, 3)
-	addRow(m, []float64{4, 6}, 8)
+	addRowToMoments(m, []float64{1, 2}, 3)
+	addRowToMoments(m, []float64{4, 6}, 8)
 	compare(t, "vector", m.Vector(), []float64{2, 2.5, 4, 5.5, 4.5, 8, 12.5}, 0)
 }
 
@@ -65,7 +65,7 @@ func TestStandardize(t *testing.T) {
 	x := []float64{1, 0.1, 0, 2, 0.1, 0, 3, 0.1, 0, 4, 0.1, 0, 5, 0.1, 1000}
 	y := []float64{10, 20, 30, 40, 50}
 	s := NewSamples(3, append([]float64(nil), x...), append([]float64(nil), y...))
-	st := MomentsOf(s).Standardization(spec.RiskSquared, 1.5)
+	st := MomentsOf(s).Standardization(spec.LossSquared, 1.5)
 	compare(t, "mean", st.Mean, []float64{3, 0.1, 200, 30}, 1e-15)
 	compare(t, "scale", st.Scale, []float64{math.Sqrt2, 1, 400, 10 * math.Sqrt2}, 1e-12)
 	if err := st.Validate(); err != nil {
@@ -83,7 +83,7 @@ func TestStandardize(t *testing.T) {
 }
 
 func TestStandardizationLeavesLabels(t *testing.T) {
-	for _, risk := range []spec.Risk{spec.RiskLogistic, spec.RiskSoftmax} {
+	for _, risk := range []spec.LossKind{spec.LossLogistic, spec.LossSoftmax} {
 		s := NewSamples(1, []float64{1, 2, 3}, []float64{1, 1, 0})
 		st := MomentsOf(s).Standardization(risk, 0)
 		if err := s.Standardize(st); err != nil {
@@ -98,9 +98,9 @@ func TestStandardizationLeavesLabels(t *testing.T) {
 func TestLongConstantColumn(t *testing.T) {
 	m := newMoments(2)
 	for i := range 300_000 {
-		addRow(m, []float64{0.1, 101325 + 10*float64(i%7)}, 0)
+		addRowToMoments(m, []float64{0.1, 101325 + 10*float64(i%7)}, 0)
 	}
-	st := m.Standardization(spec.RiskSquared, 6)
+	st := m.Standardization(spec.LossSquared, 6)
 	compare(t, "scale", st.Scale, []float64{1, 20, 1}, 1e-3)
 	if _, err := MomentsFromVector(m.Vector()); err != nil {
 		t.Error(err)
@@ -173,7 +173,7 @@ func TestSpreadFarFromZero(t *testing.T) {
 			if math.Abs(st.Scale[0]-want) > step+0.01*want || !tt.scaled && st.Scale[0] != 1 {
 				t.Errorf("%s, %d devices: scale %v, want %v", tt.name, devices, st.Scale[0], want)
 			}
-			if math.Abs(st.Mean[0]-tt.mean-sum/n) > 1e-9*tt.mean && devices < outvoteFrom {
+			if math.Abs(st.Mean[0]-tt.mean-sum/n) > 1e-9*tt.mean && devices < minDevicesToOutvote {
 				t.Errorf("%s, %d devices: mean %v, want %v", tt.name, devices, st.Mean[0], tt.mean+sum/n)
 			}
 		}

@@ -8,15 +8,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// outvoteFrom is the fewest devices among which one that lies is outvoted; the moments of fewer are added up.
-const outvoteFrom = 5
+// minDevicesToOutvote is the fewest devices among which one that lies is outvoted; the moments of fewer are added up.
+const minDevicesToOutvote = 5
 
-// combineElements bounds what Combine holds at once: this many pairs of a mean and a variance, 17 bytes each.
-const combineElements = 1 << 22
+// maxCombinedElements bounds what CombineIntoStandardization holds at once: this many pairs of a mean and a variance,
+// 17 bytes each.
+const maxCombinedElements = 1 << 22
 
-// farFrom is how many common deviations a device's column lies from the common mean, as a root mean square, to be
-// named.
-const farFrom = 100
+// minDeviatingSigmas is how many common deviations a device's column lies from the common mean, as a root mean square,
+// to be named.
+const minDeviatingSigmas = 100
 
 // DeviatingDevice is a device whose rows of a column lie far from those of the others: another unit, a broken sensor,
 // or a lie.
@@ -40,21 +41,22 @@ func (m *Moments) CheckPlausible(n uint64) error {
 	return nil
 }
 
-// CombineMoments makes the common standardisation of many devices, of whom one may lie. Each device has one vote: the
-// mean of a column is the median m of the devices' means m_k, and its variance the median of s_k² + (m_k − m)², the
-// mean squares of the devices' rows around m. So each of the two lies between what honest devices say, as long as they
-// are the majority. Where the median is 0, that is where most devices have one constant, the variance is the trimmed
-// mean of the devices that vary, so that the others' rows do not stay in raw units. A column of 0 and 1, or of −1 and
+// CombineIntoStandardization makes the common standardisation of many devices, of whom one may lie. Each device has one
+// vote: the mean of a column is the median m of the devices' means m_k, and its variance the median of s_k² + (m_k −
+// m)², the mean squares of the devices' rows around m. So each of the two lies between what honest devices say, as long
+// as they are the majority. Where the median is 0, that is where most devices have one constant, the variance is the
+// trimmed mean of the devices that vary, so that the others' rows do not stay in raw units. A column of 0 and 1, or of
+// −1 and
 // 1, is not scaled; a column of two other values cannot be told from the moments, and is. The target is treated as
 // [Moments.Standardization] does. Fewer than 5 devices have their moments added up: there one that lies gets what it
 // wants.
 //
-// each calls take for every device's moments, always in one order; Combine calls it once for every block of columns, so
-// that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.
-func CombineMoments(devices, columns int, each func(take func(*Moments)) error, risk spec.Risk,
+// each calls take for every device's moments, always in one order; CombineIntoStandardization calls it once for every
+// block of columns, so that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.
+func CombineIntoStandardization(devices, columns int, each func(take func(*Moments)) error, risk spec.LossKind,
 	clip float64) (Standardization,
 	[]DeviatingDevice, error) {
-	if devices < outvoteFrom {
+	if devices < minDevicesToOutvote {
 		sum := newMoments(columns - 1)
 		if err := each(sum.addAll); err != nil {
 			return Standardization{}, nil, err
@@ -63,34 +65,35 @@ func CombineMoments(devices, columns int, each func(take func(*Moments)) error, 
 	}
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
 	worst := make([]DeviatingDevice, devices)
-	if err := newColumns(devices, min(columns, max(1, combineElements/devices))).combineAll(each, &st,
+	if err := newColumnBlock(devices, min(columns, max(1, maxCombinedElements/devices))).combineAll(each, &st,
 		worst); err != nil {
 		return Standardization{}, nil, err
 	}
-	st.leaveLabels(risk)
-	return st, slices.DeleteFunc(worst, func(f DeviatingDevice) bool { return f.DistanceInSigmas <= farFrom }), nil
+	st.keepLabelsUnscaled(risk)
+	return st, slices.DeleteFunc(worst,
+		func(f DeviatingDevice) bool { return f.DistanceInSigmas <= minDeviatingSigmas }), nil
 }
 
 // addAll adds the moments of other rows.
 func (m *Moments) addAll(o *Moments) {
 	for j := range m.Mean {
-		m.merge(j, m.Rows, o.Rows, o.Mean[j], o.SquaredDeviations[j])
+		m.mergeColumn(j, m.Rows, o.Rows, o.Mean[j], o.SquaredDeviations[j])
 	}
 	m.Rows += o.Rows
 }
 
 // columnBlock is a block of columns of all devices, each column in one piece.
 type columnBlock struct {
-	devices, width int
-	from, to       int // the columns of the block under way
-	taken          int // devices so far
-	mean, variance []float64
-	binary         []bool // all rows are 0 or 1, or all are −1 or 1
+	devices, width         int
+	firstColumn, endColumn int // the columns of the block under way
+	addedDevices           int // devices so far
+	mean, variance         []float64
+	binary                 []bool // all rows are 0 or 1, or all are −1 or 1
 
 	meanSquares, sorted []float64 // of the column under way
 }
 
-func newColumns(devices, width int) *columnBlock {
+func newColumnBlock(devices, width int) *columnBlock {
 	n := devices * width
 	return &columnBlock{
 		devices: devices, width: width, mean: make([]float64, n), variance: make([]float64, n), binary: make([]bool, n),
@@ -101,12 +104,12 @@ func newColumns(devices, width int) *columnBlock {
 // combineAll combines the columns block by block.
 func (b *columnBlock) combineAll(each func(take func(*Moments)) error, st *Standardization,
 	worst []DeviatingDevice) error {
-	for b.from = 0; b.from < len(st.Mean); b.from = b.to {
-		b.to, b.taken = min(len(st.Mean), b.from+b.width), 0
+	for b.firstColumn = 0; b.firstColumn < len(st.Mean); b.firstColumn = b.endColumn {
+		b.endColumn, b.addedDevices = min(len(st.Mean), b.firstColumn+b.width), 0
 		if err := each(b.addDevice); err != nil {
 			return err
 		}
-		for j := b.from; j < b.to; j++ {
+		for j := b.firstColumn; j < b.endColumn; j++ {
 			b.combine(j, st, worst)
 		}
 	}
@@ -115,14 +118,14 @@ func (b *columnBlock) combineAll(each func(take func(*Moments)) error, st *Stand
 
 // addDevice keeps the next device's part of the block.
 func (b *columnBlock) addDevice(m *Moments) {
-	at := b.taken
-	for j := b.from; j < b.to; j++ {
+	at := b.addedDevices
+	for j := b.firstColumn; j < b.endColumn; j++ {
 		b.mean[at] = m.Mean[j]
 		b.variance[at] = m.SquaredDeviations[j] / m.Rows
 		b.binary[at] = m.isBinaryColumn(j)
 		at += b.devices
 	}
-	b.taken++
+	b.addedDevices++
 }
 
 // isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number,
@@ -140,13 +143,13 @@ func (m *Moments) isBinaryColumn(j int) bool {
 
 // combine sets the column's mean and scale, and keeps in worst which devices lie far off.
 func (b *columnBlock) combine(j int, st *Standardization, worst []DeviatingDevice) {
-	at := (j - b.from) * b.devices
+	at := (j - b.firstColumn) * b.devices
 	means, variances, binary := b.mean[at:at+b.devices], b.variance[at:at+b.devices], b.binary[at:at+b.devices]
 	m := b.median(means)
 	vary, votes := 0, 0
 	for k, mean := range means {
 		v := variances[k] + float64((mean-m)*(mean-m))
-		if v <= resolution*max(float64(mean*mean), float64(m*m)) {
+		if v <= minRelativeVariance*max(float64(mean*mean), float64(m*m)) {
 			v = 0
 		}
 		b.meanSquares[k] = v

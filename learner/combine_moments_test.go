@@ -31,7 +31,7 @@ func giving(all []*Moments) func(take func(*Moments)) error {
 // combined is Combine for a regression without a clip.
 func combined(t *testing.T, all []*Moments) (Standardization, []DeviatingDevice) {
 	t.Helper()
-	st, far, err := CombineMoments(len(all), len(all[0].Mean), giving(all), spec.RiskSquared, 0)
+	st, far, err := CombineIntoStandardization(len(all), len(all[0].Mean), giving(all), spec.LossSquared, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func dumbMedian(v []float64) float64 {
 func TestCombineAgainstRows(t *testing.T) {
 	rng := newRNG(41)
 	for range 50 {
-		devices, inputs := outvoteFrom+rng.IntN(8), 1+rng.IntN(4)
+		devices, inputs := minDevicesToOutvote+rng.IntN(8), 1+rng.IntN(4)
 		var all []*Moments
 		rows := make([][][]float64, inputs+1) // by column and device
 		for range devices {
@@ -123,7 +123,7 @@ func TestCombineInBlocks(t *testing.T) {
 	for width := 1; width <= wide; width++ {
 		passes := 0
 		got := Standardization{Mean: make([]float64, wide), Scale: make([]float64, wide)}
-		err := newColumns(devices, width).combineAll(func(take func(*Moments)) error {
+		err := newColumnBlock(devices, width).combineAll(func(take func(*Moments)) error {
 			passes++
 			return giving(all)(take)
 		}, &got, make([]DeviatingDevice, devices))
@@ -236,7 +236,7 @@ func TestColumnsOfTwoValues(t *testing.T) {
 func TestFewDevicesArePooled(t *testing.T) {
 	rows := [][]float64{{1, 2}, {3, 4, 5}, {6}, {7, 8, 30}}
 	got, far := combined(t, devicesOf(rows...))
-	want := devicesOf(slices.Concat(rows...))[0].Standardization(spec.RiskSquared, 0)
+	want := devicesOf(slices.Concat(rows...))[0].Standardization(spec.LossSquared, 0)
 	compare(t, "mean", got.Mean, want.Mean, 1e-15)
 	compare(t, "scale", got.Scale, want.Scale, 1e-15)
 	if len(far) > 0 {
@@ -246,8 +246,9 @@ func TestFewDevicesArePooled(t *testing.T) {
 
 func TestCombineFails(t *testing.T) {
 	gone := errors.New("gone")
-	for _, devices := range []int{1, outvoteFrom} {
-		if _, _, err := CombineMoments(devices, 2, func(func(*Moments)) error { return gone }, spec.RiskSquared,
+	for _, devices := range []int{1, minDevicesToOutvote} {
+		if _, _, err := CombineIntoStandardization(devices, 2, func(func(*Moments)) error { return gone },
+			spec.LossSquared,
 			0); !errors.Is(err, gone) {
 			t.Errorf("%d devices: %v", devices, err)
 		}
@@ -259,7 +260,7 @@ func TestCombineLeavesLabels(t *testing.T) {
 	for k := range 6 {
 		all = append(all, MomentsOf(NewSamples(1, []float64{1, float64(k)}, []float64{1, 0})))
 	}
-	st, _, err := CombineMoments(6, 2, giving(all), spec.RiskLogistic, 3)
+	st, _, err := CombineIntoStandardization(6, 2, giving(all), spec.LossLogistic, 3)
 	if err != nil || st.Mean[1] != 0 || st.Scale[1] != 1 || st.Clip != 3 {
 		t.Errorf("%+v, %v", st, err)
 	}
@@ -306,7 +307,7 @@ func BenchmarkCombine(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := CombineMoments(10_000, 1000, each, spec.RiskSquared, 0); err != nil {
+		if _, _, err := CombineIntoStandardization(10_000, 1000, each, spec.LossSquared, 0); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -22,14 +22,14 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 	}
 	for _, bias := range []bool{false, true} {
 		cases[spec.ModelLinear] = append(cases[spec.ModelLinear],
-			Architecture{Inputs: 4, Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 0.5, Bias: bias})
+			Architecture{Inputs: 4, Outputs: 1, Risk: spec.LossHuber, HuberDelta: 0.5, Bias: bias})
 	}
 	for _, hidden := range [][]int{{2}, {5, 2, 3}} {
 		for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU} {
 			for _, bias := range []bool{false, true} {
 				cases[spec.ModelAutoencoder] = append(cases[spec.ModelAutoencoder],
 					Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, HiddenUnits: hidden, Outputs: 1,
-						Activation: activation, Risk: spec.RiskSquared, Bias: bias, Ridge: 0.3})
+						Activation: activation, Risk: spec.LossSquared, Bias: bias, Ridge: 0.3})
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func beginsAlike(t *testing.T, a Architecture) {
 func matchesDifferences(t *testing.T, a Architecture) {
 	const h = 1e-6
 	m, rng := newModel[float64](t, a), newRNG(5)
-	for _, rows := range []int{1, 5, blockRows + 3} {
+	for _, rows := range []int{1, 5, rowBlockSize + 3} {
 		if rows > 5 && a.Params() > 100 {
 			continue // the differences of wide ones take seconds
 		}
@@ -159,10 +159,10 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 	if T(1)+T(1e-9) == 1 {
 		tolerance = 1e-4
 	}
-	for _, rows := range []int{1, 2, 7, blockRows} {
+	for _, rows := range []int{1, 2, 7, rowBlockSize} {
 		b, w := randomSamples[T](a, rows, rng).All(), randomVector[T](a.Params(), 0.5, rng)
 		risk := o.Backward(w, b)
-		if want := o.Risk(0, w, b); risk != want || risk != o.Backward(w, b) {
+		if want := o.AddRowRisks(0, w, b); risk != want || risk != o.Backward(w, b) {
 			t.Errorf("%d rows: risk %v, going backward %v", rows, want, risk)
 		}
 		grad, dst := make([]T, len(w)), slices.Clone(w)
@@ -179,7 +179,7 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 // scoresRows: the risk of a score is that of the model; the other numbers are shares.
 func scoresRows(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(8)
-	s, w := randomSamples[float64](a, 2*blockRows+5, rng), randomVector[float64](a.Params(), 0.5, rng)
+	s, w := randomSamples[float64](a, 2*rowBlockSize+5, rng), randomVector[float64](a.Params(), 0.5, rng)
 	score := m.Score(w, s)
 	compare(t, "risk", []float64{score.Risk}, []float64{m.Risk(w, s.All())}, 1e-13)
 	if score.Samples != s.Len() || score.R2 > 1 || score.Accuracy < 0 || score.Accuracy > 1 {
@@ -218,7 +218,7 @@ func showsNaN(t *testing.T, a Architecture) {
 // allocatesNothing: once a block of that size has been seen.
 func allocatesNothing(t *testing.T, a Architecture) {
 	m, rng := newModel[float32](t, a), newRNG(11)
-	b, w := randomSamples[float32](a, blockRows+2, rng).All(), randomVector[float32](a.Params(), 1, rng)
+	b, w := randomSamples[float32](a, rowBlockSize+2, rng).All(), randomVector[float32](a.Params(), 1, rng)
 	grad := make([]float32, len(w))
 	if n := testing.AllocsPerRun(3, func() { m.Risk(w, b); m.Gradient(grad, w, b) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -233,8 +233,8 @@ func changesUnits(t *testing.T, a Architecture) {
 		from.Mean[i], from.Scale[i] = rng.NormFloat64(), math.Exp(rng.NormFloat64())
 		to.Mean, to.Scale = append(to.Mean, rng.NormFloat64()), append(to.Scale, math.Exp(rng.NormFloat64()))
 	}
-	from.leaveLabels(a.Risk)
-	to.leaveLabels(a.Risk)
+	from.keepLabelsUnscaled(a.Risk)
+	to.keepLabelsUnscaled(a.Risk)
 	alikeInChannels(a, from, to)
 	if !a.HasTarget() { // its risk is in the units of the features: TestAutoencoderKeepsRows
 		return
@@ -260,7 +260,7 @@ func changesUnits(t *testing.T, a Architecture) {
 	}
 	if after := score(to, w); a.Bias && !(math.Abs(after.R2-before.R2) <= 1e-9 || after.Accuracy == before.Accuracy) {
 		t.Errorf("score %+v becomes %+v", before, after)
-	} else if a.Bias && a.Risk != spec.RiskHuber && math.Abs(after.Risk-before.Risk) > 1e-9*before.Risk {
+	} else if a.Bias && a.Risk != spec.LossHuber && math.Abs(after.Risk-before.Risk) > 1e-9*before.Risk {
 		t.Errorf("in the units of the data, the risk %v becomes %v", before.Risk, after.Risk)
 	}
 }
@@ -284,12 +284,12 @@ func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 	rng := newRNG(6)
 	for _, bias := range []bool{false, true} {
 		a := Architecture{Kind: spec.ModelMLP, Inputs: 1, Outputs: 1, HiddenUnits: []int{40000}, Bias: bias,
-			Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
+			Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 		m := newModel[float32](t, a)
 		s, w := randomSamples[float32](a, 20, rng), randomVector[float32](a.Params(), 0.01, rng)
 		one := 0.0
 		for k := range 20 {
-			one = m.objective.Risk(one, w, s.All().RowRange(k, 1))
+			one = m.objective.AddRowRisks(one, w, s.All().RowRange(k, 1))
 		}
 		if risk := m.Risk(w, s.All()); risk != one/20 {
 			t.Errorf("risk %v, row by row %v", risk, one/20)

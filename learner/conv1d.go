@@ -16,7 +16,7 @@ type conv1d[T Float] struct {
 	*network[T]
 	filters       []filterLayer
 	pooledOutputs [][]T     // per filter layer [rows,out,steps]: what it leaves
-	pooledSteps   [][]int32 // of the same shape: the step whose sum that is
+	argmaxSteps   [][]int32 // of the same shape: the step whose sum that is
 	pooledDeltas  [][]T     // of the same shape: derivatives of a row's risk by the sums that are kept
 
 	patches, patchSums []T // of some steps of a row: [steps,width] of what filters see, and [steps,out]
@@ -42,7 +42,7 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 	}
 	c := &conv1d[T]{}
 	channels, before, offset, params, units := v.InputChannels, a.Inputs/v.InputChannels, 0, 0, 0
-	for i, out := range v.Filters {
+	for i, out := range v.FiltersPerLayer {
 		f := filterLayer{layer: layer{in: channels * v.KernelSteps, out: out, weightOffset: offset, biasOffset: -1},
 			channels: channels,
 			kernel:   v.KernelSteps, pool: v.PoolSteps, inputSteps: before, outputSteps: steps[i]}
@@ -60,7 +60,7 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 		params, units = params+l.in*l.out, units+l.out
 	}
 	c.outputRowsAtOnce = cacheableRows(params, units)
-	c.pooledOutputs, c.pooledDeltas, c.pooledSteps = make([][]T, len(c.filters)), make([][]T, len(c.filters)),
+	c.pooledOutputs, c.pooledDeltas, c.argmaxSteps = make([][]T, len(c.filters)), make([][]T, len(c.filters)),
 		make([][]int32, len(c.filters))
 	return c, nil
 }
@@ -100,7 +100,7 @@ func (c *conv1d[T]) reserve(rows int, derivatives bool) {
 	for i, f := range c.filters {
 		n := rows * f.units()
 		if len(c.pooledOutputs[i]) < n {
-			c.pooledOutputs[i], c.pooledSteps[i] = make([]T, n), make([]int32, n)
+			c.pooledOutputs[i], c.argmaxSteps[i] = make([]T, n), make([]int32, n)
 		}
 		if derivatives && len(c.pooledDeltas[i]) < n {
 			c.pooledDeltas[i] = make([]T, n)
@@ -121,7 +121,7 @@ func (c *conv1d[T]) forward(w []T, b Batch[T]) []T {
 		out, x := c.pooledOutputs[i][:rows*f.units()], c.input(i, b)
 		for s := range rows {
 			c.convolveAndMaxPool(f, w, x[s*f.channels*f.inputSteps:], out[s*f.units():][:f.units()],
-				c.pooledSteps[i][s*f.units():])
+				c.argmaxSteps[i][s*f.units():])
 		}
 		activate(c.activation, out)
 	}
@@ -176,8 +176,8 @@ func (c *conv1d[T]) extractPatches(f *filterLayer, x []T, t, n int) []T {
 	return patches
 }
 
-// Risk implements Objective.
-func (c *conv1d[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
+// AddRowRisks implements Objective.
+func (c *conv1d[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	for from := 0; from < len(b.Y); from += c.outputRowsAtOnce {
 		part := b.RowRange(from, c.outputRowsAtOnce)
 		sum = addRisks(sum, c.loss, nil, c.forward(w, part), part.Y)
@@ -205,7 +205,7 @@ func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 		clear(dst[:rows*size])
 		for s := range rows {
 			at := s * f.units()
-			c.backpropagateFilters(f, w, dst[s*size:][:size], c.pooledDeltas[i][at:], c.pooledSteps[i][at:])
+			c.backpropagateFilters(f, w, dst[s*size:][:size], c.pooledDeltas[i][at:], c.argmaxSteps[i][at:])
 		}
 	}
 }
@@ -244,7 +244,7 @@ func (c *conv1d[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 		f, x := &c.filters[i], c.input(i, b)
 		for s := range b.Y {
 			at := s * f.units()
-			c.addFilterGradient(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.pooledSteps[i][at:],
+			c.addFilterGradient(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.argmaxSteps[i][at:],
 				T(scale))
 		}
 	}
@@ -273,10 +273,10 @@ func (c *conv1d[T]) addFilterGradient(f *filterLayer, dst, x, delta []T, from []
 	}
 }
 
-// RowScores implements Objective.
-func (c *conv1d[T]) RowScores(w []T, b Batch[T]) []T { return c.forward(w, b) }
+// RowOutputs implements Objective.
+func (c *conv1d[T]) RowOutputs(w []T, b Batch[T]) []T { return c.forward(w, b) }
 
-// ScoreSums implements Objective.
+// SumScores implements Objective.
 func (c *conv1d[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return tallyScores(c.loss, s, c.outputRowsAtOnce, func(b Batch[T]) []T { return c.forward(w, b) })
 }
@@ -334,7 +334,7 @@ func (a Architecture) PoolChannelMoments(m *Moments) *Moments {
 	for ch := range channels {
 		first := ch * steps
 		for t := range steps {
-			p.merge(first, m.Rows*float64(t), m.Rows, m.Mean[first+t], m.SquaredDeviations[first+t])
+			p.mergeColumn(first, m.Rows*float64(t), m.Rows, m.Mean[first+t], m.SquaredDeviations[first+t])
 		}
 		for t := 1; t < steps; t++ {
 			p.Mean[first+t], p.SquaredDeviations[first+t] = p.Mean[first], p.SquaredDeviations[first]

@@ -15,24 +15,25 @@ import (
 func convolutions() (all []Architecture) {
 	of := func(inputs int, v spec.Convolution, hidden ...int) Architecture {
 		return Architecture{Kind: spec.ModelConv1D, Inputs: inputs, Convolution: v, HiddenUnits: hidden, Outputs: 1,
-			Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
+			Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true}
 	}
 	for i, a := range []Architecture{
-		of(5, spec.Convolution{InputChannels: 1, KernelSteps: 3, Filters: []int{2}, PoolSteps: 1}),
-		of(12, spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{3}, PoolSteps: 2}, 4),
-		of(8, spec.Convolution{InputChannels: 1, KernelSteps: 2, Filters: []int{3}, PoolSteps: 3}), // a step is dropped
-		of(14, spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{2, 3}, PoolSteps: 1}, 3),
-		of(24, spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{4, 5}, PoolSteps: 2}, 6, 4),
-		of(28, spec.Convolution{InputChannels: 1, KernelSteps: 4, Filters: []int{2, 3}, PoolSteps: 3}),
-		of(6, spec.Convolution{InputChannels: 6, KernelSteps: 1, Filters: []int{2}, PoolSteps: 1}, 2),
+		of(5, spec.Convolution{InputChannels: 1, KernelSteps: 3, FiltersPerLayer: []int{2}, PoolSteps: 1}),
+		of(12, spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{3}, PoolSteps: 2}, 4),
+		// a step is dropped
+		of(8, spec.Convolution{InputChannels: 1, KernelSteps: 2, FiltersPerLayer: []int{3}, PoolSteps: 3}),
+		of(14, spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{2, 3}, PoolSteps: 1}, 3),
+		of(24, spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{4, 5}, PoolSteps: 2}, 6, 4),
+		of(28, spec.Convolution{InputChannels: 1, KernelSteps: 4, FiltersPerLayer: []int{2, 3}, PoolSteps: 3}),
+		of(6, spec.Convolution{InputChannels: 6, KernelSteps: 1, FiltersPerLayer: []int{2}, PoolSteps: 1}, 2),
 	} {
 		a.Activation = []spec.Activation{spec.ActivationTanh, spec.ActivationReLU, spec.ActivationIdentity}[i%3]
-		for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskSoftmax, spec.RiskLogistic, spec.RiskHuber} {
+		for _, risk := range []spec.LossKind{spec.LossSquared, spec.LossSoftmax, spec.LossLogistic, spec.LossHuber} {
 			for _, bias := range []bool{false, true} {
 				b := a
-				if b.Risk, b.Bias, b.Ridge = risk, bias, float64(i%2)*0.3; risk == spec.RiskSoftmax {
+				if b.Risk, b.Bias, b.Ridge = risk, bias, float64(i%2)*0.3; risk == spec.LossSoftmax {
 					b.Outputs = 3
-				} else if risk == spec.RiskHuber {
+				} else if risk == spec.LossHuber {
 					b.HuberDelta = 0.5
 				}
 				all = append(all, b)
@@ -60,8 +61,9 @@ func alikeInChannels(a Architecture, all ...Standardization) {
 // z = 2·3.5 − 8.5 + 0.25 = −1.25.
 func TestConv1DByHand(t *testing.T) {
 	a := Architecture{Kind: spec.ModelConv1D, Inputs: 10, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
-		Risk: spec.RiskSquared, Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{1},
-			PoolSteps: 2}}
+		Risk: spec.LossSquared, Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2,
+			FiltersPerLayer: []int{1},
+			PoolSteps:       2}}
 	if got, want := fmt.Sprint(a.Layout()),
 		"[{layer0.weight [1 2 2]} {layer0.bias [1]} {layer1.weight [1 2]} {layer1.bias [1]}]"; got != want {
 		t.Errorf("layout %s, want %s", got, want)
@@ -69,7 +71,7 @@ func TestConv1DByHand(t *testing.T) {
 	w := []float64{1, -1, 0, 2, 0.5, 2, -1, 0.25}
 	b := Batch[float64]{X: []float64{4, 3, 2, 1, 1, 9, 1, -1, 3.5, -3}, Y: []float64{0.75}}
 	m, grad := newModel[float64](t, a), make([]float64, 8)
-	compare(t, "output", m.objective.RowScores(w, b), []float64{-1.25}, 0)
+	compare(t, "output", m.objective.RowOutputs(w, b), []float64{-1.25}, 0)
 	compare(t, "risk", []float64{m.Gradient(grad, w, b)}, []float64{2}, 0)
 	// z − y = −2; by the kept sums −4 and 2; by the filter −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5)
 	compare(t, "gradient", grad, []float64{-12, -10, -38, 3, -2, -7, -17, -2}, 0)
@@ -87,7 +89,7 @@ func slow(a Architecture, w, x []float64) []float64 {
 		return v
 	}
 	v, channels := a.Convolution, a.Convolution.InputChannels
-	for _, filters := range v.Filters {
+	for _, filters := range v.FiltersPerLayer {
 		steps := len(x) / channels
 		weights, bias := w[:filters*channels*v.KernelSteps], make([]float64, filters)
 		if w = w[len(weights):]; a.Bias {
@@ -138,8 +140,8 @@ func slow(a Architecture, w, x []float64) []float64 {
 // pool.
 func TestConv1DSlowly(t *testing.T) {
 	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
-		Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
-		Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 40, Filters: []int{7, 4}, PoolSteps: 3}}
+		Activation: spec.ActivationTanh, Risk: spec.LossSquared,
+		Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 40, FiltersPerLayer: []int{7, 4}, PoolSteps: 3}}
 	if f := newModel[float64](t,
 		long).objective.(*conv1d[float64]).filters[0]; f.stepsPerTile() >= f.convolvedSteps() ||
 		f.stepsPerTile()%f.pool == 0 {
@@ -149,7 +151,7 @@ func TestConv1DSlowly(t *testing.T) {
 	for _, a := range append(convolutions(), long) {
 		m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
 		b := randomSamples[float64](a, 5, rng).All()
-		z := slices.Clone(m.objective.RowScores(w, b))
+		z := slices.Clone(m.objective.RowOutputs(w, b))
 		for s := range b.Y {
 			want := slow(a, w, b.X[s*a.Inputs:][:a.Inputs])
 			compare(t, fmt.Sprintf("%+v", a), z[s*len(want):][:len(want)], want, 1e-12)
@@ -202,14 +204,14 @@ func TestConv1DRestandardize(t *testing.T) {
 			to.Mean = append(to.Mean,
 				from.Mean[j]+from.Scale[j]*(to.Mean[first]-from.Mean[first])/from.Scale[first])
 		}
-		from.leaveLabels(a.Risk)
-		to.leaveLabels(a.Risk)
+		from.keepLabelsUnscaled(a.Risk)
+		to.keepLabelsUnscaled(a.Risk)
 		m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
 		raw := randomVector[float64](a.Inputs, 2, rng)
 		says := func(st Standardization) []float64 {
 			x := slices.Clone(raw)
 			standardizeRow(st, x)
-			z := slices.Clone(m.objective.RowScores(w, Batch[float64]{X: x, Y: []float64{0}}))
+			z := slices.Clone(m.objective.RowOutputs(w, Batch[float64]{X: x, Y: []float64{0}}))
 			if a.Risk.IsRegression() {
 				z[0] = st.RestoreTarget(z[0])
 			}
@@ -235,13 +237,13 @@ func TestConv1DRestandardize(t *testing.T) {
 // TestPooled: the steps of a channel get the mean and the deviation of all of them, with few devices and with many;
 // columns of 0 and 1 keep their unit, and the target's is its own.
 func TestPooled(t *testing.T) {
-	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.RiskSquared, Bias: true,
-		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{1}, PoolSteps: 1},
+	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.LossSquared, Bias: true,
+		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{1}, PoolSteps: 1},
 		Activation:  spec.ActivationTanh}
 	x := []float64{1, 2, 6, 1, 0, 1, 3, 2, 4, 1, 1, 0}
 	all := MomentsOf(NewSamples(6, x, []float64{10, 30}))
 	for _, devices := range []int{1, 5} {
-		st, _, err := CombineMoments(devices, 7, func(take func(*Moments)) error {
+		st, _, err := CombineIntoStandardization(devices, 7, func(take func(*Moments)) error {
 			for range devices {
 				take(a.PoolChannelMoments(all))
 			}
@@ -258,7 +260,7 @@ func TestPooled(t *testing.T) {
 		first := math.Sqrt(16. / 6)
 		compare(t, "scales", st.Scale, []float64{first, first, first, scale, scale, scale, 10}, 1e-12)
 	}
-	a = Architecture{Inputs: 6, Outputs: 1, Risk: spec.RiskSquared}
+	a = Architecture{Inputs: 6, Outputs: 1, Risk: spec.LossSquared}
 	if a.PoolChannelMoments(all) != all {
 		t.Error("moments of a linear model are pooled")
 	}
@@ -266,16 +268,16 @@ func TestPooled(t *testing.T) {
 
 // TestConv1DWants: what does not fit is named with its key and what to do.
 func TestConv1DWants(t *testing.T) {
-	good := Architecture{Kind: spec.ModelConv1D, Inputs: 20, HiddenUnits: []int{3}, Outputs: 1, Risk: spec.RiskSquared,
+	good := Architecture{Kind: spec.ModelConv1D, Inputs: 20, HiddenUnits: []int{3}, Outputs: 1, Risk: spec.LossSquared,
 		Activation:  spec.ActivationTanh,
-		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{4, 4}, PoolSteps: 2}}
+		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{4, 4}, PoolSteps: 2}}
 	for want, edit := range map[string]func(a *Architecture, v *spec.Convolution){
 		"":                              func(*Architecture, *spec.Convolution) {},
-		"architecture.filters: is []":   func(_ *Architecture, v *spec.Convolution) { v.Filters = nil },
+		"architecture.filters: is []":   func(_ *Architecture, v *spec.Convolution) { v.FiltersPerLayer = nil },
 		"architecture.channels: is 0":   func(_ *Architecture, v *spec.Convolution) { v.InputChannels = 0 },
 		"architecture.kernel: is -1":    func(_ *Architecture, v *spec.Convolution) { v.KernelSteps = -1 },
 		"architecture.pool: is 65537":   func(_ *Architecture, v *spec.Convolution) { v.PoolSteps = 65537 },
-		"architecture.filters[1]: is 0": func(_ *Architecture, v *spec.Convolution) { v.Filters = []int{1, 0} },
+		"architecture.filters[1]: is 0": func(_ *Architecture, v *spec.Convolution) { v.FiltersPerLayer = []int{1, 0} },
 		"filters: has 2 layers, and hidden 7": func(a *Architecture, _ *spec.Convolution) {
 			a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1}
 		},
@@ -295,7 +297,7 @@ func TestConv1DWants(t *testing.T) {
 		},
 		"filters[0]: is 16384, and each has 10 steps, 163840 units together: want at most 65536": func(_ *Architecture,
 			v *spec.Convolution) {
-			v.KernelSteps, v.PoolSteps, v.Filters = 1, 1, []int{16384}
+			v.KernelSteps, v.PoolSteps, v.FiltersPerLayer = 1, 1, []int{16384}
 		},
 		"architecture.kernel: is 3; it goes with the kind conv1d, and with no other": func(a *Architecture,
 			v *spec.Convolution) {
@@ -322,7 +324,7 @@ func TestConv1DShowsNaN(t *testing.T) {
 	for i := range a.Inputs {
 		x := randomVector[float64](a.Inputs, 1, rng)
 		x[i] = math.NaN()
-		if z := m.objective.RowScores(w, Batch[float64]{X: x, Y: []float64{0}}); !math.IsNaN(z[0]) {
+		if z := m.objective.RowOutputs(w, Batch[float64]{X: x, Y: []float64{0}}); !math.IsNaN(z[0]) {
 			t.Errorf("%+v: with feature %d NaN the output is %v", a, i, z)
 		}
 	}

@@ -8,17 +8,18 @@
 // One round of an agent, from the samples to the model it sends:
 //
 //	model, err := learner.NewModel[float32](architecture)
-//	sampler := &learner.Sampler[float32]{Construction: learner.Construction{BatchSize: 10}, Data: samples, Rand: rng}
+//	sampler := &learner.StepSampler[float32]{GradientConfig: learner.GradientConfig{BatchSize: 10},
+//		Data: samples, Rand: rng}
 //	err = sampler.Validate(model)
-//	descent := learner.Descent[float32]{Model: model, Draws: sampler, Schedule: schedule, Normalize: true}
+//	descent := learner.Descent[float32]{Model: model, Draws: sampler, Schedule: schedule, NormalizesStepSize: true}
 //	steps, reason := sizing.LocalSteps(pace.PerStep())
 //	taken, err := descent.Run(w, steps, weight, stepsBefore, stop) // w: the server's model in, ψ_k out
 //	pace.Observe(taken, took)                                      // took: measured by the caller
 //
 // The package is pure: it reads no clock, starts no goroutine, opens no file, and draws random numbers only from the
-// generator it is handed. A [Model] and a [Sampler] own scratch memory and serve one goroutine at a time; several
+// generator it is handed. A [Model] and a [StepSampler] own scratch memory and serve one goroutine at a time; several
 // models may read the same [Samples].
 //
-// Same build, same type of processor, same inputs: same bits. Across processors the order of summation differs in the
-// last bits.
+// Same build, same type of processor, same inputs: same bits. Across processors the order of summation differs in
+// the last bits.
 package learner

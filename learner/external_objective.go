@@ -11,7 +11,7 @@ import (
 func (a Architecture) validateExternal() error {
 	var errs []error
 	seen, total := map[string]bool{}, int64(0)
-	for _, t := range a.Tensors {
+	for _, t := range a.ExternalTensors {
 		n := int64(1)
 		for _, s := range t.Shape {
 			if n *= int64(s); s < 1 || n > maxParams {
@@ -24,9 +24,9 @@ func (a Architecture) validateExternal() error {
 		}
 		seen[t.Name] = true
 	}
-	if len(a.Tensors) == 0 || total > maxParams {
+	if len(a.ExternalTensors) == 0 || total > maxParams {
 		errs = append(errs, fmt.Errorf("architecture: %d tensors with %d parameters; allowed are 1 to %d parameters",
-			len(a.Tensors), total, maxParams))
+			len(a.ExternalTensors), total, maxParams))
 	}
 	return errors.Join(errs...)
 }
@@ -35,18 +35,18 @@ func (a Architecture) validateExternal() error {
 // is in no table: it begins at zero, its risk is not a number, its outputs are 0, and it takes no step.
 type externalObjective[T Float] []TensorSpec
 
-func (e externalObjective[T]) Layout() []TensorSpec                { return e }
-func (e externalObjective[T]) Init([]T, *rand.Rand)                {}
-func (e externalObjective[T]) Risk(float64, []T, Batch[T]) float64 { return math.NaN() }
-func (e externalObjective[T]) Backward([]T, Batch[T]) float64      { return math.NaN() }
-func (e externalObjective[T]) AddGradient([]T, Batch[T], float64)  {}
-func (e externalObjective[T]) MapLabels([]T, *LabelHistory) error  { return nil }
-func (e externalObjective[T]) RowScores(_ []T, b Batch[T]) []T     { return make([]T, b.Len()) }
+func (e externalObjective[T]) Layout() []TensorSpec                       { return e }
+func (e externalObjective[T]) Init([]T, *rand.Rand)                       {}
+func (e externalObjective[T]) AddRowRisks(float64, []T, Batch[T]) float64 { return math.NaN() }
+func (e externalObjective[T]) Backward([]T, Batch[T]) float64             { return math.NaN() }
+func (e externalObjective[T]) AddGradient([]T, Batch[T], float64)         {}
+func (e externalObjective[T]) MapLabels([]T, *LabelHistory) error         { return nil }
+func (e externalObjective[T]) RowOutputs(_ []T, b Batch[T]) []T           { return make([]T, b.Len()) }
 
 func (e externalObjective[T]) Restandardize([]T, Standardization, Standardization) (bool, error) {
 	return false, nil
 }
 
 func (e externalObjective[T]) SumScores(_ []T, s *Samples[T]) ScoreSums {
-	return ScoreSums{Risk: math.NaN(), Samples: s.Len()}
+	return ScoreSums{RiskSum: math.NaN(), Samples: s.Len()}
 }

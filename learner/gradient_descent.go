@@ -4,11 +4,11 @@ import "fmt"
 
 // Descent is an agent's stochastic gradient descent: a model, what its steps draw and how long they are.
 type Descent[T Float] struct {
-	Model      *Model[T]
-	Draws      DrawSource[T]
-	Schedule   Schedule
-	Correction StepCorrection[T]
-	Normalize  bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
+	Model              *Model[T]
+	Draws              StepDrawSource[T]
+	Schedule           StepSizeSchedule
+	Correction         StepCorrection[T]
+	NormalizesStepSize bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
 }
 
 // DivergenceError says that a risk or a parameter stopped being finite.
@@ -27,9 +27,9 @@ func (e *DivergenceError) Error() string {
 //	φ_{k,e} = φ_{k,e−1} − μ_k ĝ(φ_{k,e−1}),  μ_k = μ·(K p_k)/E_k
 //
 // where ĝ is that of [StepDraw], with what the [StepCorrection] adds. weight is K·p_k (1 for equal agents, or where the
-// server weights); the 1/E_k, with E_k = steps, is there if Normalize is set. offset is the number of local steps
-// before this run, for a schedule that decays. stop is polled before every step; nil never stops. A step at which the
-// agent straggles counts as taken.
+// server weights); the 1/E_k, with E_k = steps, is there if NormalizesStepSize is set. offset is the number of local
+// steps before this run, for a schedule that decays. stop is polled before every step; nil never stops. A step at which
+// the agent straggles counts as taken.
 //
 // It returns the number of steps taken, less than steps if stop said so, and an error if the settings cannot work or a
 // [*DivergenceError]. Every step that moves w checks its risk before; parameters that have become infinite without
@@ -40,7 +40,7 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 	}
 	m := d.Model
 	m.checkVector("w", w)
-	if d.Normalize {
+	if d.NormalizesStepSize {
 		weight /= float64(steps)
 	}
 	for taken < steps && (stop == nil || !stop()) {

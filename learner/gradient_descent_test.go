@@ -10,18 +10,18 @@ import (
 )
 
 // line is y = 2 + 3x and a wobble, as a model with a bias: parameters [slope, intercept].
-func line(t *testing.T, batch int, schedule Schedule) *Descent[float64] {
+func line(t *testing.T, batch int, schedule StepSizeSchedule) *Descent[float64] {
 	t.Helper()
-	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true, Risk: spec.RiskSquared})
+	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true, Risk: spec.LossSquared})
 	data := NewSamples(1, []float64{-1, 0, 1, 2}, []float64{-1.25, 2.25, 5.25, 7.75})
 	return &Descent[float64]{Model: m,
-		Draws: &Sampler[float64]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}}, Schedule: schedule}
+		Draws: &StepSampler[float64]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}}, Schedule: schedule}
 }
 
 // run takes steps with draws from rng.
 func run[T Float](t *testing.T, d *Descent[T], w []T, steps int, weight float64, offset uint64, rng *rand.Rand) {
 	t.Helper()
-	s := d.Draws.(*Sampler[T])
+	s := d.Draws.(*StepSampler[T])
 	s.Rand = rng
 	if err := s.Validate(d.Model); err != nil {
 		t.Fatal(err)
@@ -32,7 +32,7 @@ func run[T Float](t *testing.T, d *Descent[T], w []T, steps int, weight float64,
 }
 
 func TestExactGradientReachesLeastSquares(t *testing.T) {
-	d := line(t, 0, Schedule{StepSize: 0.3})
+	d := line(t, 0, StepSizeSchedule{StepSize: 0.3})
 	w := make([]float64, 2)
 	run(t, d, w, 400, 1, 0, nil)
 	// Normal equations: n=4, Σx=2, Σx²=6, Σy=14, Σxy=22 → slope (4·22−2·14)/(4·6−2²), intercept (14−2·slope)/4.
@@ -42,7 +42,7 @@ func TestExactGradientReachesLeastSquares(t *testing.T) {
 // TestGoldenTrajectory holds exact gradient descent on the line against iterates computed by hand arithmetic of
 // φ − μ(Aφ − b) with A = [[1.5 0.5] [0.5 1]], b = [5.5 3.5], μ = 0.1.
 func TestGoldenTrajectory(t *testing.T) {
-	d := line(t, 0, Schedule{StepSize: 0.1})
+	d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
 	w := make([]float64, 2)
 	for step, want := range [][]float64{{0.55, 0.35}, {1, 0.6375}, {1.368125, 0.87375}, {1.66921875, 1.06796875}} {
 		run(t, d, w, 1, 1, uint64(step), nil)
@@ -62,18 +62,18 @@ func TestNormalizeAndWeight(t *testing.T) {
 	}{
 		{false, 5, 1, 0.1}, {true, 5, 1, 0.02}, {true, 5, 2.5, 0.05}, {false, 5, 0.5, 0.05}, {true, 1, 1, 0.1},
 	} {
-		d := line(t, 0, Schedule{StepSize: 0.1})
-		d.Normalize = test.normalize
+		d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
+		d.NormalizesStepSize = test.normalize
 		got := make([]float64, 2)
 		run(t, d, got, test.steps, test.weight, 0, nil)
 		want := make([]float64, 2)
-		run(t, line(t, 0, Schedule{StepSize: test.want}), want, test.steps, 1, 0, nil)
+		run(t, line(t, 0, StepSizeSchedule{StepSize: test.want}), want, test.steps, 1, 0, nil)
 		compare(t, "w", got, want, 1e-14)
 	}
 }
 
 func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
-	schedule := NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 3)
+	schedule := NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 3)
 	d := line(t, 2, schedule)
 	whole, parts := make([]float64, 2), make([]float64, 2)
 	run(t, d, whole, 7, 1, 0, newRNG(9))
@@ -92,7 +92,7 @@ func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
 
 // The schedule counts local steps from 1: step t is that of TestGoldenTrajectory with μ_t = 2/(μ_sc (γ + t)).
 func TestScheduleCountsFromOne(t *testing.T) {
-	d := line(t, 0, Schedule{StrongConvexity: 0.5, Gamma: 7})
+	d := line(t, 0, StepSizeSchedule{StrongConvexity: 0.5, DecayOffset: 7})
 	got, slope, intercept := make([]float64, 2), 0.0, 0.0
 	run(t, d, got, 3, 1, 20, nil)
 	for _, step := range []float64{21, 22, 23} {
@@ -106,14 +106,14 @@ func TestFreshBatchEveryStep(t *testing.T) {
 	// With μ = 1 and one sample (x, y) of x = ±1 a step lands exactly on that sample: w = y/x. The path of w tells
 	// which samples were drawn.
 	for _, batch := range []int{1, 2} {
-		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
+		m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared})
 		n := 50
 		x, y := make([]float64, n), make([]float64, n)
 		for i := range y {
 			x[i], y[i] = 1, float64(i)
 		}
-		draws := &Sampler[float64]{Data: NewSamples(1, x, y), GradientConfig: GradientConfig{BatchSize: batch}}
-		d := &Descent[float64]{Model: m, Draws: draws, Schedule: Schedule{StepSize: 1}}
+		draws := &StepSampler[float64]{Data: NewSamples(1, x, y), GradientConfig: GradientConfig{BatchSize: batch}}
+		d := &Descent[float64]{Model: m, Draws: draws, Schedule: StepSizeSchedule{StepSize: 1}}
 		w, rng, seen := make([]float64, 1), newRNG(10), map[float64]bool{}
 		for range 40 {
 			run(t, d, w, 1, 1, 0, rng)
@@ -126,19 +126,19 @@ func TestFreshBatchEveryStep(t *testing.T) {
 }
 
 func TestBatchOfOneDrawsLikeDraw(t *testing.T) {
-	d := line(t, 1, Schedule{StepSize: 0.1})
+	d := line(t, 1, StepSizeSchedule{StepSize: 0.1})
 	w, want := make([]float64, 2), make([]float64, 2)
 	run(t, d, w, 5, 1, 0, newRNG(11))
 	rng, b := newRNG(11), Batch[float64]{}
 	for range 5 {
-		d.Draws.(*Sampler[float64]).Data.Draw(&b, 1, rng)
+		d.Draws.(*StepSampler[float64]).Data.Draw(&b, 1, rng)
 		d.Model.step(want, &StepDraw[float64]{Batch: b, Scale: 1}, 0.1, &StepCorrection[float64]{})
 	}
 	compare(t, "w", w, want, 0)
 }
 
 func TestGradientAt(t *testing.T) {
-	d := line(t, 0, Schedule{StepSize: 0.1})
+	d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
 	grad := make([]float64, 2)
 	d.GradientAt(grad, []float64{0, 0})
 	compare(t, "gradient", grad, []float64{-5.5, -3.5}, 1e-14)
@@ -146,7 +146,7 @@ func TestGradientAt(t *testing.T) {
 
 func TestStopBetweenSteps(t *testing.T) {
 	for _, allowed := range []int{0, 1, 3} {
-		d := line(t, 0, Schedule{StepSize: 0.1})
+		d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
 		w, want := make([]float64, 2), make([]float64, 2)
 		polled := 0
 		taken, err := d.Run(w, 10, 1, 0, func() bool { polled++; return polled > allowed })
@@ -161,7 +161,7 @@ func TestStopBetweenSteps(t *testing.T) {
 }
 
 func TestDivergence(t *testing.T) {
-	d := line(t, 0, Schedule{StepSize: 1e100})
+	d := line(t, 0, StepSizeSchedule{StepSize: 1e100})
 	_, err := d.Run(make([]float64, 2), 50, 1, 0, nil)
 	// |w| grows by 1e100 a step: the risk holds w², beyond 1e308 from two steps on, and is seen at the third.
 	check := func(err error, step int, want string) {
@@ -174,9 +174,9 @@ func TestDivergence(t *testing.T) {
 	check(err, 3, "diverged at local step 3: the risk is +Inf; use a smaller step size, or check the scale of the data")
 
 	// A saturated margin hides an infinite parameter from the risk; the end of the run finds it.
-	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskLogistic})
-	big := &Sampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
-	hidden := Descent[float32]{Model: m, Draws: big, Schedule: Schedule{StepSize: 1e30}}
+	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossLogistic})
+	big := &StepSampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
+	hidden := Descent[float32]{Model: m, Draws: big, Schedule: StepSizeSchedule{StepSize: 1e30}}
 	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil)
 	check(err, 4, "diverged at local step 4: parameter 0 is +Inf; use a smaller step size, or check the scale of the "+
 		"data")
@@ -185,7 +185,7 @@ func TestDivergence(t *testing.T) {
 	}
 
 	w := []float64{math.NaN(), 0}
-	taken, err = line(t, 0, Schedule{StepSize: 0.1}).Run(w, 4, 1, 0, nil)
+	taken, err = line(t, 0, StepSizeSchedule{StepSize: 0.1}).Run(w, 4, 1, 0, nil)
 	check(err, 1, "diverged at local step 1: the risk is NaN; use a smaller step size, or check the scale of the data")
 	if taken != 0 || w[1] != 0 {
 		t.Errorf("took %d steps from NaN, w = %v", taken, w)
@@ -194,15 +194,15 @@ func TestDivergence(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	for _, test := range []struct {
-		schedule Schedule
+		schedule StepSizeSchedule
 		steps    int
 		weight   float64
 		want     string
 	}{
-		{Schedule{StepSize: 0.1}, 0, 1, "0 local steps; at least 1"},
-		{Schedule{StepSize: 0.1}, 1, -1, "agent weight -1; it must be finite and not negative"},
-		{Schedule{StepSize: 0.1}, 1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
-		{Schedule{}, 1, 1, "schedule: step size is 0; it must be positive and finite"},
+		{StepSizeSchedule{StepSize: 0.1}, 0, 1, "0 local steps; at least 1"},
+		{StepSizeSchedule{StepSize: 0.1}, 1, -1, "agent weight -1; it must be finite and not negative"},
+		{StepSizeSchedule{StepSize: 0.1}, 1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
+		{StepSizeSchedule{}, 1, 1, "schedule: step size is 0; it must be positive and finite"},
 	} {
 		taken, err := line(t, 0, test.schedule).Run(make([]float64, 2), test.steps, test.weight, 0, nil)
 		if err == nil || err.Error() != test.want || taken != 0 {
@@ -213,14 +213,14 @@ func TestRunRefuses(t *testing.T) {
 
 func TestStepsDoNotAllocate(t *testing.T) {
 	for _, a := range append(architectures(), wideArchitectures()...) {
-		for _, batch := range []int{0, 1, 10, blockRows, blockRows + 1} {
+		for _, batch := range []int{0, 1, 10, rowBlockSize, rowBlockSize + 1} {
 			for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.1},
 				{Law: spec.NoiseLaplace, Variance: 0.1}} {
 				rng := newRNG(14)
-				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: Schedule{StepSize: 1e-3},
-					Draws: &Sampler[float32]{
+				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: StepSizeSchedule{StepSize: 1e-3},
+					Draws: &StepSampler[float32]{
 						Data: randomSamples[float32](a, 40, rng), Rand: rng,
-						GradientConfig: GradientConfig{BatchSize: batch, ResponseProb: 0.9, Noise: noise}}}
+						GradientConfig: GradientConfig{BatchSize: batch, LocalStepProbability: 0.9, Noise: noise}}}
 				w := randomVector[float32](a.Params(), 0.1, rng)
 				if got := testing.AllocsPerRun(3, func() { // runs once before it counts
 					if _, err := d.Run(w, 4, 1, 0, nil); err != nil {

@@ -10,9 +10,9 @@ import (
 // TestLabelSets: the set of valid targets contains exactly the targets that the loss maps.
 func TestLabelSets(t *testing.T) {
 	targets := []float64{-2, -1, -0.5, 0, 0.5, 1, 2, 3, 1e9}
-	for risk := range lossConstructorByRisk[float64]() {
+	for risk := range lossConstructorByKind[float64]() {
 		a := Architecture{Inputs: 1, Outputs: 1, Risk: risk, HuberDelta: 1}
-		if risk == spec.RiskSoftmax {
+		if risk == spec.LossSoftmax {
 			a.Outputs = 3
 		}
 		set, loss := a.LabelSet(), newLoss[float64](a)

@@ -6,38 +6,38 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// linear is linear or logistic regression: the output z = hᵀw + b of a layer of one unit, with the bias b, if there is
-// one, at the end of the vector.
-type linear[T Float] struct {
-	layer   layer
-	risk    spec.Risk
-	loss    Loss[T]
-	k       vectorKernels[T]
-	z       []T // of a block: the outputs,
-	delta   []T // and the derivatives of the rows' risks by them
-	squared bool
+// linearModel is linear or logistic regression: the output z = hᵀw + b of a layer of one unit, with the bias b, if
+// there is one, at the end of the vector.
+type linearModel[T Float] struct {
+	layer          layer
+	risk           spec.LossKind
+	loss           Loss[T]
+	k              vectorKernels[T]
+	z              []T // of a block: the outputs,
+	delta          []T // and the derivatives of the rows' risks by them
+	hasSquaredLoss bool
 }
 
 func newLinear[T Float](a Architecture) (Objective[T], error) {
-	return &linear[T]{layer: layersOf(a)[0], risk: a.Risk, loss: newLoss[T](a), k: nativeKernel[T](),
-		squared: a.Risk == spec.RiskSquared}, checkLayers(a)
+	return &linearModel[T]{layer: layersOf(a)[0], risk: a.Risk, loss: newLoss[T](a), k: nativeKernel[T](),
+		hasSquaredLoss: a.Risk == spec.LossSquared}, checkLayers(a)
 }
 
 // Layout implements Objective: "layer0.weight" [1, inputs], and "layer0.bias" [1] if there is a bias.
-func (l *linear[T]) Layout() []TensorSpec { return layout(l.layer) }
+func (l *linearModel[T]) Layout() []TensorSpec { return layout(l.layer) }
 
 // Init implements Objective: the start is zero.
-func (l *linear[T]) Init([]T, *rand.Rand) {}
+func (l *linearModel[T]) Init([]T, *rand.Rand) {}
 
 // reserve makes room for n rows.
-func (l *linear[T]) reserve(n int) {
+func (l *linearModel[T]) reserve(n int) {
 	if n > len(l.z) {
 		l.z, l.delta = make([]T, n), make([]T, n)
 	}
 }
 
 // forward returns the outputs of a block, which stay in the scratch memory.
-func (l *linear[T]) forward(w []T, b Batch[T]) []T {
+func (l *linearModel[T]) forward(w []T, b Batch[T]) []T {
 	l.reserve(len(b.Y))
 	var bias T
 	if l.layer.biasOffset >= 0 {
@@ -47,19 +47,19 @@ func (l *linear[T]) forward(w []T, b Batch[T]) []T {
 	return l.z[:len(b.Y)]
 }
 
-// Risk implements Objective.
-func (l *linear[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
+// AddRowRisks implements Objective.
+func (l *linearModel[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	return addRisks(sum, l.loss, nil, l.forward(w, b), b.Y)
 }
 
 // Backward implements Objective.
-func (l *linear[T]) Backward(w []T, b Batch[T]) float64 {
+func (l *linearModel[T]) Backward(w []T, b Batch[T]) float64 {
 	z := l.forward(w, b)
 	return addRisks(0, l.loss, l.delta, z, b.Y)
 }
 
 // AddGradient implements Objective.
-func (l *linear[T]) AddGradient(dst []T, b Batch[T], scale float64) {
+func (l *linearModel[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 	sum := l.k.addNonzeroRows(dst[:l.layer.in], T(scale), l.delta, 1, b.X)
 	if l.layer.biasOffset >= 0 {
 		dst[l.layer.biasOffset] += sum
@@ -67,34 +67,36 @@ func (l *linear[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 }
 
 // MapLabels implements Objective.
-func (l *linear[T]) MapLabels(y []T, seen *LabelHistory) error { return l.loss.MapLabels(y, 1, seen) }
+func (l *linearModel[T]) MapLabels(y []T, seen *LabelHistory) error {
+	return l.loss.MapLabels(y, 1, seen)
+}
 
-// RowScores implements Objective.
-func (l *linear[T]) RowScores(w []T, b Batch[T]) []T { return l.forward(w, b) }
+// RowOutputs implements Objective.
+func (l *linearModel[T]) RowOutputs(w []T, b Batch[T]) []T { return l.forward(w, b) }
 
-// ScoreSums implements Objective.
-func (l *linear[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
-	return tallyScores(l.loss, s, blockRows, func(b Batch[T]) []T { return l.forward(w, b) })
+// SumScores implements Objective.
+func (l *linearModel[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
+	return tallyScores(l.loss, s, rowBlockSize, func(b Batch[T]) []T { return l.forward(w, b) })
 }
 
 // Restandardize implements Objective.
-func (l *linear[T]) Restandardize(w []T, from, to Standardization) (bool, error) {
+func (l *linearModel[T]) Restandardize(w []T, from, to Standardization) (bool, error) {
 	return restandardize(w, l.layer, l.layer, l.risk, from, to), nil
 }
 
 // hasShortRows reports that rows are too short for assembly.
-func (l *linear[T]) hasShortRows() bool { return l.layer.in < assemblyFrom }
+func (l *linearModel[T]) hasShortRows() bool { return l.layer.in < minAssemblyLength }
 
 // shortRowStep takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls and
 // the views of other steps would cost four times the arithmetic. It gives the same bits.
-func (l *linear[T]) shortRowStep(w, x []T, y T, mu, ridge float64) float64 {
+func (l *linearModel[T]) shortRowStep(w, x []T, y T, mu, ridge float64) float64 {
 	z := dotLoop(w[:len(x)], x)
 	if l.layer.biasOffset >= 0 {
 		z += w[len(x)]
 	}
 	miss := z - y
 	risk := 0.5 * float64(miss) * float64(miss)
-	if !l.squared {
+	if !l.hasSquaredLoss {
 		l.reserve(1)
 		l.z[0] = z
 		risk = l.loss.Risk(l.delta[:1], l.z[:1], y)

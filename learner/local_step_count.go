@@ -18,30 +18,31 @@ type StepCountReason uint8
 
 // The reasons.
 const (
-	ByBudget   StepCountReason = iota // the budget divided by the time per step
-	ByMinimum                         // the budget pays for fewer than Min
-	ByMaximum                         // the budget pays for more than Max
-	Unmeasured                        // no speed is known yet: Min
-	Eased                             // the device is to be spared: a share of what it could take
+	StepCountByBudget  StepCountReason = iota // the budget divided by the time per step
+	StepCountByMinimum                        // the budget pays for fewer than Min
+	StepCountByMaximum                        // the budget pays for more than Max
+	StepTimeUnmeasured                        // no speed is known yet: Min
+	StepCountReduced                          // the device is to be spared: a share of what it could take
 )
 
 // StepCountReasons returns all reasons, for closed label sets.
 func StepCountReasons() []StepCountReason {
-	return []StepCountReason{ByBudget, ByMinimum, ByMaximum, Unmeasured, Eased}
+	return []StepCountReason{StepCountByBudget, StepCountByMinimum, StepCountByMaximum, StepTimeUnmeasured,
+		StepCountReduced}
 }
 
 // String is the reason as metrics and logs name it.
 func (r StepCountReason) String() string {
 	switch r {
-	case ByBudget:
+	case StepCountByBudget:
 		return "budget"
-	case ByMinimum:
+	case StepCountByMinimum:
 		return "minimum"
-	case ByMaximum:
+	case StepCountByMaximum:
 		return "maximum"
-	case Unmeasured:
+	case StepTimeUnmeasured:
 		return "unmeasured"
-	case Eased:
+	case StepCountReduced:
 		return "eased"
 	}
 	return fmt.Sprintf("SizingReason(%d)", uint8(r))
@@ -66,21 +67,21 @@ func (s StepCountPolicy) Validate() error {
 // LocalSteps is E_k = clamp(⌊budget ÷ perStep⌋, Min, Max) and what decided it. A perStep of 0 is one not measured yet.
 func (s StepCountPolicy) LocalSteps(perStep time.Duration) (steps int, reason StepCountReason) {
 	if perStep <= 0 {
-		return s.Min, Unmeasured
+		return s.Min, StepTimeUnmeasured
 	}
 	switch n := int64(s.Budget / perStep); { // 64 bits: a long budget of short steps exceeds a 32-bit int
 	case n < int64(s.Min):
-		return s.Min, ByMinimum
+		return s.Min, StepCountByMinimum
 	case n > int64(s.Max):
-		return s.Max, ByMaximum
+		return s.Max, StepCountByMaximum
 	default:
-		return int(n), ByBudget
+		return int(n), StepCountByBudget
 	}
 }
 
-// paceGain is the share of the newest run in the estimate: a change of speed is followed in a few rounds, one odd
-// round moves it by a quarter.
-const paceGain = 0.25
+// newestMeasurementShare is the share of the newest run in the estimate: a change of speed is followed in a few rounds,
+// one odd round moves it by a quarter.
+const newestMeasurementShare = 0.25
 
 // StepTimeEstimator is an exponential moving estimate of the time per local step. Its zero value has measured nothing.
 type StepTimeEstimator struct{ nanoseconds float64 }
@@ -95,7 +96,7 @@ func (p *StepTimeEstimator) Observe(steps int, took time.Duration) {
 		p.nanoseconds = seen
 		return
 	}
-	p.nanoseconds += paceGain * (seen - p.nanoseconds)
+	p.nanoseconds += newestMeasurementShare * (seen - p.nanoseconds)
 }
 
 // PerStep is the estimate, at least 1 ns once there is one; 0 = unmeasured.
@@ -109,7 +110,7 @@ func (p *StepTimeEstimator) PerStep() time.Duration {
 // ReduceSteps takes a share of the steps that LocalSteps gave, 0 to 1, but no fewer than Min.
 func (s StepCountPolicy) ReduceSteps(steps int, reason StepCountReason, share float64) (int, StepCountReason) {
 	if eased := max(s.Min, int(float64(steps)*share)); eased < steps {
-		return eased, Eased
+		return eased, StepCountReduced
 	}
 	return steps, reason
 }

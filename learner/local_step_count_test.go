@@ -13,22 +13,22 @@ func TestLocalSteps(t *testing.T) {
 		steps   int
 		reason  StepCountReason
 	}{
-		{0, 2, Unmeasured},
-		{-1, 2, Unmeasured},
-		{time.Nanosecond, 50, ByMaximum},
-		{19 * time.Millisecond, 50, ByMaximum},
-		{20 * time.Millisecond, 50, ByBudget},
-		{30 * time.Millisecond, 33, ByBudget}, // rounded down
-		{500 * time.Millisecond, 2, ByBudget},
-		{501 * time.Millisecond, 2, ByMinimum},
-		{time.Hour, 2, ByMinimum},
+		{0, 2, StepTimeUnmeasured},
+		{-1, 2, StepTimeUnmeasured},
+		{time.Nanosecond, 50, StepCountByMaximum},
+		{19 * time.Millisecond, 50, StepCountByMaximum},
+		{20 * time.Millisecond, 50, StepCountByBudget},
+		{30 * time.Millisecond, 33, StepCountByBudget}, // rounded down
+		{500 * time.Millisecond, 2, StepCountByBudget},
+		{501 * time.Millisecond, 2, StepCountByMinimum},
+		{time.Hour, 2, StepCountByMinimum},
 	} {
 		if steps, reason := s.LocalSteps(test.perStep); steps != test.steps || reason != test.reason {
 			t.Errorf("LocalSteps(%v) = %d, %v; want %d, %v", test.perStep, steps, reason, test.steps, test.reason)
 		}
 	}
 	long := StepCountPolicy{Min: 1, Max: math.MaxInt32, Budget: 365 * 24 * time.Hour}
-	if steps, reason := long.LocalSteps(1); steps != math.MaxInt32 || reason != ByMaximum {
+	if steps, reason := long.LocalSteps(1); steps != math.MaxInt32 || reason != StepCountByMaximum {
 		t.Errorf("a year of nanoseconds: %d, %v", steps, reason)
 	}
 }
@@ -87,9 +87,10 @@ func TestEase(t *testing.T) {
 		share  float64
 		want   int
 		reason StepCountReason
-	}{{40, 1, 40, ByBudget}, {40, 0.5, 20, Eased}, {41, 0.5, 20, Eased}, {40, 0.01, 4, Eased}, {40, 0, 4, Eased},
-		{4, 0.5, 4, ByBudget}} {
-		if n, why := s.ReduceSteps(tt.steps, ByBudget, tt.share); n != tt.want || why != tt.reason {
+	}{{40, 1, 40, StepCountByBudget}, {40, 0.5, 20, StepCountReduced}, {41, 0.5, 20, StepCountReduced}, {40, 0.01, 4,
+		StepCountReduced}, {40, 0, 4, StepCountReduced},
+		{4, 0.5, 4, StepCountByBudget}} {
+		if n, why := s.ReduceSteps(tt.steps, StepCountByBudget, tt.share); n != tt.want || why != tt.reason {
 			t.Errorf("%v of %d steps: %d by %v, want %d by %v", tt.share, tt.steps, n, why, tt.want, tt.reason)
 		}
 	}

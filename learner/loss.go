@@ -25,18 +25,18 @@ type Loss[T Float] interface {
 	ClassProbabilities(dst []float64, z []T) []float64
 }
 
-// lossConstructorByRisk is the table of the risks.
-func lossConstructorByRisk[T Float]() map[spec.Risk]func(Architecture) Loss[T] {
-	return map[spec.Risk]func(Architecture) Loss[T]{
-		spec.RiskSquared:     func(Architecture) Loss[T] { return squaredLoss[T]{} },
-		spec.RiskFullSquared: func(Architecture) Loss[T] { return unhalvedSquaredLoss[T]{} },
-		spec.RiskHuber:       func(a Architecture) Loss[T] { return huber[T]{delta: a.HuberDelta} },
-		spec.RiskLogistic:    func(Architecture) Loss[T] { return logistic[T]{} },
-		spec.RiskSoftmax:     func(Architecture) Loss[T] { return softmax[T]{} },
+// lossConstructorByKind is the table of the risks.
+func lossConstructorByKind[T Float]() map[spec.LossKind]func(Architecture) Loss[T] {
+	return map[spec.LossKind]func(Architecture) Loss[T]{
+		spec.LossSquared:     func(Architecture) Loss[T] { return squaredLoss[T]{} },
+		spec.LossFullSquared: func(Architecture) Loss[T] { return unhalvedSquaredLoss[T]{} },
+		spec.LossHuber:       func(a Architecture) Loss[T] { return huberLoss[T]{delta: a.HuberDelta} },
+		spec.LossLogistic:    func(Architecture) Loss[T] { return logisticLoss[T]{} },
+		spec.LossSoftmax:     func(Architecture) Loss[T] { return softmaxLoss[T]{} },
 	}
 }
 
-func newLoss[T Float](a Architecture) Loss[T] { return lossConstructorByRisk[T]()[a.Risk](a) }
+func newLoss[T Float](a Architecture) Loss[T] { return lossConstructorByKind[T]()[a.Risk](a) }
 
 // addRisks adds the risks of rows with outputs z, [rows,outputs], to sum. Where delta, of that shape, is not nil, it
 // gets their derivatives by the outputs.
@@ -62,8 +62,8 @@ func (regressionLoss[T]) ClassProbabilities(dst []float64, _ []T) []float64 { re
 
 // LabelHistory is what is known of targets that were mapped before others come. The zero value is of no rows.
 type LabelHistory struct {
-	rows                      int
-	lastZeroRow, lastMinusRow int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
+	rows                         int
+	lastZeroRow, lastMinusOneRow int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
 }
 
 // LabelSet is the set of valid targets of a risk. The zero value contains every number.
@@ -74,7 +74,7 @@ type LabelSet struct {
 
 // LabelSet returns the set of valid targets for the architecture's risk.
 func (a Architecture) LabelSet() LabelSet {
-	newLoss, known := lossConstructorByRisk[float32]()[a.Risk]
+	newLoss, known := lossConstructorByKind[float32]()[a.Risk]
 	if !known { // an external model
 		return LabelSet{}
 	}
@@ -105,7 +105,7 @@ func (s LabelSet) String() string {
 }
 
 // MapLabels checks the targets of samples in memory against a valid architecture and brings them into its form, in
-// place: see [Objective.Labels]. They come after those that were seen; it returns what is known of all.
+// place: see [Objective.MapLabels]. They come after those that were seen; it returns what is known of all.
 func (s *Samples[T]) MapLabels(a Architecture, seen LabelHistory) (LabelHistory, error) {
 	for i, y := range s.y {
 		if y-y != 0 {

@@ -2,14 +2,14 @@ package learner
 
 import "math"
 
-// huber is ½r² of a residual r = z − γ up to δ, and δ(|r| − δ/2) beyond (Huber 1964): rows far off pull with the slope
-// δ and no more.
-type huber[T Float] struct {
+// huberLoss is ½r² of a residual r = z − γ up to δ, and δ(|r| − δ/2) beyond (Huber 1964): rows far off pull with the
+// slope δ and no more.
+type huberLoss[T Float] struct {
 	regressionLoss[T]
 	delta float64
 }
 
-func (h huber[T]) Risk(delta, z []T, y T) float64 {
+func (h huberLoss[T]) Risk(delta, z []T, y T) float64 {
 	miss := float64(z[0]) - float64(y)
 	far := math.Abs(miss) > h.delta
 	if delta != nil {

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// logistic is ln(1 + exp(−γ z)), γ = ±1 (lecture (15)).
-type logistic[T Float] struct{}
+// logisticLoss is ln(1 + exp(−γ z)), γ = ±1 (lecture (15)).
+type logisticLoss[T Float] struct{}
 
-func (logistic[T]) Risk(delta, z []T, y T) float64 {
+func (logisticLoss[T]) Risk(delta, z []T, y T) float64 {
 	margin := float64(y) * float64(z[0])
 	e := math.Exp(-math.Abs(margin))
 	if delta != nil {
@@ -22,17 +22,17 @@ func (logistic[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // LabelSet implements Loss.
-func (logistic[T]) LabelSet(int) LabelSet { return LabelSet{Binary: true} }
+func (logisticLoss[T]) LabelSet(int) LabelSet { return LabelSet{Binary: true} }
 
 // MapLabels takes 0 and 1, which become −1 and 1, or −1 and 1.
-func (logistic[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
+func (logisticLoss[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	for i, v := range y {
 		row, other := seen.rows+i+1, 0
 		switch v {
 		case 0:
-			seen.lastZeroRow, other = row, seen.lastMinusRow
+			seen.lastZeroRow, other = row, seen.lastMinusOneRow
 		case -1:
-			seen.lastMinusRow, other = row, seen.lastZeroRow
+			seen.lastMinusOneRow, other = row, seen.lastZeroRow
 		case 1:
 		default:
 			return fmt.Errorf("label %v in row %d: the logistic risk takes 0 and 1, or -1 and 1", float64(v), row)
@@ -51,7 +51,7 @@ func (logistic[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 }
 
 // Predict is 1 for an output above 0, else −1.
-func (logistic[T]) Predict(z []T) T {
+func (logisticLoss[T]) Predict(z []T) T {
 	if z[0] > 0 {
 		return 1
 	}
@@ -59,7 +59,7 @@ func (logistic[T]) Predict(z []T) T {
 }
 
 // ClassProbabilities are −1 and 1.
-func (logistic[T]) ClassProbabilities(dst []float64, z []T) []float64 {
+func (logisticLoss[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	p := 1 / (1 + math.Exp(-float64(z[0])))
 	return append(dst, 1-p, p)
 }

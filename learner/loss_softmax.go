@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// softmax is ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy.
-type softmax[T Float] struct{}
+// softmaxLoss is ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy.
+type softmaxLoss[T Float] struct{}
 
-func (softmax[T]) Risk(delta, z []T, y T) float64 {
+func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
 	// before the conversion: what it makes of NaN differs between processors
 	if known := y >= 0 && y < T(len(z)); !known {
 		panic(fmt.Sprintf("learner: label %v for %d classes; Samples.MapLabels checks labels", y, len(z)))
@@ -33,10 +33,10 @@ func (softmax[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // LabelSet implements Loss.
-func (softmax[T]) LabelSet(outputs int) LabelSet { return LabelSet{Classes: outputs} }
+func (softmaxLoss[T]) LabelSet(outputs int) LabelSet { return LabelSet{Classes: outputs} }
 
 // MapLabels takes whole numbers from 0 to outputs − 1.
-func (softmax[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
+func (softmaxLoss[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	for i, label := range y {
 		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
 			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v,
@@ -47,7 +47,7 @@ func (softmax[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 }
 
 // Predict is the class with the largest output, the first of equals.
-func (softmax[T]) Predict(z []T) T {
+func (softmaxLoss[T]) Predict(z []T) T {
 	best := 0
 	for c, v := range z {
 		if v > z[best] {
@@ -58,7 +58,7 @@ func (softmax[T]) Predict(z []T) T {
 }
 
 // ClassProbabilities are 0 to outputs − 1.
-func (softmax[T]) ClassProbabilities(dst []float64, z []T) []float64 {
+func (softmaxLoss[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	from, top, sum := len(dst), float64(slices.Max(z)), 0.0
 	for _, v := range z {
 		e := math.Exp(float64(v) - top)

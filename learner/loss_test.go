@@ -20,7 +20,7 @@ func TestLogisticIsStable(t *testing.T) {
 		{40, 1, math.Exp(-40), -math.Exp(-40)},
 	} {
 		delta := make([]float64, 1)
-		risk := logistic[float64]{}.Risk(delta, []float64{test.z}, test.y)
+		risk := logisticLoss[float64]{}.Risk(delta, []float64{test.z}, test.y)
 		compare(t, "risk", []float64{risk}, []float64{test.risk}, 1e-16)
 		compare(t, "delta", delta, []float64{test.delta}, 1e-16)
 		if test.z == 40 && (risk == 0 || delta[0] == 0) {
@@ -42,11 +42,11 @@ func TestSoftmaxIsStable(t *testing.T) {
 		{[]float64{-1e30, -1e30}, 0, math.Ln2, []float64{-0.5, 0.5}},
 	} {
 		delta := make([]float64, len(test.z))
-		risk := softmax[float64]{}.Risk(delta, test.z, test.y)
+		risk := softmaxLoss[float64]{}.Risk(delta, test.z, test.y)
 		compare(t, "risk", []float64{risk}, []float64{test.risk}, 1e-15)
 		compare(t, "delta", delta, test.delta, 1e-15)
 	}
-	if risk := (softmax[float64]{}).Risk(nil, []float64{math.NaN(), 1}, 1); !math.IsNaN(risk) {
+	if risk := (softmaxLoss[float64]{}).Risk(nil, []float64{math.NaN(), 1}, 1); !math.IsNaN(risk) {
 		t.Errorf("the risk of a NaN output is %v", risk)
 	}
 }
@@ -59,26 +59,26 @@ func TestSoftmaxRefusesUnmappedLabels(t *testing.T) {
 					t.Errorf("label %v of 2 classes: no panic", y)
 				}
 			}()
-			softmax[float64]{}.Risk(nil, []float64{0, 0}, y)
+			softmaxLoss[float64]{}.Risk(nil, []float64{0, 0}, y)
 		}()
 	}
 }
 
 // lossCases are the architectures and labels with which each loss is tried; one without them fails the suite.
-var lossCases = map[spec.Risk]struct {
+var lossCases = map[spec.LossKind]struct {
 	a      Architecture
 	labels []float64
 }{
-	spec.RiskSquared:     {Architecture{Outputs: 1}, []float64{0, -3, 1e3}},
-	spec.RiskFullSquared: {Architecture{Outputs: 1}, []float64{0, -3, 1e3}},
-	spec.RiskHuber:       {Architecture{Outputs: 1, HuberDelta: 0.75}, []float64{0, -3, 1e3}},
-	spec.RiskLogistic:    {Architecture{Outputs: 1}, []float64{-1, 1}},
-	spec.RiskSoftmax:     {Architecture{Outputs: 3}, []float64{0, 1, 2}},
+	spec.LossSquared:     {Architecture{Outputs: 1}, []float64{0, -3, 1e3}},
+	spec.LossFullSquared: {Architecture{Outputs: 1}, []float64{0, -3, 1e3}},
+	spec.LossHuber:       {Architecture{Outputs: 1, HuberDelta: 0.75}, []float64{0, -3, 1e3}},
+	spec.LossLogistic:    {Architecture{Outputs: 1}, []float64{-1, 1}},
+	spec.LossSoftmax:     {Architecture{Outputs: 3}, []float64{0, 1, 2}},
 }
 
 // eachLoss calls try for each loss of the table.
 func eachLoss(t *testing.T, try func(t *testing.T, l Loss[float64], outputs int, labels []float64)) {
-	for risk, make := range lossConstructorByRisk[float64]() {
+	for risk, make := range lossConstructorByKind[float64]() {
 		c, known := lossCases[risk]
 		if !known {
 			t.Errorf("risk %s: add it to lossCases", risk)
@@ -156,7 +156,7 @@ func TestLossLabels(t *testing.T) {
 
 // TestHuberByHand: a parabola up to δ, a line beyond, on both sides.
 func TestHuberByHand(t *testing.T) {
-	l := huber[float64]{delta: 2}
+	l := huberLoss[float64]{delta: 2}
 	for _, tt := range []struct{ z, y, risk, slope float64 }{
 		{1, 0, 0.5, 1}, {-1, 0, 0.5, -1}, {2, 0, 2, 2}, {5, 0, 8, 2}, {0, 5, 8, -2}, {3, 3, 0, 0},
 	} {

@@ -10,13 +10,13 @@ import (
 // gradient. The parameters stay with the caller, as one flat vector; the model owns only scratch memory, which grows
 // with the largest batch up to 32 rows.
 type Model[T Float] struct {
-	arch       Architecture
-	params     int
-	objective  Objective[T]
-	riskUnit   float64    // of risks that are reported
-	rowStepper *linear[T] // the objective, if it takes steps on one row by itself: see linear.step
-	k          vectorKernels[T]
-	grad       []T // for steps on more rows than one block
+	arch               Architecture
+	params             int
+	objective          Objective[T]
+	reportedRiskFactor float64         // of risks that are reported
+	rowStepper         *linearModel[T] // the objective, if it takes steps on one row by itself: see linear.step
+	k                  vectorKernels[T]
+	grad               []T // for steps on more rows than one block
 }
 
 // NewModel prepares a model; the error is that of [Architecture.Validate].
@@ -25,8 +25,9 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 		return nil, err
 	}
 	a.HiddenUnits = slices.Clone(a.HiddenUnits)
-	m := &Model[T]{arch: a, params: a.Params(), objective: newObjective[T](a), riskUnit: 1, k: nativeKernel[T]()}
-	if l, ok := m.objective.(*linear[T]); ok && l.hasShortRows() {
+	m := &Model[T]{arch: a, params: a.Params(), objective: newObjective[T](a), reportedRiskFactor: 1,
+		k: nativeKernel[T]()}
+	if l, ok := m.objective.(*linearModel[T]); ok && l.hasShortRows() {
 		m.rowStepper = l
 	}
 	return m, nil
@@ -41,7 +42,7 @@ func (m *Model[T]) Architecture() Architecture { return m.arch }
 func (m *Model[T]) SetReportUnits(st Standardization) {
 	if m.arch.Risk.IsRegression() && m.arch.HasTarget() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
-		m.riskUnit = float64(scale * scale)
+		m.reportedRiskFactor = float64(scale * scale)
 	}
 }
 
@@ -57,12 +58,12 @@ func (m *Model[T]) Init(w []T, rng *rand.Rand) {
 // length d and do not overlap. An empty batch has risk NaN.
 func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 	m.checkVector("grad", grad)
-	m.check(w, b)
+	m.checkBatch(w, b)
 	clear(grad)
 	n := b.Len()
 	sum := 0.0
-	for from := 0; from < n; from += blockRows {
-		block := b.block(from)
+	for from := 0; from < n; from += rowBlockSize {
+		block := b.rowBlock(from)
 		sum += m.objective.Backward(w, block)
 		m.objective.AddGradient(grad, block, 1/float64(n))
 	}
@@ -74,27 +75,27 @@ func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 
 // Risk is the mean risk at w over the batch, (ρ/2)‖w‖² included. An empty batch has risk NaN.
 func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
-	m.check(w, b)
+	m.checkBatch(w, b)
 	sum, n := 0.0, b.Len()
-	for from := 0; from < n; from += blockRows {
-		sum = m.objective.Risk(sum, w, b.block(from))
+	for from := 0; from < n; from += rowBlockSize {
+		sum = m.objective.AddRowRisks(sum, w, b.rowBlock(from))
 	}
-	return m.riskUnit * (sum/float64(n) + m.ridge(w))
+	return m.reportedRiskFactor * (sum/float64(n) + m.ridge(w))
 }
 
 // Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
-	m.check(w, s.All())
+	m.checkBatch(w, s.All())
 	score := scoreFromSums(m.objective.SumScores(w, s), m.arch, s)
-	score.Risk = m.riskUnit * (score.Risk + m.ridge(w))
+	score.Risk = m.reportedRiskFactor * (score.Risk + m.ridge(w))
 	return score
 }
 
-// ScoreSums counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
+// SumScores counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
 func (m *Model[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
-	m.check(w, s.All())
+	m.checkBatch(w, s.All())
 	t := m.objective.SumScores(w, s)
-	t.Risk *= m.riskUnit
+	t.RiskSum *= m.reportedRiskFactor
 	return t
 }
 
@@ -106,12 +107,12 @@ func (m *Model[T]) ridge(w []T) float64 {
 	return 0.5 * m.arch.Ridge * m.k.squaredNorm(w)
 }
 
-func (m *Model[T]) check(w []T, b Batch[T]) {
+func (m *Model[T]) checkBatch(w []T, b Batch[T]) {
 	m.checkVector("w", w)
-	if b.pass != nil && b.pass.samples.inputs == m.arch.Inputs {
+	if b.tableReader != nil && b.tableReader.samples.inputs == m.arch.Inputs {
 		return
 	}
-	if b.pass != nil || len(b.X) != len(b.Y)*m.arch.Inputs {
+	if b.tableReader != nil || len(b.X) != len(b.Y)*m.arch.Inputs {
 		panic(fmt.Sprintf("learner: a batch of %d targets and %d features for a model with %d inputs",
 			len(b.Y), len(b.X), m.arch.Inputs))
 	}

@@ -5,15 +5,15 @@ package learner
 func (m *Model[T]) step(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	x := d.Batch.X
 	if m.rowStepper == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.isEmpty() {
-		return m.blockStep(w, d, mu, by)
+		return m.generalStep(w, d, mu, by)
 	}
 	return m.rowStepper.shortRowStep(w, x, d.Batch.Y[0], mu*d.Scale, m.arch.Ridge)
 }
 
-// blockStep is step for any kind, number of rows, noise and correction.
-func (m *Model[T]) blockStep(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
+// generalStep is step for any kind, number of rows, noise and correction.
+func (m *Model[T]) generalStep(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	mu *= d.Scale
-	m.check(w, d.Batch)
+	m.checkBatch(w, d.Batch)
 	by.saveFrozen(w)
 	risk := m.batchStep(w, d.Batch, mu, by)
 	if finite(risk) {
@@ -36,16 +36,16 @@ func (m *Model[T]) addNoiseAndCorrection(scale T, d *StepDraw[T], by *StepCorrec
 }
 
 func (m *Model[T]) batchStep(w []T, b Batch[T], mu float64, by *StepCorrection[T]) float64 {
-	if b.pass != nil && b.Len() <= blockRows {
-		b = b.block(0)
+	if b.tableReader != nil && b.Len() <= rowBlockSize {
+		b = b.rowBlock(0)
 	}
-	if b.Len() > blockRows {
+	if b.Len() > rowBlockSize {
 		if m.grad == nil {
 			m.grad = make([]T, m.params)
 		}
 		risk := m.Gradient(m.grad, w, b)
 		if finite(risk) {
-			by.stepLinearTerms(w, mu, 0, &m.k) // the gradient has the ridge
+			by.applyRidgeAndProximal(w, mu, 0, &m.k) // the gradient has the ridge
 			m.k.axpy(T(-mu), m.grad, w)
 		}
 		return risk
@@ -55,7 +55,7 @@ func (m *Model[T]) batchStep(w []T, b Batch[T], mu float64, by *StepCorrection[T
 	if !finite(risk) {
 		return risk
 	}
-	by.stepLinearTerms(w, mu, m.arch.Ridge, &m.k)
+	by.applyRidgeAndProximal(w, mu, m.arch.Ridge, &m.k)
 	m.objective.AddGradient(w, b, -mu/n)
 	return risk
 }

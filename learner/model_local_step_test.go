@@ -11,12 +11,12 @@ import (
 
 // TestShortStepIsTheBlockStep: what step writes out for rows of short linear models is the general step, to the bit.
 func TestShortStepIsTheBlockStep(t *testing.T) {
-	for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskLogistic, spec.RiskFullSquared, spec.RiskHuber} {
-		for _, inputs := range []int{1, 2, 3, 4, 7, 25, assemblyFrom - 1} {
+	for _, risk := range []spec.LossKind{spec.LossSquared, spec.LossLogistic, spec.LossFullSquared, spec.LossHuber} {
+		for _, inputs := range []int{1, 2, 3, 4, 7, 25, minAssemblyLength - 1} {
 			for _, bias := range []bool{false, true} {
 				for _, ridge := range []float64{0, 0.3} {
 					a := Architecture{Inputs: inputs, Outputs: 1, Risk: risk, Bias: bias, Ridge: ridge}
-					if risk == spec.RiskHuber {
+					if risk == spec.LossHuber {
 						a.HuberDelta = 0.5
 					}
 					shortStep[float32](t, a)
@@ -39,14 +39,14 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	for range 20 {
 		d := &StepDraw[T]{Batch: randomSamples[T](a, 1, rng).All(), Scale: 2}
 		m.step(got, d, 0.05, &StepCorrection[T]{})
-		m.blockStep(want, d, 0.05, &StepCorrection[T]{})
+		m.generalStep(want, d, 0.05, &StepCorrection[T]{})
 	}
 	compare(t, fmt.Sprintf("%T, %s, %d inputs: w", got, describe(a), a.Inputs), got, want, 0)
 }
 
 // bilinear is the network of 2nd-order (40).
 var bilinear = Architecture{Inputs: 5, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
-	Risk: spec.RiskLogistic, Ridge: 0.1}
+	Risk: spec.LossLogistic, Ridge: 0.1}
 
 // TestBilinearRisk holds the network against (40) written out: ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²).
 func TestBilinearRisk(t *testing.T) {
@@ -74,9 +74,10 @@ func TestBilinearRisk(t *testing.T) {
 func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 	for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.01},
 		{Law: spec.NoiseLaplace, Variance: 0.01}} {
-		s := &Sampler[float64]{Data: randomSamples[float64](bilinear, 20, newRNG(54)),
-			GradientConfig: GradientConfig{BatchSize: 1, ResponseProb: 0.5, Noise: noise}}
-		d := &Descent[float64]{Model: newModel[float64](t, bilinear), Draws: s, Schedule: Schedule{StepSize: 0.05}}
+		s := &StepSampler[float64]{Data: randomSamples[float64](bilinear, 20, newRNG(54)),
+			GradientConfig: GradientConfig{BatchSize: 1, LocalStepProbability: 0.5, Noise: noise}}
+		d := &Descent[float64]{Model: newModel[float64](t, bilinear), Draws: s,
+			Schedule: StepSizeSchedule{StepSize: 0.05}}
 		w := make([]float64, 18)
 		run(t, d, w, 50, 1, 0, newRNG(55))
 		norm := 0.0
@@ -90,19 +91,20 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 }
 
 // TestComposedStepsMatchTwin holds mini-batches, noise and straggling, alone and together, against plain loops that
-// read the generator in the order that Sampler documents.
+// read the generator in the order that StepSampler documents.
 func TestComposedStepsMatchTwin(t *testing.T) {
 	for _, a := range []Architecture{bilinear,
-		{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared, Bias: true, Ridge: 0.2}} {
-		for _, batch := range []int{0, 1, 4, blockRows + 1} {
+		{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, Bias: true, Ridge: 0.2}} {
+		for _, batch := range []int{0, 1, 4, rowBlockSize + 1} {
 			for _, response := range []float64{0, 0.5, 1} {
 				for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.04},
 					{Law: spec.NoiseLaplace, Variance: 0.04}} {
 					data := randomSamples[float64](a, 40, newRNG(56))
-					s := &Sampler[float64]{Data: data,
-						GradientConfig: GradientConfig{BatchSize: batch, ResponseProb: response, Noise: noise}}
-					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s, Schedule: Schedule{StepSize: 0.05},
-						Normalize: true}
+					s := &StepSampler[float64]{Data: data,
+						GradientConfig: GradientConfig{BatchSize: batch, LocalStepProbability: response, Noise: noise}}
+					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s,
+						Schedule:           StepSizeSchedule{StepSize: 0.05},
+						NormalizesStepSize: true}
 					got := randomVector[float64](a.Params(), 0.3, newRNG(57))
 					want := append([]float64(nil), got...)
 					run(t, d, got, 10, 2, 0, newRNG(58))
@@ -121,7 +123,7 @@ func TestComposedStepsMatchTwin(t *testing.T) {
 	}
 }
 
-// naiveSampler is the dumb twin of Sampler and of what a step makes of it.
+// naiveSampler is the dumb twin of StepSampler and of what a step makes of it.
 type naiveSampler struct {
 	a        Architecture
 	data     *Samples[float64]

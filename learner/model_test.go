@@ -14,7 +14,7 @@ func describe(a Architecture) string {
 }
 
 // sizes covers one row, a part of a block, whole blocks and a rest.
-var sizes = []int{1, 7, blockRows, 2*blockRows + 5}
+var sizes = []int{1, 7, rowBlockSize, 2*rowBlockSize + 5}
 
 func TestGradientMatchesNaiveTwin(t *testing.T) {
 	for _, a := range append(architectures(), wideArchitectures()...) {
@@ -28,10 +28,10 @@ func TestGradientMatchesNaiveTwin(t *testing.T) {
 // wideArchitectures have rows long enough for the assembly kernels.
 func wideArchitectures() []Architecture {
 	return []Architecture{
-		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1, Risk: spec.RiskSquared},
-		{Inputs: 67, HiddenUnits: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1, Risk: spec.LossSquared},
+		{Inputs: 67, HiddenUnits: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.LossSoftmax,
 			Bias: true},
-		{Inputs: 40, HiddenUnits: []int{17, 16}, Outputs: 1, Risk: spec.RiskLogistic, Activation: spec.ActivationReLU,
+		{Inputs: 40, HiddenUnits: []int{17, 16}, Outputs: 1, Risk: spec.LossLogistic, Activation: spec.ActivationReLU,
 			Ridge: 0.1},
 	}
 }
@@ -55,7 +55,7 @@ func twinGradient[T Float](t *testing.T, a Architecture, tolerance float64) {
 // outputs are those of one row.
 func outputs[T Float](m *Model[T], w, x []T) []T {
 	row := Batch[T]{X: x, Y: make([]T, 1)}
-	if l, ok := m.objective.(*linear[T]); ok {
+	if l, ok := m.objective.(*linearModel[T]); ok {
 		return l.forward(w, row)
 	}
 	return m.objective.(*network[T]).forward(w, row)
@@ -95,7 +95,7 @@ func TestStepIsAGradientStep(t *testing.T) {
 
 func TestOutputByHand(t *testing.T) {
 	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
-		Risk: spec.RiskSquared}
+		Risk: spec.LossSquared}
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
 	w := []float32{1, 2, 3, 4, 1, -20, 5, 6, 7}
@@ -105,13 +105,13 @@ func TestOutputByHand(t *testing.T) {
 }
 
 func TestInit(t *testing.T) {
-	flat := newModel[float64](t, Architecture{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.RiskSquared})
+	flat := newModel[float64](t, Architecture{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.LossSquared})
 	w := []float64{1, 1, 1, 1}
 	flat.Init(w, nil)
 	compare(t, "linear start", w, make([]float64, 4), 0)
 
 	a := Architecture{Inputs: 30, HiddenUnits: []int{20, 10}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSquared}
+		Risk: spec.LossSquared}
 	m := newModel[float64](t, a)
 	w = randomVector[float64](a.Params(), 1, newRNG(5))
 	m.Init(w, newRNG(6))
@@ -129,7 +129,7 @@ func TestInit(t *testing.T) {
 }
 
 func TestMismatchedLengthsPanic(t *testing.T) {
-	m := newModel[float32](t, Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared})
+	m := newModel[float32](t, Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared})
 	two, three := make([]float32, 2), make([]float32, 3)
 	for name, call := range map[string]func(){
 		"w":       func() { m.Risk(three, Batch[float32]{X: two, Y: three[:1]}) },

@@ -81,11 +81,11 @@ func (n naive[T]) gradient(grad, w, x []T, y T, count int) float64 {
 
 func (n naive[T]) loss(z []T, y T) (risk float64, delta []T) {
 	switch n.a.Risk {
-	case spec.RiskSquared:
+	case spec.LossSquared:
 		return float64((y - z[0]) * (y - z[0]) / 2), []T{z[0] - y}
-	case spec.RiskFullSquared:
+	case spec.LossFullSquared:
 		return float64((y - z[0]) * (y - z[0])), []T{2 * (z[0] - y)}
-	case spec.RiskLogistic:
+	case spec.LossLogistic:
 		e := math.Exp(-float64(y * z[0]))
 		return math.Log(1 + e), []T{T(-float64(y) * e / (1 + e))}
 	}

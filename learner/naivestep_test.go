@@ -10,7 +10,7 @@ import (
 // naiveStep is the competitor of the benchmarks: what one writes by hand for exactly these models (relu, with a bias,
 // or linear without one), without allocation, in plain loops with one gradient vector.
 func naiveStep(a Architecture) func(w []float32, s *Samples[float32], batch int, mu float32, rng *rand.Rand) {
-	if a.Risk == spec.RiskSquared {
+	if a.Risk == spec.LossSquared {
 		return naiveLinearStep(a)
 	}
 	hidden := 0

@@ -13,7 +13,7 @@ import (
 type network[T Float] struct {
 	layers     []layer
 	activation spec.Activation
-	risk       spec.Risk
+	risk       spec.LossKind
 	loss       Loss[T]
 	k          vectorKernels[T]
 
@@ -46,12 +46,12 @@ func rowsAtOnce(layers []layer) int {
 
 // cacheableRows is rowsAtOnce of layers with so many weights and units.
 func cacheableRows(params, units int) int {
-	return min(max(max(params/8, 1<<16)/units, 1), blockRows)
+	return min(max(max(params/8, 1<<16)/units, 1), rowBlockSize)
 }
 
 // checkLayers reports layers or a risk that are not of the kind.
 func checkLayers(a Architecture) error {
-	if of := spec.KindOf(len(a.HiddenUnits), a.Risk); a.resolvedKind() != of {
+	if of := spec.ModelKindOf(len(a.HiddenUnits), a.Risk); a.resolvedKind() != of {
 		return fmt.Errorf("architecture: kind is %s; %d hidden layers with the risk %s are of the kind %s", a.Kind,
 			len(a.HiddenUnits), a.Risk, of)
 	}
@@ -146,8 +146,8 @@ func (n *network[T]) forward(w []T, b Batch[T]) []T {
 	return x
 }
 
-// Risk implements Objective.
-func (n *network[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
+// AddRowRisks implements Objective.
+func (n *network[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 	for from := 0; from < len(b.Y); from += n.outputRowsAtOnce {
 		part := b.RowRange(from, n.outputRowsAtOnce)
 		sum = addRisks(sum, n.loss, nil, n.forward(w, part), part.Y)
@@ -204,10 +204,10 @@ func (n *network[T]) MapLabels(y []T, seen *LabelHistory) error {
 	return n.loss.MapLabels(y, n.layers[len(n.layers)-1].out, seen)
 }
 
-// RowScores implements Objective.
-func (n *network[T]) RowScores(w []T, b Batch[T]) []T { return n.forward(w, b) }
+// RowOutputs implements Objective.
+func (n *network[T]) RowOutputs(w []T, b Batch[T]) []T { return n.forward(w, b) }
 
-// ScoreSums implements Objective.
+// SumScores implements Objective.
 func (n *network[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return tallyScores(n.loss, s, n.outputRowsAtOnce, func(b Batch[T]) []T { return n.forward(w, b) })
 }

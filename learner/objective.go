@@ -22,19 +22,19 @@ type Objective[T Float] interface {
 	// Init sets w, which is zero, to the start of training. What it draws from rng depends on the layout alone, and
 	// comes in the order of the vector; it draws nothing if the start is zero, and rng may be nil then.
 	Init(w []T, rng *rand.Rand)
-	// Risk returns sum + Q(w) + Q(w) + … over the rows of a block, added in their order. A NaN in w reaches it.
-	Risk(sum float64, w []T, b Batch[T]) float64
+	// AddRowRisks returns sum + Q(w) + Q(w) + … over the rows of a block, added in their order. A NaN in w reaches it.
+	AddRowRisks(sum float64, w []T, b Batch[T]) float64
 	// Backward returns Risk(0, w, b), to the bit, and keeps of the block what AddGradient needs.
 	Backward(w []T, b Batch[T]) float64
 	// AddGradient adds scale·Σ ∇Q to dst, where b is the block that Backward was called with last and the gradient is
 	// that at its w. It reads no parameters: dst may be w itself, so that a local step needs no vector of its own.
 	AddGradient(dst []T, b Batch[T], scale float64)
 	// MapLabels checks targets that come after those seen, and brings them into the form of the risk, in place: see
-	// [Loss.Labels].
+	// [Loss.MapLabels].
 	MapLabels(y []T, seen *LabelHistory) error
-	// RowScores returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
+	// RowOutputs returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
 	// until the next call of any method.
-	RowScores(w []T, b Batch[T]) []T
+	RowOutputs(w []T, b Batch[T]) []T
 	// SumScores returns how well w does on all samples.
 	SumScores(w []T, s *Samples[T]) ScoreSums
 	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to
@@ -60,7 +60,7 @@ func objectiveConstructorByKind[T Float]() map[spec.ModelKind]func(Architecture)
 // newObjective returns what a valid architecture describes.
 func newObjective[T Float](a Architecture) Objective[T] {
 	if a.Kind == spec.ModelExternal {
-		return externalObjective[T](a.Tensors)
+		return externalObjective[T](a.ExternalTensors)
 	}
 	o, err := objectiveConstructorByKind[T]()[a.resolvedKind()](a)
 	if err != nil {

@@ -7,20 +7,20 @@ import "slices"
 type ParameterSplit struct {
 	SharedLayout, OwnLayout []TensorSpec // in the order of their vectors
 
-	own    []ElementRange // ascending
-	length int
-	count  int // of own elements
+	own      []ElementRange // ascending
+	length   int
+	ownCount int // of own elements
 }
 
 // NewParameterSplit returns the parts of a valid architecture whose own tensors have these names; see
-// [Architecture.Ranges].
+// [Architecture.TensorRanges].
 func (a Architecture) NewParameterSplit(own []string) *ParameterSplit {
 	p := &ParameterSplit{own: a.TensorRanges(own)}
 	for _, t := range a.Layout() {
 		n := int(t.size())
 		if slices.Contains(p.own, ElementRange{p.length, p.length + n}) {
 			p.OwnLayout = append(p.OwnLayout, t)
-			p.count += n
+			p.ownCount += n
 		} else {
 			p.SharedLayout = append(p.SharedLayout, t)
 		}
@@ -30,13 +30,13 @@ func (a Architecture) NewParameterSplit(own []string) *ParameterSplit {
 }
 
 // OwnCount is the number of elements of an agent's own tensors.
-func (p *ParameterSplit) OwnCount() int { return p.count }
+func (p *ParameterSplit) OwnCount() int { return p.ownCount }
 
 // SharedCount is the number of elements of the tensors that all agents share.
-func (p *ParameterSplit) SharedCount() int { return p.length - p.count }
+func (p *ParameterSplit) SharedCount() int { return p.length - p.ownCount }
 
-// Join writes to dst, of length d, the shared and the own elements, of their numbers.
-func Join[T Float](dst []T, p *ParameterSplit, shared, own []T) {
+// JoinParameters writes to dst, of length d, the shared and the own elements, of their numbers.
+func JoinParameters[T Float](dst []T, p *ParameterSplit, shared, own []T) {
 	at := 0
 	for _, r := range p.own {
 		n := copy(dst[at:r.From], shared)
@@ -45,9 +45,9 @@ func Join[T Float](dst []T, p *ParameterSplit, shared, own []T) {
 	copy(dst[at:], shared)
 }
 
-// Split writes the elements of w, of length d, to shared and own. Either may be nil, and is left out then; shared may
-// be the beginning of w itself.
-func Split[T Float](shared, own []T, p *ParameterSplit, w []T) {
+// SplitParameters writes the elements of w, of length d, to shared and own. Either may be nil, and is left out then;
+// shared may be the beginning of w itself.
+func SplitParameters[T Float](shared, own []T, p *ParameterSplit, w []T) {
 	at, from := 0, 0
 	for _, r := range p.own {
 		if own != nil { // before shared, which may overwrite them

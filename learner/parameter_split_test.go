@@ -10,16 +10,16 @@ import (
 // TestParts: shared and own tensors, in the order of the layout, make up the vector again.
 func TestParts(t *testing.T) {
 	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 2, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSoftmax,
+		Risk: spec.LossSoftmax,
 		Bias: true} // layer0.weight 0–3, layer0.bias 4–5, layer1.weight 6–9, layer1.bias 10–11
 	for _, tt := range []struct {
 		names []string
 		own   []float64
 	}{
 		{nil, nil},
-		{[]string{Last}, []float64{6, 7, 8, 9, 10, 11}},
+		{[]string{LastLayerName}, []float64{6, 7, 8, 9, 10, 11}},
 		{[]string{"layer1"}, []float64{6, 7, 8, 9, 10, 11}},
-		{[]string{"layer0.bias", Last}, []float64{4, 5, 6, 7, 8, 9, 10, 11}},
+		{[]string{"layer0.bias", LastLayerName}, []float64{4, 5, 6, 7, 8, 9, 10, 11}},
 		{[]string{"layer0.weight", "layer1.weight"}, []float64{0, 1, 2, 3, 6, 7, 8, 9}},
 		{[]string{"layer0", "layer1"}, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
 	} {
@@ -29,17 +29,17 @@ func TestParts(t *testing.T) {
 			w[j] = float64(j)
 		}
 		shared, own := make([]float64, p.SharedCount()), make([]float64, p.OwnCount())
-		Split(shared, own, p, w)
+		SplitParameters(shared, own, p, w)
 		if !slices.Equal(own, tt.own) || slices.ContainsFunc(shared, func(v float64) bool {
 			return slices.Contains(own, v)
 		}) || !slices.IsSorted(shared) || len(own)+len(shared) != 12 {
 			t.Errorf("%v: shared %v, own %v", tt.names, shared, own)
 		}
 		again := make([]float64, 12)
-		if Join(again, p, shared, own); !slices.Equal(again, w) {
+		if JoinParameters(again, p, shared, own); !slices.Equal(again, w) {
 			t.Errorf("%v: joined %v", tt.names, again)
 		}
-		if Split(w[:p.SharedCount()], nil, p, w); !slices.Equal(w[:p.SharedCount()], shared) {
+		if SplitParameters(w[:p.SharedCount()], nil, p, w); !slices.Equal(w[:p.SharedCount()], shared) {
 			t.Errorf("%v: in place %v, want %v", tt.names, w[:p.SharedCount()], shared)
 		}
 	}

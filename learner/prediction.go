@@ -52,7 +52,7 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	if len(p.st.Mean) > 0 {
 		standardizeRow(p.st, p.x)
 	}
-	z := p.model.objective.RowScores(p.w, Batch[T]{X: p.x, Y: p.dummyTarget[:]})
+	z := p.model.objective.RowOutputs(p.w, Batch[T]{X: p.x, Y: p.dummyTarget[:]})
 	p.classes = p.loss.ClassProbabilities(p.classes[:0], z)
 	if len(p.classes) == 0 {
 		value := float64(p.loss.Predict(z))

@@ -13,11 +13,11 @@ import (
 // training has them, to the bit: brought back for a regression whose target has a scale, and hits for classes.
 func TestPredictor(t *testing.T) {
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 1, HiddenUnits: []int{4},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossHuber, HuberDelta: 1, HiddenUnits: []int{4},
 			Activation: spec.ActivationTanh},
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskLogistic, Bias: true},
-		{Inputs: 3, Outputs: 4, Risk: spec.RiskSoftmax, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossLogistic, Bias: true},
+		{Inputs: 3, Outputs: 4, Risk: spec.LossSoftmax, Bias: true},
 	} {
 		rng := rand.New(rand.NewPCG(3, 4))
 		st := Standardization{Mean: []float64{5, 0, -2, 100}, Scale: []float64{3, 0.5, 1, 40}, Clip: 1.25}
@@ -54,7 +54,7 @@ func TestPredictor(t *testing.T) {
 			got := p.Predict(raw[3*i:][:3])
 			row, _ := s.Row(i)
 			if a.Risk.IsRegression() {
-				out := m.objective.RowScores(w, Batch[float32]{X: row, Y: y[:1]})
+				out := m.objective.RowOutputs(w, Batch[float32]{X: row, Y: y[:1]})
 				if want := float64(out[0])*40 + 100; got.Value != want || len(got.ClassProbabilities) != 0 {
 					t.Errorf("%s: row %d: %v, want %v", a.Risk, i, got, want)
 				}
@@ -78,7 +78,7 @@ func TestPredictor(t *testing.T) {
 }
 
 func TestNewPredictorRefuses(t *testing.T) {
-	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
+	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
 	for name, c := range map[string]struct {
 		st Standardization
 		w  []float32
@@ -95,7 +95,7 @@ func TestNewPredictorRefuses(t *testing.T) {
 
 // The demo's model, of 25 features.
 func BenchmarkPredict(b *testing.B) {
-	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared, Bias: true}
+	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, Bias: true}
 	st := Standardization{Mean: make([]float64, 26), Scale: slices.Repeat([]float64{2}, 26), Clip: 5}
 	p, err := NewPredictor(a, st, make([]float32, a.Params()))
 	if err != nil {

@@ -42,7 +42,7 @@ func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 }
 
 // restandardize is Objective.Restandardize of layers, of which these are the first and the last.
-func restandardize[T Float](w []T, first, last layer, risk spec.Risk, from, to Standardization) (moved bool) {
+func restandardize[T Float](w []T, first, last layer, risk spec.LossKind, from, to Standardization) (moved bool) {
 	moved = restandardizeInputs(w, first, from, to)
 	if !risk.IsRegression() {
 		return moved

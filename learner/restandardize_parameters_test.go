@@ -20,12 +20,12 @@ func TestRestandardize(t *testing.T) {
 		return st
 	}
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.RiskSquared},
+		{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.LossSquared},
 		{Inputs: 3, HiddenUnits: []int{4, 2}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
-			Risk: spec.RiskFullSquared},
-		{Inputs: 2, Outputs: 1, Bias: true, Risk: spec.RiskLogistic},
+			Risk: spec.LossFullSquared},
+		{Inputs: 2, Outputs: 1, Bias: true, Risk: spec.LossLogistic},
 		{Inputs: 4, HiddenUnits: []int{5}, Outputs: 3, Bias: true, Activation: spec.ActivationReLU,
-			Risk: spec.RiskSoftmax},
+			Risk: spec.LossSoftmax},
 	} {
 		m, err := NewModel[float64](a)
 		if err != nil {
@@ -68,7 +68,7 @@ func TestRestandardize(t *testing.T) {
 }
 
 func TestRestandardizeRefuses(t *testing.T) {
-	m, err := NewModel[float32](Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskSquared})
+	m, err := NewModel[float32](Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared})
 	if err != nil {
 		t.Fatal(err)
 	}

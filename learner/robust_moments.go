@@ -7,31 +7,31 @@ import (
 )
 
 const (
-	// robustRows is how many rows, spread evenly over all, give the median and the MAD of a column.
-	robustRows = 4096
-	// robustWidth is the largest distance from the median of a value that is no outlier, in units of 1.4826 MAD. For
-	// normal values this unit is σ. Of exponential values, 3 in 10⁷ are further away.
-	robustWidth = 20
-	// madSigma times the median absolute deviation (MAD) is σ of normal values.
-	madSigma = 1.4826
+	// maxBoundsRows is how many rows, spread evenly over all, give the median and the MAD of a column.
+	maxBoundsRows = 4096
+	// outlierMADFactor is the largest distance from the median of a value that is no outlier, in units of 1.4826 MAD.
+	// For normal values this unit is σ. Of exponential values, 3 in 10⁷ are further away.
+	outlierMADFactor = 20
+	// sigmaPerMAD times the median absolute deviation (MAD) is σ of normal values.
+	sigmaPerMAD = 1.4826
 
 	// Outliers are few. Values outside of the bounds are no outliers if they are more than this share of all, or more
-	// than the smaller share with more than manyDistinct distinct values: an appliance that is on at times
+	// than the smaller share with more than maxDistinctOutliers distinct values: an appliance that is on at times
 	// has such values.
-	manyShare, severalShare = 0.1, 0.005
-	manyDistinct            = 8
+	maxOutlierShare, maxDistinctOutlierShare = 0.1, 0.005
+	maxDistinctOutliers                      = 8
 
 	// The next three apply if more than half of the values of a column are equal.
 
-	// isolatedFactor times the largest distance of the other values from the median is the smallest distance of an
-	// outlier. Rain of 60 mm is 22 times as far from 0 as rain of 2.8 mm, and should not be an outlier.
-	isolatedFactor = 30
-	// oppositeFactor replaces isolatedFactor if all other values lie on the other side of the median. −9999 is 10 times
-	// as far from 0 as a solar radiation of 1,000 W/m², and should be an outlier.
-	oppositeFactor = 5
-	// isolatedSteps times the smallest distance is not an outlier. Rain of 60 mm is 600 steps of a gauge with steps of
+	// isolatedOutlierFactor times the largest distance of the other values from the median is the smallest distance of
+	// an outlier. Rain of 60 mm is 22 times as far from 0 as rain of 2.8 mm, and should not be an outlier.
+	isolatedOutlierFactor = 30
+	// oppositeSideOutlierFactor replaces isolatedOutlierFactor if all other values lie on the other side of the median.
+	// −9999 is 10 times as far from 0 as a solar radiation of 1,000 W/m², and should be an outlier.
+	oppositeSideOutlierFactor = 5
+	// minBoundSteps times the smallest distance is not an outlier. Rain of 60 mm is 600 steps of a gauge with steps of
 	// 0.1 mm. In a column of 0 and 1, 999 should be an outlier.
-	isolatedSteps = 750
+	minBoundSteps = 750
 )
 
 // sentinels are usual codes for a missing value. They are outliers even if they are more than 10 % of all values.
@@ -43,12 +43,12 @@ var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, mat
 // than 8 distinct values. The interval is then the whole line: a power of 2,000 W beside a standby of 0.5 W is honest.
 //
 // If more than half of the values are equal, as in a column of rain or of 0 and 1, the MAD is 0. The bounds then follow
-// from the distinct other values and their distances from the median. The width of the interval on one side of the
-// median is 30 times the largest distance, or 5 times if all these values lie on the other side. It is at least 750
+// from the distinct other values and their distances from the median. The width of the interval on one side of
+// the median is 30 times the largest distance, or 5 times if all these values lie on the other side. It is at least 750
 // times the smallest distance. Outliers among these values do not count: the values are added in the order of their
-// distances, and the first one outside of the bounds that the previous ones have is left out with all that follow. Of
-// n values, at most (n − 1)/10, rounded up, can be left out. So a rare event is no outlier if its size is similar to
-// that of other events, or if there are no others.
+// distances, and the first one outside of the bounds that the previous ones have is left out with all that follow. Of n
+// values, at most (n − 1)/10, rounded up, can be left out. So a rare event is no outlier if its size is similar to that
+// of other events, or if there are no others.
 //
 // If all values of a column are equal, the interval is the whole line.
 type OutlierBounds struct{ Low, Median, High float64 }
@@ -64,12 +64,12 @@ func (b OutlierBounds) medianIfOutside(v float64) float64 {
 	return v
 }
 
-// RobustBounds returns the bounds of each column of s, the features and then the target, from at most 4096 rows that
-// are spread evenly over s.
-func RobustBounds[T Float](s *Samples[T]) []OutlierBounds {
+// FindOutlierBounds returns the bounds of each column of s, the features and then the target, from at most 4096 rows
+// that are spread evenly over s.
+func FindOutlierBounds[T Float](s *Samples[T]) []OutlierBounds {
 	const piece = 64
 	columns := make([][]float64, s.Inputs()+1)
-	all, step := s.All(), max(piece, s.Len()/(robustRows/piece))
+	all, step := s.All(), max(piece, s.Len()/(maxBoundsRows/piece))
 	for from := 0; from < s.Len(); from += step {
 		b := all.RowRange(from, min(piece, s.Len()-from))
 		for i, y := range b.Y {
@@ -98,7 +98,7 @@ func boundsOf(values []float64) OutlierBounds {
 		distances[i] = math.Abs(v - median)
 	}
 	slices.Sort(distances)
-	reach := robustWidth * madSigma * distances[len(values)/2]
+	reach := outlierMADFactor * sigmaPerMAD * distances[len(values)/2]
 	b := OutlierBounds{median - reach, median, median + reach}
 	if reach == 0 {
 		b = boundsWithoutMAD(slices.Clone(values), median)
@@ -106,8 +106,8 @@ func boundsOf(values []float64) OutlierBounds {
 	outside := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !b.Outside(v) })
 	share, distinct := float64(len(outside))/float64(len(values)), slices.Compact(outside)
 	isSentinel := func(v float64) bool { return slices.Contains(sentinels, v) }
-	if share > manyShare && slices.ContainsFunc(distinct, func(v float64) bool { return !isSentinel(v) }) ||
-		share > severalShare && len(distinct) > manyDistinct {
+	if share > maxOutlierShare && slices.ContainsFunc(distinct, func(v float64) bool { return !isSentinel(v) }) ||
+		share > maxDistinctOutlierShare && len(distinct) > maxDistinctOutliers {
 		return OutlierBounds{math.Inf(-1), median, math.Inf(1)}
 	}
 	return b
@@ -132,13 +132,13 @@ func boundsWithoutMAD(values []float64, median float64) OutlierBounds {
 // boundsFromDeviatingValues returns the bounds that follow from values that differ from the median. The values are in
 // the order of their distances from the median and contain no outliers.
 func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
-	least, largest := isolatedSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
-	low, high := max(oppositeFactor*largest, least), max(oppositeFactor*largest, least)
+	least, largest := minBoundSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
+	low, high := max(oppositeSideOutlierFactor*largest, least), max(oppositeSideOutlierFactor*largest, least)
 	if slices.Min(values) < median {
-		low = max(isolatedFactor*largest, least)
+		low = max(isolatedOutlierFactor*largest, least)
 	}
 	if slices.Max(values) > median {
-		high = max(isolatedFactor*largest, least)
+		high = max(isolatedOutlierFactor*largest, least)
 	}
 	return OutlierBounds{median - low, median, median + high}
 }
@@ -147,23 +147,23 @@ func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 type ColumnOutliers struct {
 	Column        int // the target is the last
 	OutlierCount  int
-	Worst         float64 // the outlier with the largest distance from the bounds
+	WorstOutlier  float64 // the outlier with the largest distance from the bounds
 	LowestInlier  float64 // the least of the other values
 	HighestInlier float64 // the largest of them
 	bounds        OutlierBounds
-	furthest      float64
+	worstDistance float64
 }
 
 // FindOutliers returns the columns of s that have values outside of their bounds. It reads all rows.
 func FindOutliers[T Float](s *Samples[T]) []ColumnOutliers {
-	bounds := RobustBounds(s)
+	bounds := FindOutlierBounds(s)
 	found := make([]ColumnOutliers, len(bounds))
 	for j := range found {
 		found[j] = ColumnOutliers{Column: j, LowestInlier: math.Inf(1), HighestInlier: math.Inf(-1), bounds: bounds[j]}
 	}
 	all := s.All()
-	for from := 0; from < s.Len(); from += blockRows {
-		block := all.block(from)
+	for from := 0; from < s.Len(); from += rowBlockSize {
+		block := all.rowBlock(from)
 		for i, y := range block.Y {
 			for j, v := range block.X[i*s.inputs:][:s.inputs] {
 				found[j].addValue(float64(v))
@@ -180,8 +180,8 @@ func (o *ColumnOutliers) addValue(v float64) {
 		return
 	}
 	o.OutlierCount++
-	if d := max(o.bounds.Low-v, v-o.bounds.High); d > o.furthest {
-		o.furthest, o.Worst = d, v
+	if d := max(o.bounds.Low-v, v-o.bounds.High); d > o.worstDistance {
+		o.worstDistance, o.WorstOutlier = d, v
 	}
 }
 
@@ -189,17 +189,17 @@ func (o *ColumnOutliers) addValue(v float64) {
 // readings of −9999 among 1,500 of 0.5 do not set the scale. Without outliers the result is that of MomentsOf, to the
 // bit.
 func RobustMoments[T Float](s *Samples[T]) *Moments {
-	bounds := RobustBounds(s)
+	bounds := FindOutlierBounds(s)
 	m := newMoments(s.Inputs())
 	all := s.All()
 	row := make([]float64, s.Inputs())
-	for from := 0; from < s.Len(); from += blockRows {
-		block := all.block(from)
+	for from := 0; from < s.Len(); from += rowBlockSize {
+		block := all.rowBlock(from)
 		for i, y := range block.Y {
 			for j, v := range block.X[i*s.inputs:][:s.inputs] {
 				row[j] = bounds[j].medianIfOutside(float64(v))
 			}
-			addRow(m, row, bounds[s.inputs].medianIfOutside(float64(y)))
+			addRowToMoments(m, row, bounds[s.inputs].medianIfOutside(float64(y)))
 		}
 	}
 	return m

@@ -28,13 +28,13 @@ func TestRobustMoments(t *testing.T) {
 	dirty := slices.Clone(x)
 	dirty[2*700], dirty[2*701] = -9999, -9999
 	s := NewSamples(2, dirty, y)
-	scale := func(m *Moments) float64 { return m.Standardization(spec.RiskSquared, 0).Scale[0] }
+	scale := func(m *Moments) float64 { return m.Standardization(spec.LossSquared, 0).Scale[0] }
 	want := scale(MomentsOf(clean))
 	if exact, robust := scale(MomentsOf(s)), scale(RobustMoments(s)); exact < 300 || math.Abs(robust-want) > 0.01*want {
 		t.Errorf("the scale is %v, exactly %v; want %v", robust, exact, want)
 	}
 	found := FindOutliers(s)
-	if len(found) != 1 || found[0].Column != 0 || found[0].OutlierCount != 2 || found[0].Worst != -9999 ||
+	if len(found) != 1 || found[0].Column != 0 || found[0].OutlierCount != 2 || found[0].WorstOutlier != -9999 ||
 		found[0].LowestInlier < -1 ||
 		found[0].HighestInlier > 2 {
 		t.Errorf("%+v", found)
@@ -118,7 +118,7 @@ func TestRobustBoundsMostlyEqual(t *testing.T) {
 					t.Errorf("outliers %+v where there are none", found)
 				}
 			case len(found) != 1 || found[0].OutlierCount != len(tt.wrong) || !slices.Contains(tt.wrong,
-				found[0].Worst):
+				found[0].WorstOutlier):
 				t.Errorf("outliers %+v, want %v", found, tt.wrong)
 			}
 		})

@@ -10,29 +10,29 @@ import (
 type Batch[T Float] struct {
 	X, Y []T
 
-	pass *bufferedTableReader[T] // over samples that are not in memory
+	tableReader *bufferedTableReader[T] // over samples that are not in memory
 }
 
-// blockRows is the number of rows that an objective gets together: enough that a row of weights is used from the
+// rowBlockSize is the number of rows that an objective gets together: enough that a row of weights is used from the
 // nearest cache many times, and few enough that the scratch memory stays small beside the model.
-const blockRows = 32
+const rowBlockSize = 32
 
 // Len is the number of samples.
 func (b Batch[T]) Len() int {
-	if b.pass != nil {
-		return b.pass.samples.n
+	if b.tableReader != nil {
+		return b.tableReader.samples.n
 	}
 	return len(b.Y)
 }
 
-// block is the view of at most blockRows rows of b, from row from on.
-func (b Batch[T]) block(from int) Batch[T] { return b.RowRange(from, blockRows) }
+// rowBlock is the view of at most rowBlockSize rows of b, from row from on.
+func (b Batch[T]) rowBlock(from int) Batch[T] { return b.RowRange(from, rowBlockSize) }
 
 // RowRange is the view of at most so many rows of b, from row from on. Of samples that are not in memory it is valid
 // until the next call.
 func (b Batch[T]) RowRange(from, rows int) Batch[T] {
-	if b.pass != nil {
-		return b.pass.part(from, rows)
+	if b.tableReader != nil {
+		return b.tableReader.readRows(from, rows)
 	}
 	if len(b.Y) <= rows {
 		return b
@@ -74,16 +74,16 @@ func (s *Samples[T]) Row(i int) (x []T, y T) {
 	return s.x[i*s.inputs:][:s.inputs:s.inputs], s.y[i]
 }
 
-// Same reports whether two are the same rows of the same memory, or of the same table.
-func (s *Samples[T]) Same(o *Samples[T]) bool {
+// SameRows reports whether two are the same rows of the same memory, or of the same table.
+func (s *Samples[T]) SameRows(o *Samples[T]) bool {
 	if s.n != o.n || s.inputs != o.inputs || s.table != o.table || s.firstTableRow != o.firstTableRow {
 		return false
 	}
 	return s.table != nil || s.n == 0 || &s.y[0] == &o.y[0]
 }
 
-// First is a view of the first n samples, of all if there are no more.
-func (s *Samples[T]) First(n int) *Samples[T] {
+// FirstSamples is a view of the first n samples, of all if there are no more.
+func (s *Samples[T]) FirstSamples(n int) *Samples[T] {
 	n = min(n, s.n)
 	v := *s
 	if v.n = n; s.table == nil {
@@ -92,8 +92,8 @@ func (s *Samples[T]) First(n int) *Samples[T] {
 	return &v
 }
 
-// After is a view of the samples after the first n, of none if there are no more.
-func (s *Samples[T]) After(n int) *Samples[T] {
+// SkipFirst is a view of the samples after the first n, of none if there are no more.
+func (s *Samples[T]) SkipFirst(n int) *Samples[T] {
 	n = min(n, s.n)
 	v := *s
 	if v.n = s.n - n; s.table == nil {
@@ -106,7 +106,7 @@ func (s *Samples[T]) After(n int) *Samples[T] {
 // All is a view of every sample, for one goroutine. Of a table its rows are read in pieces, when Part asks for them.
 func (s *Samples[T]) All() Batch[T] {
 	if s.table != nil {
-		return Batch[T]{pass: &bufferedTableReader[T]{samples: s}}
+		return Batch[T]{tableReader: &bufferedTableReader[T]{samples: s}}
 	}
 	return Batch[T]{X: s.x, Y: s.y}
 }

@@ -40,11 +40,11 @@ func TestDrawIsUniformAndWhole(t *testing.T) {
 	}
 }
 
-// First and After part the samples, wherever.
+// FirstSamples and SkipFirst part the samples, wherever.
 func TestFirstAndAfter(t *testing.T) {
 	s := NewSamples(2, []float32{1, 2, 3, 4, 5, 6}, []float32{7, 8, 9})
 	for n, want := range []int{0, 1, 2, 3, 3, 3} {
-		a, b := s.First(n), s.After(n)
+		a, b := s.FirstSamples(n), s.SkipFirst(n)
 		if a.Len() != want || b.Len() != 3-want || a.Inputs() != 2 || b.Inputs() != 2 {
 			t.Errorf("%d: %d and %d samples", n, a.Len(), b.Len())
 			continue
@@ -64,25 +64,25 @@ func TestFirstAndAfter(t *testing.T) {
 func TestMapLabels(t *testing.T) {
 	nan := math.NaN()
 	for _, test := range []struct {
-		risk   spec.Risk
+		risk   spec.LossKind
 		labels []float64
 		want   []float64
 		err    string
 	}{
-		{spec.RiskSquared, []float64{3.5, -2}, []float64{3.5, -2}, ""},
-		{spec.RiskSquared, []float64{3.5, nan}, nil, "label NaN in row 2: not finite"},
-		{spec.RiskLogistic, []float64{0, 1, 0}, []float64{-1, 1, -1}, ""},
-		{spec.RiskLogistic, []float64{-1, 1}, []float64{-1, 1}, ""},
-		{spec.RiskLogistic, []float64{1, 1}, []float64{1, 1}, ""},
-		{spec.RiskLogistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
-		{spec.RiskLogistic, []float64{1, 0, -1}, nil,
+		{spec.LossSquared, []float64{3.5, -2}, []float64{3.5, -2}, ""},
+		{spec.LossSquared, []float64{3.5, nan}, nil, "label NaN in row 2: not finite"},
+		{spec.LossLogistic, []float64{0, 1, 0}, []float64{-1, 1, -1}, ""},
+		{spec.LossLogistic, []float64{-1, 1}, []float64{-1, 1}, ""},
+		{spec.LossLogistic, []float64{1, 1}, []float64{1, 1}, ""},
+		{spec.LossLogistic, []float64{0, 1, 2}, nil, "label 2 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
+		{spec.LossLogistic, []float64{1, 0, -1}, nil,
 			"label 0 in row 2 and -1 in row 3: the logistic risk takes 0 and 1, or -1 and 1"},
-		{spec.RiskLogistic, []float64{-1, 0}, nil,
+		{spec.LossLogistic, []float64{-1, 0}, nil,
 			"label -1 in row 1 and 0 in row 2: the logistic risk takes 0 and 1, or -1 and 1"},
-		{spec.RiskSoftmax, []float64{0, 2, 1}, []float64{0, 2, 1}, ""},
-		{spec.RiskSoftmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk takes whole numbers from 0 to 2"},
-		{spec.RiskSoftmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk takes whole numbers from 0 to 2"},
-		{spec.RiskSoftmax, []float64{1.5}, nil, "label 1.5 in row 1: the softmax risk takes whole numbers from 0 to 2"},
+		{spec.LossSoftmax, []float64{0, 2, 1}, []float64{0, 2, 1}, ""},
+		{spec.LossSoftmax, []float64{0, 3}, nil, "label 3 in row 2: the softmax risk takes whole numbers from 0 to 2"},
+		{spec.LossSoftmax, []float64{-1}, nil, "label -1 in row 1: the softmax risk takes whole numbers from 0 to 2"},
+		{spec.LossSoftmax, []float64{1.5}, nil, "label 1.5 in row 1: the softmax risk takes whole numbers from 0 to 2"},
 	} {
 		given := append([]float64(nil), test.labels...)
 		s := NewSamples(1, make([]float64, len(given)), given)

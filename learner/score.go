@@ -15,7 +15,7 @@ type Score struct {
 // scoreFromSums is the score that a tally of samples amounts to. Without samples everything is NaN.
 func scoreFromSums[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 	n := float64(t.Samples)
-	score := Score{Risk: t.Risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
+	score := Score{Risk: t.RiskSum / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
 	if !a.Risk.IsRegression() {
 		score.Accuracy = float64(t.CorrectSamples) / n
 	} else if !a.HasTarget() {
@@ -29,14 +29,14 @@ func scoreFromSums[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 // totalSumOfSquares is the sum of the targets' squared differences from their mean.
 func totalSumOfSquares[T Float](all Batch[T]) float64 {
 	mean, sum, n := 0.0, 0.0, all.Len()
-	for from := 0; from < n; from += blockRows {
-		for _, v := range all.block(from).Y {
+	for from := 0; from < n; from += rowBlockSize {
+		for _, v := range all.rowBlock(from).Y {
 			mean += float64(v)
 		}
 	}
 	mean /= float64(n)
-	for from := 0; from < n; from += blockRows {
-		for _, v := range all.block(from).Y {
+	for from := 0; from < n; from += rowBlockSize {
+		for _, v := range all.rowBlock(from).Y {
 			sum += float64((float64(v) - mean) * (float64(v) - mean))
 		}
 	}

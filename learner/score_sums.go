@@ -12,14 +12,15 @@ const MaxConfusionClasses = 64
 // samples.
 type ScoreSums struct {
 	Samples int
-	Risk    float64 // Σ Q, without the ridge
+	RiskSum float64 // Σ Q, without the ridge
 	// Of a regression, in the units of the targets that were trained on: Σ (z − y)², Σ y and Σ y². Residuals counts
 	// |z − y| by [ResidualBin].
 	SSE, TargetSum, TargetSquareSum float64
 	ResidualHistogram               []uint32
-	// Of classes: the samples whose class is the predicted one, and [actual,predicted], for up to MaxTallied classes.
-	CorrectSamples int
-	Confusion      []uint32
+	// Of classes: the samples whose class is the predicted one, and [actual,predicted], for up to MaxConfusionClasses
+	// classes.
+	CorrectSamples  int
+	ConfusionMatrix []uint32
 }
 
 // ResidualBin is the place of a residual: 0 for |r| < 2^−9.75, then four bins for each factor of two, and the last one
@@ -57,11 +58,11 @@ func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b 
 		}
 		for i, y := range block.Y {
 			out := z[i*outputs:][:outputs]
-			t.Risk += loss.Risk(nil, out, y)
+			t.RiskSum += loss.Risk(nil, out, y)
 			if classes == 0 {
 				t.addResidual(float64(loss.Predict(out))-float64(y), float64(y))
 			} else {
-				t.addClass(classes, classOf(outputs, y), classOf(outputs, loss.Predict(out)))
+				t.countClassification(classes, classOf(outputs, y), classOf(outputs, loss.Predict(out)))
 			}
 		}
 	}
@@ -74,7 +75,7 @@ func (t *ScoreSums) allocateCounts(classes int) {
 	case classes == 0:
 		t.ResidualHistogram = make([]uint32, ResidualBins)
 	case classes <= MaxConfusionClasses:
-		t.Confusion = make([]uint32, classes*classes)
+		t.ConfusionMatrix = make([]uint32, classes*classes)
 	}
 }
 
@@ -85,12 +86,12 @@ func (t *ScoreSums) addResidual(miss, y float64) {
 	t.ResidualHistogram[ResidualBin(miss)]++
 }
 
-func (t *ScoreSums) addClass(classes, actual, predicted int) {
+func (t *ScoreSums) countClassification(classes, actual, predicted int) {
 	if actual == predicted {
 		t.CorrectSamples++
 	}
-	if t.Confusion != nil {
-		t.Confusion[actual*classes+predicted]++
+	if t.ConfusionMatrix != nil {
+		t.ConfusionMatrix[actual*classes+predicted]++
 	}
 }
 

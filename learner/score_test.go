@@ -19,9 +19,9 @@ func checkScore(t *testing.T, got, want Score) {
 
 func TestScore(t *testing.T) {
 	nan := math.NaN()
-	linear := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Ridge: 0.5, Risk: spec.RiskSquared})
-	logistic := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.RiskLogistic})
-	softmax := newModel[float64](t, Architecture{Inputs: 1, Outputs: 3, Risk: spec.RiskSoftmax})
+	linear := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Ridge: 0.5, Risk: spec.LossSquared})
+	logistic := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossLogistic})
+	softmax := newModel[float64](t, Architecture{Inputs: 1, Outputs: 3, Risk: spec.LossSoftmax})
 
 	// Predictions 2, 4, 6 for targets 1, 5, 6: SSE 2, SST 14; the ridge adds ¼·4.
 	s := NewSamples(1, []float64{1, 2, 3}, []float64{1, 5, 6})
@@ -47,7 +47,7 @@ func TestScoreAgreesWithOutputs(t *testing.T) {
 	for _, a := range architectures() {
 		rng := newRNG(40)
 		m := newModel[float32](t, a)
-		s := randomSamples[float32](a, 2*blockRows+5, rng)
+		s := randomSamples[float32](a, 2*rowBlockSize+5, rng)
 		w := randomVector[float32](a.Params(), 0.5, rng)
 		got := m.Score(w, s)
 		want := Score{Risk: m.Risk(w, s.All()), R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
@@ -79,7 +79,7 @@ func TestTally(t *testing.T) {
 	for _, a := range architectures() {
 		rng := newRNG(41)
 		m := newModel[float64](t, a)
-		s := randomSamples[float64](a, 2*blockRows+5, rng)
+		s := randomSamples[float64](a, 2*rowBlockSize+5, rng)
 		w := randomVector[float64](a.Params(), 0.5, rng)
 		got := m.SumScores(w, s)
 		want := ScoreSums{Samples: s.Len()}
@@ -87,7 +87,7 @@ func TestTally(t *testing.T) {
 		for i := range s.Len() {
 			x, y := s.Row(i)
 			z := outputs(m, w, x)
-			want.Risk += m.objective.Risk(0, w, Batch[float64]{X: x, Y: []float64{y}})
+			want.RiskSum += m.objective.AddRowRisks(0, w, Batch[float64]{X: x, Y: []float64{y}})
 			if a.Risk.IsRegression() {
 				want.SSE += (z[0] - y) * (z[0] - y)
 				want.TargetSum += y
@@ -112,19 +112,20 @@ func TestTally(t *testing.T) {
 			if actual == predicted {
 				want.CorrectSamples++
 			}
-			if got.Confusion[actual*classes+predicted] == 0 {
+			if got.ConfusionMatrix[actual*classes+predicted] == 0 {
 				t.Fatalf("%+v: class %d was taken for %d, and it is not counted: %v", a, actual, predicted,
-					got.Confusion)
+					got.ConfusionMatrix)
 			}
-			got.Confusion[actual*classes+predicted]--
+			got.ConfusionMatrix[actual*classes+predicted]--
 		}
-		for _, n := range append(got.Confusion, 0) {
+		for _, n := range append(got.ConfusionMatrix, 0) {
 			if n != 0 {
-				t.Fatalf("%+v: counted too often: %v", a, got.Confusion)
+				t.Fatalf("%+v: counted too often: %v", a, got.ConfusionMatrix)
 			}
 		}
 		near := func(a, b float64) bool { return math.Abs(a-b) < 1e-9*(1+math.Abs(b)) }
-		if got.Samples != want.Samples || got.CorrectSamples != want.CorrectSamples || !near(got.Risk, want.Risk) ||
+		if got.Samples != want.Samples || got.CorrectSamples != want.CorrectSamples || !near(got.RiskSum,
+			want.RiskSum) ||
 			!near(got.SSE, want.SSE) || !near(got.TargetSum, want.TargetSum) || !near(got.TargetSquareSum,
 			want.TargetSquareSum) {
 			t.Errorf("%+v: got %+v, want %+v", a, got, want)

@@ -19,16 +19,16 @@ type Standardization struct {
 // Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets
 // scale 1. The target of a regression is treated as a feature, and labels are left as they are. The moments must have
 // rows.
-func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization {
+func (m *Moments) Standardization(risk spec.LossKind, clip float64) Standardization {
 	columns := len(m.Mean)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
 	for j := range columns {
 		st.Mean[j], st.Scale[j] = m.Mean[j], 1
-		if !m.Constant(j) {
+		if !m.IsConstantColumn(j) {
 			st.Scale[j] = math.Sqrt(m.SquaredDeviations[j] / m.Rows)
 		}
 	}
-	st.leaveLabels(risk)
+	st.keepLabelsUnscaled(risk)
 	return st
 }
 
@@ -38,8 +38,8 @@ func (st *Standardization) KeepTargetUnscaled() {
 	st.Mean[last], st.Scale[last] = 0, 1
 }
 
-// leaveLabels keeps labels from being centred and scaled.
-func (st *Standardization) leaveLabels(risk spec.Risk) {
+// keepLabelsUnscaled keeps labels from being centred and scaled.
+func (st *Standardization) keepLabelsUnscaled(risk spec.LossKind) {
 	if !risk.IsRegression() {
 		st.KeepTargetUnscaled()
 	}

@@ -11,16 +11,16 @@ import (
 // row and for many, with and without a ridge, and scaled by 1/δ.
 func TestProximalStep(t *testing.T) {
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Ridge: 0.3},
-		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Ridge: 0.3},
+		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.LossSoftmax,
 			Ridge: 0.2},
 	} {
-		for _, rows := range []int{1, 5, 2*blockRows + 3} {
+		for _, rows := range []int{1, 5, 2*rowBlockSize + 3} {
 			rng := newRNG(60)
 			m := newModel[float64](t, a)
 			anchor := randomVector[float64](a.Params(), 1, rng)
-			by := StepCorrection[float64]{Proximal: 0.7, Anchor: slices.Clone(anchor)}
+			by := StepCorrection[float64]{ProximalWeight: 0.7, Anchor: slices.Clone(anchor)}
 			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
 			want := slices.Clone(w)
 			for range 10 {
@@ -42,11 +42,11 @@ func TestProximalStep(t *testing.T) {
 // TestPlus: the vector is added to each gradient, of one row and of many, and scaled with it; in gradient exchange too.
 func TestPlus(t *testing.T) {
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
-		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.LossSoftmax,
 			Ridge: 0.2},
 	} {
-		for _, rows := range []int{1, 5, 2*blockRows + 3} {
+		for _, rows := range []int{1, 5, 2*rowBlockSize + 3} {
 			rng := newRNG(63)
 			m := newModel[float64](t, a)
 			plus := randomVector[float64](a.Params(), 1, rng)
@@ -75,10 +75,10 @@ func (f fixed[T]) Next(*Model[T]) *StepDraw[T] { return f.draw }
 
 // TestProximalIsInNoRisk: the risk that a step reports, and its divergence check, are those of the data.
 func TestProximalIsInNoRisk(t *testing.T) {
-	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
+	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared}
 	m, s := newModel[float64](t, a), randomSamples[float64](a, 4, newRNG(61))
 	w := []float64{1, 2}
-	by := StepCorrection[float64]{Proximal: 10, Anchor: []float64{-50, 50}}
+	by := StepCorrection[float64]{ProximalWeight: 10, Anchor: []float64{-50, 50}}
 	want := m.Risk(w, s.All())
 	got := m.step(w, &StepDraw[float64]{Batch: s.All(), Scale: 1}, 0.01, &by)
 	compare(t, "risk", []float64{got}, []float64{want}, 1e-14)
@@ -87,7 +87,7 @@ func TestProximalIsInNoRisk(t *testing.T) {
 // TestFrozen: frozen tensors keep their bits, whatever else is in a step, and the others move as they would.
 func TestFrozen(t *testing.T) {
 	a := Architecture{Inputs: 4, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSquared,
+		Risk: spec.LossSquared,
 		Bias: true, Ridge: 0.1}
 	rng := newRNG(62)
 	m := newModel[float32](t, a)
@@ -97,9 +97,9 @@ func TestFrozen(t *testing.T) {
 		t.Fatalf("ranges %v, %v", frozen, a.TensorRanges([]string{"layer1"}))
 	}
 	start := randomVector[float32](a.Params(), 1, rng)
-	by := StepCorrection[float32]{Proximal: 0.5, Anchor: make([]float32, a.Params()), Frozen: frozen}
-	free := StepCorrection[float32]{Proximal: 0.5, Anchor: by.Anchor}
-	for _, rows := range []int{1, 2*blockRows + 1} {
+	by := StepCorrection[float32]{ProximalWeight: 0.5, Anchor: make([]float32, a.Params()), FrozenRanges: frozen}
+	free := StepCorrection[float32]{ProximalWeight: 0.5, Anchor: by.Anchor}
+	for _, rows := range []int{1, 2*rowBlockSize + 1} {
 		w, one := slices.Clone(start), slices.Clone(start)
 		d := &StepDraw[float32]{Batch: randomSamples[float32](a, rows, rng).All(), Scale: 1,
 			Noise: randomVector[float32](a.Params(), 1, rng)}
@@ -122,7 +122,8 @@ func TestFrozen(t *testing.T) {
 		}
 	}
 	grad := make([]float32, a.Params())
-	d := Descent[float32]{Model: m, Correction: by, Draws: &Sampler[float32]{Data: randomSamples[float32](a, 3, rng)}}
+	d := Descent[float32]{Model: m, Correction: by, Draws: &StepSampler[float32]{Data: randomSamples[float32](a, 3,
+		rng)}}
 	d.GradientAt(grad, start)
 	for j, g := range grad {
 		if isFrozen := j < 12 || j == 18; isFrozen != (g == 0) {

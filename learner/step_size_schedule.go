@@ -7,39 +7,39 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Schedule gives the step size before the factor of an agent: either constant, or
+// StepSizeSchedule gives the step size before the factor of an agent: either constant, or
 //
 //	η_t = 2/(μ_sc(γ+t))
 //
 // (feddec Thm 1). The constant one has only StepSize.
-type Schedule struct {
+type StepSizeSchedule struct {
 	StepSize        float64 // μ of the constant schedule
 	StrongConvexity float64 // μ_sc
-	Gamma           float64 // γ
+	DecayOffset     float64 // γ
 }
 
-// NewSchedule is the schedule of a step size, in which nothing is left to a problem. serverEvery is H, the number of
-// local steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
-func NewSchedule(s spec.StepSize, serverEvery int) Schedule {
+// NewStepSizeSchedule is the schedule of a step size, in which nothing is left to a problem. serverEvery is H, the
+// number of local steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
+func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 	switch {
 	case !s.Diminishing:
-		return Schedule{StepSize: s.Constant}
-	case s.Gamma > 0:
-		return Schedule{StrongConvexity: s.StrongConvexity, Gamma: s.Gamma}
+		return StepSizeSchedule{StepSize: s.Constant}
+	case s.DecayOffset > 0:
+		return StepSizeSchedule{StrongConvexity: s.StrongConvexity, DecayOffset: s.DecayOffset}
 	}
-	return Schedule{StrongConvexity: s.StrongConvexity,
-		Gamma: max(8*s.Smoothness/s.StrongConvexity-1, float64(serverEvery))}
+	return StepSizeSchedule{StrongConvexity: s.StrongConvexity,
+		DecayOffset: max(8*s.Smoothness/s.StrongConvexity-1, float64(serverEvery))}
 }
 
 // Validate reports every field that is missing, out of bounds or of the other schedule.
-func (s Schedule) Validate() error {
+func (s StepSizeSchedule) Validate() error {
 	var errs []error
 	positive := func(field string, v float64) {
 		if !(v > 0) || !finite(v) {
 			errs = append(errs, fmt.Errorf("schedule: %s is %v; it must be positive and finite", field, v))
 		}
 	}
-	if s.StrongConvexity == 0 && s.Gamma == 0 {
+	if s.StrongConvexity == 0 && s.DecayOffset == 0 {
 		positive("step size", s.StepSize)
 		return errors.Join(errs...)
 	}
@@ -48,14 +48,14 @@ func (s Schedule) Validate() error {
 			"give either the constant step size or the other two", s.StepSize))
 	}
 	positive("strong convexity", s.StrongConvexity)
-	positive("gamma", s.Gamma)
+	positive("gamma", s.DecayOffset)
 	return errors.Join(errs...)
 }
 
 // At is the step size of local step t of a valid schedule. t counts local steps across rounds, from 1 (feddec Alg. 1).
-func (s Schedule) At(t uint64) float64 {
+func (s StepSizeSchedule) At(t uint64) float64 {
 	if s.StepSize > 0 {
 		return s.StepSize
 	}
-	return 2 / (s.StrongConvexity * (s.Gamma + float64(t)))
+	return 2 / (s.StrongConvexity * (s.DecayOffset + float64(t)))
 }

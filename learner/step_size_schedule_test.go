@@ -9,19 +9,19 @@ import (
 
 func TestScheduleAt(t *testing.T) {
 	for _, test := range []struct {
-		s    Schedule
+		s    StepSizeSchedule
 		t    uint64
 		want float64
 	}{
-		{Schedule{StepSize: 0.1}, 1, 0.1},
-		{Schedule{StepSize: 0.1}, 1e9, 0.1},
+		{StepSizeSchedule{StepSize: 0.1}, 1, 0.1},
+		{StepSizeSchedule{StepSize: 0.1}, 1e9, 0.1},
 		// γ = 8·4 − 1
-		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 1,
+		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 1,
 			2 / (0.5 * (31 + 1))},
 		// γ = H
-		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 100), 1,
+		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 100), 1,
 			2 / (0.5 * (100 + 1))},
-		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 5000,
+		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 5000,
 			2 / (0.5 * (31 + 5000))},
 	} {
 		if got := test.s.At(test.t); math.Abs(got-test.want) > 1e-15 {
@@ -32,19 +32,19 @@ func TestScheduleAt(t *testing.T) {
 
 func TestScheduleValidate(t *testing.T) {
 	for _, test := range []struct {
-		s    Schedule
+		s    StepSizeSchedule
 		want string
 	}{
-		{Schedule{StepSize: 0.1}, ""},
-		{NewSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 1), ""},
-		{Schedule{StepSize: -1}, "schedule: step size is -1; it must be positive and finite"},
-		{Schedule{StepSize: math.NaN()}, "schedule: step size is NaN; it must be positive and finite"},
-		{Schedule{StepSize: math.Inf(1)}, "schedule: step size is +Inf; it must be positive and finite"},
-		{Schedule{StepSize: 0.1, StrongConvexity: 0.5, Gamma: 1},
+		{StepSizeSchedule{StepSize: 0.1}, ""},
+		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 1), ""},
+		{StepSizeSchedule{StepSize: -1}, "schedule: step size is -1; it must be positive and finite"},
+		{StepSizeSchedule{StepSize: math.NaN()}, "schedule: step size is NaN; it must be positive and finite"},
+		{StepSizeSchedule{StepSize: math.Inf(1)}, "schedule: step size is +Inf; it must be positive and finite"},
+		{StepSizeSchedule{StepSize: 0.1, StrongConvexity: 0.5, DecayOffset: 1},
 			"schedule: step size 0.1 and a strong convexity or gamma: " +
 				"give either the constant step size or the other two"},
-		{Schedule{StrongConvexity: 1}, "schedule: gamma is 0; it must be positive and finite"},
-		{Schedule{StrongConvexity: math.NaN(), Gamma: 1},
+		{StepSizeSchedule{StrongConvexity: 1}, "schedule: gamma is 0; it must be positive and finite"},
+		{StepSizeSchedule{StrongConvexity: math.NaN(), DecayOffset: 1},
 			"schedule: strong convexity is NaN; it must be positive and finite"},
 	} {
 		got := ""

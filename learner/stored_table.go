@@ -27,8 +27,8 @@ type bufferedTableReader[T Float] struct {
 // smallest model's process.
 const pieceElements = 16 << 10
 
-// part is Batch.Part.
-func (p *bufferedTableReader[T]) part(from, rows int) Batch[T] {
+// readRows is Batch.Part.
+func (p *bufferedTableReader[T]) readRows(from, rows int) Batch[T] {
 	inputs, to := p.samples.inputs, min(from+rows, p.samples.n)
 	if from < p.pieceStart || to > p.pieceStart+len(p.piece.Y) {
 		n := min(max(rows, pieceElements/(inputs+1)/rows*rows), p.samples.n-from)

@@ -35,15 +35,15 @@ func (m *memoryTable) ReadRows(x, y []float32, from int) {
 func TestTableEqualsMemory(t *testing.T) {
 	const rows = 9000 // more than a piece of narrow rows
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
-		{Inputs: 40, Outputs: 1, Risk: spec.RiskLogistic, Ridge: 0.1},
-		{Inputs: 7, HiddenUnits: []int{9}, Outputs: 3, Risk: spec.RiskSoftmax, Activation: spec.ActivationReLU,
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 40, Outputs: 1, Risk: spec.LossLogistic, Ridge: 0.1},
+		{Inputs: 7, HiddenUnits: []int{9}, Outputs: 3, Risk: spec.LossSoftmax, Activation: spec.ActivationReLU,
 			Bias: true},
 	} {
 		for _, n := range []int{20, rows} {
 			m := newModel[float32](t, a)
 			raw := randomSamples[float32](a, n, newRNG(1))
-			if a.Risk == spec.RiskLogistic {
+			if a.Risk == spec.LossLogistic {
 				for i, y := range raw.y {
 					raw.y[i] = max(y, 0) // 0 and 1, which become −1 and 1
 				}
@@ -60,7 +60,7 @@ func TestTableEqualsMemory(t *testing.T) {
 			}
 			far := NewTableSamples(a.Inputs, n, StoredTable[float32](table))
 			same(t, m, memory, far)
-			same(t, m, memory.First(n-3).After(4), far.First(n-3).After(4))
+			same(t, m, memory.FirstSamples(n-3).SkipFirst(4), far.FirstSamples(n-3).SkipFirst(4))
 		}
 	}
 }
@@ -110,11 +110,11 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 	}
 	for _, size := range []int{0, 1, 5} {
 		trained := func(of *Samples[float32]) []float32 {
-			sampler := &Sampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: of, Rand: newRNG(5)}
+			sampler := &StepSampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: of, Rand: newRNG(5)}
 			if err := sampler.Validate(m); err != nil {
 				t.Fatal(err)
 			}
-			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: Schedule{StepSize: 0.01}}
+			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: StepSizeSchedule{StepSize: 0.01}}
 			v := slices.Clone(w)
 			if _, err := descent.Run(v, 3, 1, 0, nil); err != nil {
 				t.Fatal(err)
@@ -136,8 +136,9 @@ func TestLostTable(t *testing.T) {
 			t.Errorf("%+v: risk %v", a, r)
 		}
 		for _, size := range []int{0, 1, 5} {
-			sampler := &Sampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: far, Rand: newRNG(5)}
-			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: Schedule{StepSize: 0.01}}
+			sampler := &StepSampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: far,
+				Rand: newRNG(5)}
+			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: StepSizeSchedule{StepSize: 0.01}}
 			if _, err := descent.Run(slices.Clone(w), 3, 1, 0, nil); err == nil {
 				t.Errorf("%+v: steps of %d rows are taken", a, size)
 			}

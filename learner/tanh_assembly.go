@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// tanhVectors says whether the processor has what tanhSmall needs: AVX2, or NEON, which every arm64 has.
-var tanhVectors = runtime.GOARCH == "arm64" || cpu.X86.HasAVX2
+// hasTanhAssembly says whether the processor has what tanhSmall needs: AVX2, or NEON, which every arm64 has.
+var hasTanhAssembly = runtime.GOARCH == "arm64" || cpu.X86.HasAVX2
 
 var tanhTerms = [...]float64{tanh13, tanh11, tanh9, tanh7, tanh5, tanh3}
 
@@ -19,7 +19,7 @@ const tanhBlock = 8
 
 // tanhPrefixInAssembly is tanhPure for the first elements, with the same bits, and returns how many those are.
 func tanhPrefixInAssembly(v []float32) int {
-	if !tanhVectors {
+	if !hasTanhAssembly {
 		return 0
 	}
 	n := len(v) / tanhBlock * tanhBlock

@@ -29,11 +29,11 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 			break
 		}
 		switch a.Risk {
-		case spec.RiskSquared, spec.RiskFullSquared, spec.RiskHuber:
+		case spec.LossSquared, spec.LossFullSquared, spec.LossHuber:
 			y[i] = T(rng.NormFloat64())
-		case spec.RiskLogistic:
+		case spec.LossLogistic:
 			y[i] = T(2*rng.IntN(2) - 1)
-		case spec.RiskSoftmax:
+		case spec.LossSoftmax:
 			y[i] = T(rng.IntN(a.Outputs))
 		}
 	}
@@ -52,9 +52,9 @@ func randomVector[T Float](n int, scale float64, rng *rand.Rand) []T {
 // architectures is every risk × depth × activation × bias × ridge, small enough for finite differences.
 func architectures() []Architecture {
 	var all []Architecture
-	for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax, spec.RiskFullSquared} {
+	for _, risk := range []spec.LossKind{spec.LossSquared, spec.LossLogistic, spec.LossSoftmax, spec.LossFullSquared} {
 		outputs := 1
-		if risk == spec.RiskSoftmax {
+		if risk == spec.LossSoftmax {
 			outputs = 3
 		}
 		for _, hidden := range [][]int{nil, {5}, {6, 4}} {

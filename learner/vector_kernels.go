@@ -17,24 +17,25 @@ type vectorKernels[T Float] struct {
 	axpy          func(alpha T, x, y []T)    // y += alpha x; y may be x
 	squaredNorm   func(x []T) (norm float64) // ‖x‖², accumulated in float64
 
-	// Four rows at once, of at least assemblyFrom elements, with the bits of the above; nil where there is no assembly.
-	dot4    func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
-	narrow4 func(dst *[4]T, w, x []T)     // dot4 for fewer elements, but at least 4
-	axpy4   func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
+	// Four rows at once, of at least minAssemblyLength elements, with the bits of the above; nil where there is no
+	// assembly.
+	dotFourRows       func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
+	dotFourNarrowRows func(dst *[4]T, w, x []T)     // dot4 for fewer elements, but at least 4
+	axpyFourRows      func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
 }
 
 // forwardLayer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without
 // biases it is nil.
 func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
-	if in < assemblyFrom {
+	if in < minAssemblyLength {
 		k.forwardNarrowLayer(dst, w, bias, x, in, out)
 		return
 	}
 	o := 0
-	for k.dot4 != nil && o+4 <= out {
+	for k.dotFourRows != nil && o+4 <= out {
 		for at, row := o, x; len(row) >= in; at, row = at+out, row[in:] {
 			z := (*[4]T)(dst[at:])
-			k.dot4(z, w[o*in:], row[:in])
+			k.dotFourRows(z, w[o*in:], row[:in])
 			for i := range z {
 				if bias != nil {
 					z[i] += bias[o+i]
@@ -62,8 +63,8 @@ func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) 
 			k.axpy(x[0], w[:out], z)
 			o = out
 		}
-		for in >= 4 && k.narrow4 != nil && o+4 <= out {
-			k.narrow4((*[4]T)(z[o:]), w[o*in:], x[:in])
+		for in >= 4 && k.dotFourNarrowRows != nil && o+4 <= out {
+			k.dotFourNarrowRows((*[4]T)(z[o:]), w[o*in:], x[:in])
 			o += 4
 		}
 		for ; o < out; o++ {
@@ -78,7 +79,7 @@ func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) 
 // addNonzeroRows is rows, by four of those that count: of a relu layer's, half have c_s = 0.
 func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x []T) (sum T) {
 	n := len(y)
-	if k.axpy4 == nil || n < assemblyFrom || len(x) < 4*n {
+	if k.axpyFourRows == nil || n < minAssemblyLength || len(x) < 4*n {
 		return k.addScaledRows(y, scale, a, stride, x)
 	}
 	var c [4]T
@@ -90,7 +91,7 @@ func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x [
 			held++
 		}
 		if held == len(c) {
-			k.axpy4(y, c, four)
+			k.axpyFourRows(y, c, four)
 			held = 0
 		}
 		x = x[n:]
@@ -101,13 +102,13 @@ func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x [
 	return sum
 }
 
-// assemblyFrom is the length at which gonum's assembly beats the loops here, call overhead included.
-const assemblyFrom = 32
+// minAssemblyLength is the length at which gonum's assembly beats the loops here, call overhead included.
+const minAssemblyLength = 32
 
 // newVectorKernels picks gonum where it has assembly. On other processors its loops are plain ones, slower than the
 // unrolled loops here, which do not wait for one accumulator.
 func newVectorKernels[T Float](arch string) vectorKernels[T] {
-	k := vectorKernels[T]{dots: dotsLoop[T], addScaledRows: rowsLoop[T], axpy: axpyLoop[T],
+	k := vectorKernels[T]{dots: dotsLoop[T], addScaledRows: addScaledRowsLoop[T], axpy: axpyLoop[T],
 		squaredNorm: squaredNormLoop[T]}
 	if arch == "amd64" {
 		k.useGonum()
@@ -140,7 +141,7 @@ func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T
 	return vectorKernels[T]{
 		dots: func(dst []T, stride int, bias T, w, x []T) {
 			n := len(w)
-			if n < assemblyFrom {
+			if n < minAssemblyLength {
 				dotsLoop(dst, stride, bias, w, x)
 				return
 			}
@@ -151,8 +152,8 @@ func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T
 		},
 		addScaledRows: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
 			n := len(y)
-			if n < assemblyFrom {
-				return rowsLoop(y, scale, a, stride, x)
+			if n < minAssemblyLength {
+				return addScaledRowsLoop(y, scale, a, stride, x)
 			}
 			for at := 0; len(x) >= n; at += stride {
 				c := T(scale * a[at])
@@ -175,7 +176,7 @@ func dotsLoop[T Float](dst []T, stride int, bias T, w, x []T) {
 	}
 }
 
-func rowsLoop[T Float](y []T, scale T, a []T, stride int, x []T) (sum T) {
+func addScaledRowsLoop[T Float](y []T, scale T, a []T, stride int, x []T) (sum T) {
 	for at := 0; len(x) >= len(y); at += stride {
 		c := T(scale * a[at])
 		axpyLoop(c, x[:len(y)], y)

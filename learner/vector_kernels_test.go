@@ -23,7 +23,7 @@ func testKernel[T Float](t *testing.T, k vectorKernels[T], tolerance float64) {
 	t.Helper()
 	rng := newRNG(7)
 	const rows, stride = 3, 2
-	for _, n := range []int{1, 2, 3, 4, 5, 8, assemblyFrom - 1, assemblyFrom, assemblyFrom + 1, 67} {
+	for _, n := range []int{1, 2, 3, 4, 5, 8, minAssemblyLength - 1, minAssemblyLength, minAssemblyLength + 1, 67} {
 		x, w, a := randomVector[T](rows*n, 1, rng), randomVector[T](n, 1, rng), randomVector[T](rows*stride, 1, rng)
 		dots, wantDots := make([]T, rows*stride), make([]T, rows*stride)
 		y, sum := append([]T(nil), w...), T(0)
@@ -57,7 +57,7 @@ func testKernel[T Float](t *testing.T, k vectorKernels[T], tolerance float64) {
 // TestFourRows: what takes four rows at once gives the bits of what takes one, wherever in memory the rows are.
 func TestFourRows(t *testing.T) {
 	k, rng := nativeKernel[float32](), newRNG(9)
-	if k.dot4 == nil || k.axpy4 == nil {
+	if k.dotFourRows == nil || k.axpyFourRows == nil {
 		t.Skip("this processor has no assembly for it")
 	}
 	same := func(what string, n int, got, want []float32) {
@@ -68,7 +68,7 @@ func TestFourRows(t *testing.T) {
 			}
 		}
 	}
-	for n := 1; n < assemblyFrom+70; n++ {
+	for n := 1; n < minAssemblyLength+70; n++ {
 		for shift := range 4 {
 			const rows, out, stride = 6, 11, 2
 			vector := func(n int) []float32 { return randomVector[float32](n+shift, 1, rng)[shift:] }
@@ -139,7 +139,7 @@ func TestPortableKernelTrains(t *testing.T) {
 		m, portable := newModel[float64](t, a), newModel[float64](t, a)
 		portable.k = newVectorKernels[float64]("arm64")
 		switch o := portable.objective.(type) {
-		case *linear[float64]:
+		case *linearModel[float64]:
 			o.k = portable.k
 		case *network[float64]:
 			o.k = portable.k

@@ -18,18 +18,18 @@ func TestCollected(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
 	first := data.Report{Columns: []data.ColumnReport{
-		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Missing: 2}},
+		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 2}},
 		{Name: "temp", Used: 2, Newest: 1772366300e9}, {Name: "door"}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent}, {Kind: data.TroubleSilent},
 			{Kind: data.TroubleBroker}}}
 	second := data.Report{LargestWrongShare: 0.25, Columns: []data.ColumnReport{
-		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.Reason]uint64{grid.Missing: 3}},
+		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 3}},
 		{Name: "temp", Used: 2, Newest: 1772366300e9}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleBroker}, {Kind: data.TroubleOutlier},
 			{Kind: data.TroubleOutlier}}}
-	apply(a.Events, taskdata.Collected{Report: first})
-	apply(a.Events, taskdata.Collected{Report: first}) // another agent's
-	apply(a.Events, taskdata.Collected{Report: second, Before: first})
+	apply(a.Events, taskdata.SourceReportReceived{Report: first})
+	apply(a.Events, taskdata.SourceReportReceived{Report: first}) // another agent's
+	apply(a.Events, taskdata.SourceReportReceived{Report: second, PreviousReport: first})
 	text := exposition(t, reg)
 	for _, want := range []string{`agentd_data_values_total{input="pm25",result="used"} 85`,
 		`agentd_data_values_total{input="temp",result="used"} 4`,
@@ -54,10 +54,10 @@ func TestInputsAreBounded(t *testing.T) {
 		wide.Columns = append(wide.Columns, data.ColumnReport{Name: fmt.Sprint("x", i), Used: 2})
 	}
 	for range 2 {
-		apply(a.Events, taskdata.Collected{Report: wide})
+		apply(a.Events, taskdata.SourceReportReceived{Report: wide})
 	}
 	text := exposition(t, reg)
-	if n := strings.Count(text, "agentd_data_values_total{"); n != 65*(len(data.Reasons())+1) {
+	if n := strings.Count(text, "agentd_data_values_total{"); n != 65*(len(data.UnusedReasons())+1) {
 		t.Errorf("%d series", n)
 	}
 	for _, want := range []string{`{input="x63",result="used"} 4`, `{input="(others)",result="used"} 19744`} {

@@ -5,7 +5,7 @@
 //	registry := metrics.NewRegistry("agentd")
 //	agent := agentmetrics.New(registry, time.Now, "")
 //	agent.Events.Apply(description.Samples) // of each event
-//	server, err := metrics.Listen("127.0.0.1:9464", metrics.Handler(registry, ready))
+//	server, err := metrics.StartServer("127.0.0.1:9464", metrics.Handler(registry, ready))
 //
 // Each label has a closed set of values, and each of its series exists from the start with the value 0. No label names
 // an agent, so the number of series does not depend on the size of the fleet. A gauge whose value is not known has no

@@ -14,12 +14,12 @@ import (
 // EventMetrics keeps the metrics of a program from the samples in the descriptions of events. Several goroutines may
 // use it at once.
 type EventMetrics struct {
-	now  func() time.Time
-	kept map[*observe.Metric]*keptMetric
+	now                func() time.Time
+	registeredByMetric map[*observe.Metric]*registeredMetric
 }
 
-// keptMetric is a registered metric. The vectors and the single series that are not of its kind are nil.
-type keptMetric struct {
+// registeredMetric is a registered metric. The vectors and the single series that are not of its kind are nil.
+type registeredMetric struct {
 	counters   *prometheus.CounterVec
 	gauges     *prometheus.GaugeVec
 	histograms *prometheus.HistogramVec
@@ -30,65 +30,65 @@ type keptMetric struct {
 	observer prometheus.Observer
 
 	mu               sync.Mutex      // of what follows, and of the series of a state set
-	firstSkipped     bool            // of a metric with SkipsFirst
+	firstSkipped     bool            // of a metric with SkipsFirstAdd
 	firstLabelValues map[string]bool // of a metric with MaxLabelValues
 }
 
 // NewEventMetrics registers metrics, with the series that exist from the start. now is the clock for timestamps.
 func NewEventMetrics(r Registrar, now func() time.Time, lists ...[]*observe.Metric) *EventMetrics {
-	e := &EventMetrics{now: now, kept: map[*observe.Metric]*keptMetric{}}
+	e := &EventMetrics{now: now, registeredByMetric: map[*observe.Metric]*registeredMetric{}}
 	for _, m := range slices.Concat(lists...) {
-		k := &keptMetric{}
+		k := &registeredMetric{}
 		switch m.Kind {
 		case observe.CounterKind:
-			k.counters = r.Counters(m.Name, m.Help, m.Labels...)
+			k.counters = r.Counters(m.Name, m.Help, m.LabelNames...)
 		case observe.GaugeKind:
-			k.gauges = r.Gauges(m.Name, m.Help, m.Labels...)
+			k.gauges = r.Gauges(m.Name, m.Help, m.LabelNames...)
 		case observe.HistogramKind:
-			k.histograms = r.Histograms(m.Name, m.Help, m.Buckets, m.Labels...)
+			k.histograms = r.Histograms(m.Name, m.Help, m.BucketBounds, m.LabelNames...)
 		}
-		for _, labels := range m.Series {
+		for _, labels := range m.InitialSeries {
 			switch m.Kind {
 			case observe.CounterKind:
 				k.counter = k.counters.WithLabelValues(labels...)
 			case observe.GaugeKind:
 				k.gauge = k.gauges.WithLabelValues(labels...)
-				k.gauge.Set(m.Initial)
+				k.gauge.Set(m.InitialValue)
 			case observe.HistogramKind:
 				k.observer = k.histograms.WithLabelValues(labels...)
 			}
 		}
-		if len(m.Labels) > 0 {
+		if len(m.LabelNames) > 0 {
 			k.counter, k.gauge, k.observer = nil, nil, nil
 		}
 		if m.MaxLabelValues > 0 {
 			k.firstLabelValues = map[string]bool{}
 		}
-		e.kept[m] = k
+		e.registeredByMetric[m] = k
 	}
 	return e
 }
 
 // Apply changes the metrics by the samples of an event. It ignores samples of metrics that are not registered: a test
 // of each program wants all of them to be.
-func (e *EventMetrics) Apply(samples []observe.Sample) {
+func (e *EventMetrics) Apply(samples []observe.MetricSample) {
 	for i := range samples {
 		s := &samples[i]
-		if k := e.kept[s.Metric]; k != nil {
+		if k := e.registeredByMetric[s.Metric]; k != nil {
 			k.apply(s, e.now)
 		}
 	}
 }
 
-func (k *keptMetric) apply(s *observe.Sample, now func() time.Time) {
-	labels := s.Labels[:len(s.Metric.Labels)]
+func (k *registeredMetric) apply(s *observe.MetricSample, now func() time.Time) {
+	labels := s.LabelValues[:len(s.Metric.LabelNames)]
 	if k.firstLabelValues != nil {
 		labels = slices.Clone(labels)
 		labels[0] = k.boundedLabelValue(labels[0], s.Metric.MaxLabelValues)
 	}
 	switch s.Operation {
-	case observe.Add:
-		if s.Metric.SkipsFirst && k.skipFirst() {
+	case observe.AddOperation:
+		if s.Metric.SkipsFirstAdd && k.skipFirstSample() {
 			return
 		}
 		if k.counter != nil {
@@ -96,23 +96,23 @@ func (k *keptMetric) apply(s *observe.Sample, now func() time.Time) {
 			return
 		}
 		k.counters.WithLabelValues(labels...).Add(s.Value)
-	case observe.Set:
-		k.set(s.Value, labels)
-	case observe.SetNow:
-		k.set(observe.UnixSeconds(now()), labels)
-	case observe.Clear:
+	case observe.SetOperation:
+		k.setGauge(s.Value, labels)
+	case observe.SetNowOperation:
+		k.setGauge(observe.UnixSeconds(now()), labels)
+	case observe.ClearOperation:
 		k.gauges.Reset()
-	case observe.Select:
+	case observe.SelectOperation:
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		for _, series := range s.Metric.Series {
+		for _, series := range s.Metric.InitialSeries {
 			x := 0.0
 			if series[0] == labels[0] {
 				x = 1
 			}
 			k.gauges.WithLabelValues(series[0]).Set(x)
 		}
-	case observe.Observe:
+	case observe.ObserveOperation:
 		if k.observer != nil {
 			k.observer.Observe(s.Value)
 			return
@@ -121,9 +121,9 @@ func (k *keptMetric) apply(s *observe.Sample, now func() time.Time) {
 	}
 }
 
-// set sets a gauge. A gauge without series at the start loses the series if x is not finite: a NaN would spoil alerts
-// and means over the fleet.
-func (k *keptMetric) set(x float64, labels []string) {
+// setGauge sets a gauge. A gauge without series at the start loses the series if x is not finite: a NaN would spoil
+// alerts and means over the fleet.
+func (k *registeredMetric) setGauge(x float64, labels []string) {
 	switch {
 	case k.gauge != nil:
 		k.gauge.Set(x)
@@ -134,8 +134,8 @@ func (k *keptMetric) set(x float64, labels []string) {
 	}
 }
 
-// skipFirst reports whether this is its first call.
-func (k *keptMetric) skipFirst() bool {
+// skipFirstSample reports whether this is its first call.
+func (k *registeredMetric) skipFirstSample() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	first := !k.firstSkipped
@@ -144,8 +144,8 @@ func (k *keptMetric) skipFirst() bool {
 }
 
 // boundedLabelValue returns the label value for a name from outside the program.
-func (k *keptMetric) boundedLabelValue(name string, most int) string {
-	name = LabelValue(name)
+func (k *registeredMetric) boundedLabelValue(name string, most int) string {
+	name = SanitizeLabelValue(name)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !k.firstLabelValues[name] {

@@ -43,7 +43,7 @@ func TestMetricsAreListed(t *testing.T) {
 	}
 	for _, p := range programs {
 		for _, event := range p.script {
-			var d observe.Description
+			var d observe.EventDescription
 			event.Describe(&d)
 			for _, s := range d.Samples {
 				if changed[s.Metric] = true; !listed[s.Metric] {

@@ -47,7 +47,7 @@ var programs = []program{
 
 // apply changes the metrics by what an event says.
 func apply(m *metrics.EventMetrics, e observe.Event) {
-	var d observe.Description
+	var d observe.EventDescription
 	e.Describe(&d)
 	m.Apply(d.Samples)
 }
@@ -75,12 +75,12 @@ var traffic = []struct {
 	mqtt.ObservedMessage
 	kind mqtt.TopicKind
 }{
-	{mqtt.ObservedMessage{Incoming: true, Bytes: 300}, mqtt.KindRound},
-	{mqtt.ObservedMessage{Incoming: true, Bytes: 60000}, mqtt.KindBlob},
-	{mqtt.ObservedMessage{Incoming: true, Bytes: 50, Dropped: true}, mqtt.KindUnknown},
-	{mqtt.ObservedMessage{Bytes: 700}, mqtt.KindStatus},
-	{mqtt.ObservedMessage{Bytes: 800}, mqtt.KindStatus},
-	{mqtt.ObservedMessage{Bytes: 900, Dropped: true}, mqtt.KindUpdate},
+	{mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 300}, mqtt.KindAnnouncement},
+	{mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 60000}, mqtt.KindBlob},
+	{mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 50, Dropped: true}, mqtt.KindUnknown},
+	{mqtt.ObservedMessage{PayloadBytes: 700}, mqtt.KindAgentToCoordinator},
+	{mqtt.ObservedMessage{PayloadBytes: 800}, mqtt.KindAgentToCoordinator},
+	{mqtt.ObservedMessage{PayloadBytes: 900, Dropped: true}, mqtt.KindUpdate},
 }
 
 // exposition is what a scrape gets in the text format.

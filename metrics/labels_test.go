@@ -43,8 +43,9 @@ func TestSetsAreClosed(t *testing.T) {
 				o.tell(event)
 			}
 			for _, kind := range mqtt.TopicKinds() {
-				for _, how := range []mqtt.ObservedMessage{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
-					{Incoming: true, Dropped: true, SizeLimit: 1}, {Bytes: 1}, {Dropped: true}} {
+				for _, how := range []mqtt.ObservedMessage{{IsIncoming: true, PayloadBytes: 1}, {IsIncoming: true,
+					Dropped: true},
+					{IsIncoming: true, Dropped: true, SizeLimit: 1}, {PayloadBytes: 1}, {Dropped: true}} {
 					o.Traffic(how, kind)
 				}
 			}
@@ -73,7 +74,7 @@ func labelled(name string) bool {
 func everyAgentLabel() []observe.Event {
 	var events []observe.Event
 	for _, r := range wire.EdgeEndReasons() {
-		events = append(events, agentround.EdgeLost{Reason: r})
+		events = append(events, agentround.NeighborEdgeEnded{Reason: r})
 	}
 	for _, kind := range wire.RoundKinds() {
 		for _, result := range agentround.WorkResults() {
@@ -85,57 +86,59 @@ func everyAgentLabel() []observe.Event {
 			}
 		}
 	}
-	for _, reason := range agentround.IgnoreReasons() {
+	for _, reason := range agentround.AnnouncementIgnoreReasons() {
 		events = append(events, agentround.AnnouncementIgnored{Reason: reason})
 	}
 	for _, reason := range wire.DeclineReasons() {
-		events = append(events, agentround.TaskPrepared{UnfitReason: reason})
+		events = append(events, agentround.TaskFitnessChecked{UnfitReason: reason})
 	}
 	for _, reason := range part.DropReasons() {
 		events = append(events, agent.MessageDropped{Reason: reason})
 	}
 	for _, rule := range device.AllRules() {
-		events = append(events, device.RulesChecked{Verdict: device.Verdict{Rule: rule}})
+		events = append(events, device.RulesChecked{RuleVerdict: device.RuleVerdict{DecidingRule: rule}})
 		if rule.CanReduceSteps() {
-			events = append(events, device.RulesChecked{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
+			events = append(events, device.RulesChecked{RuleVerdict: device.RuleVerdict{DecidingRule: rule,
+				LocalStepShare: 0.5}})
 		}
 	}
-	for _, why := range data.Reasons() {
-		events = append(events, taskdata.Collected{Report: data.Report{Columns: []data.ColumnReport{
-			{Used: 1, Unused: map[data.Reason]uint64{why: 1}}}}})
+	for _, why := range data.UnusedReasons() {
+		events = append(events, taskdata.SourceReportReceived{Report: data.Report{Columns: []data.ColumnReport{
+			{Used: 1, Unused: map[data.UnusedReason]uint64{why: 1}}}}})
 	}
 	for _, kind := range data.TroubleKinds() {
-		events = append(events, taskdata.Collected{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
+		events = append(events,
+			taskdata.SourceReportReceived{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
 	}
 	for _, file := range state.FileNames() {
 		events = append(events, state.FileLost{File: file})
 	}
-	for _, from := range training.BlockSources() {
-		events = append(events, training.BlockBegan{Origin: from})
+	for _, from := range training.BlockOrigins() {
+		events = append(events, training.EndlessBlockBegan{Origin: from})
 	}
 	for _, result := range predict.Results() {
 		events = append(events, predict.ModelJudged{Result: result})
 	}
-	for _, fate := range wire.Fates() {
-		events = append(events, upload.Settled{Fate: fate})
+	for _, fate := range wire.UpdateFates() {
+		events = append(events, upload.UpdateFateReceived{Fate: fate})
 	}
-	mixed := d2d.MixingStats{Flows: 1}
-	for i := range mixed.IgnoredMessages {
-		mixed.IgnoredMessages[i] = 1
+	mixed := d2d.MixingStats{AppliedFlows: 1}
+	for i := range mixed.IgnoredMessagesByReason {
+		mixed.IgnoredMessagesByReason[i] = 1
 	}
-	events = append(events, training.Trained{MixingStats: &mixed, LocalSteps: 1})
+	events = append(events, training.LocalTrainingFinished{MixingStats: &mixed, LocalSteps: 1})
 	for _, reason := range learner.StepCountReasons() {
-		events = append(events, training.Trained{Sizing: reason, LocalSteps: 1})
+		events = append(events, training.LocalTrainingFinished{StepCountReason: reason, LocalSteps: 1})
 	}
-	return append(events, agentround.TaskPrepared{})
+	return append(events, agentround.TaskFitnessChecked{})
 }
 
 func everyCoordinatorLabel() []observe.Event {
 	var events []observe.Event
-	for _, reason := range wire.EnrolmentRefusals() {
+	for _, reason := range wire.EnrolmentRefusalReasons() {
 		events = append(events, enrol.JoinRefused{Reason: reason})
 	}
-	for _, reason := range wire.RenewalRefusals() {
+	for _, reason := range wire.RenewalRefusalReasons() {
 		events = append(events, enrol.RenewRefused{Reason: reason})
 	}
 	for _, kind := range wire.RoundKinds() {
@@ -175,7 +178,7 @@ func everyCoordinatorLabel() []observe.Event {
 	for _, r := range round.LeaveReasons() {
 		events = append(events, round.AgentLeft{Reason: r})
 	}
-	for _, r := range rollout.Results() {
+	for _, r := range rollout.AllResults() {
 		events = append(events, round.RolloutEnded{Verdict: rollout.Verdict{Result: r}})
 	}
 	return events
@@ -188,7 +191,7 @@ func TestListsAreComplete(t *testing.T) {
 		{"wire.RoundKinds", (kinds[len(kinds)-1] + 1).String(), "unknown("},
 		{"mqtt.TopicKinds", (topics[len(topics)-1] + 1).String(), "unknown"},
 		{"learner.StepCountReasons", (reasons[len(reasons)-1] + 1).String(), "SizingReason("},
-		{"the states of presence", (wire.StateLost + 1).String(), "unknown("},
+		{"the states of presence", (wire.PresenceLost + 1).String(), "unknown("},
 	} {
 		if !strings.HasPrefix(tt.next, tt.nameless) {
 			t.Errorf("%s lacks %s: add it", tt.list, tt.next)
@@ -197,9 +200,10 @@ func TestListsAreComplete(t *testing.T) {
 	if reasons[0] != learner.StepCountReason(0) {
 		t.Error("learner.StepCountReasons does not begin with the first reason")
 	}
-	if !slices.Contains(observe.Strings(part.DropReasons()), host.ReasonOverflow) ||
-		!slices.Contains(observe.Strings(devices.DropReasons()), host.ReasonOverflow) {
-		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", host.ReasonOverflow)
+	if !slices.Contains(observe.NamesAsStrings(part.DropReasons()), host.DropReasonOverflow) ||
+		!slices.Contains(observe.NamesAsStrings(devices.DropReasons()), host.DropReasonOverflow) {
+		t.Errorf("a host does not know the reason %q, by which the session's drops are counted",
+			host.DropReasonOverflow)
 	}
 }
 
@@ -220,7 +224,7 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
 	}
 	for i, id := range ids {
-		o.tell(round.AgentEligible{Agent: id, Samples: uint64(i), EligibleAgents: i + 1})
+		o.tell(round.AgentEligible{Agent: id, RowCount: uint64(i), EligibleAgents: i + 1})
 		o.tell(round.AgentUnfit{Agent: id, Reason: wire.DeclineReasons()[i%8]})
 	}
 	o.tell(round.RoundOpened{Round: 1, Kind: wire.KindTraining, EligibleAgents: agents, Participants: ids})
@@ -233,12 +237,13 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		o.tell(round.UpdateRefused{Agent: id, Round: 1,
 			Reason: wire.UpdateRefusalReasons()[i%len(wire.UpdateRefusalReasons())]})
 		o.tell(coordinator.MessageDropped{Agent: id, Reason: devices.DropMalformed})
-		o.Traffic(mqtt.ObservedMessage{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i},
-			mqtt.KindStatus)
+		o.Traffic(mqtt.ObservedMessage{IsIncoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), PayloadBytes: i},
+			mqtt.KindAgentToCoordinator)
 	}
-	o.tell(round.RoundClosed{Round: 1, Kind: wire.KindTraining, Selected: agents, Accepted: agents, Missing: ids})
+	o.tell(round.RoundClosed{Round: 1, Kind: wire.KindTraining, SelectedAgents: agents, AcceptedUpdates: agents,
+		MissingAgents: ids})
 	for _, id := range ids {
-		o.tell(round.AgentLeft{Agent: id, Reason: round.LeftLost})
+		o.tell(round.AgentLeft{Agent: id, Reason: round.LeftConnectionLost})
 	}
 	for _, event := range coordinatorScript { // so that every metric has its series
 		o.tell(event)

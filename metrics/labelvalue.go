@@ -10,10 +10,10 @@ import (
 // mostLabelBytes bounds the bytes of a name that become a label value.
 const mostLabelBytes = 128
 
-// LabelValue returns a name from outside the program, such as a column of a file, as the value of a label. It replaces
-// invalid UTF-8, on which client_golang panics, and unprintable characters, on which scrapers fail, by Go's escapes,
-// and shortens long names. Different names may have the same label value.
-func LabelValue(name string) string {
+// SanitizeLabelValue returns a name from outside the program, such as a column of a file, as the value of a label. It
+// replaces invalid UTF-8, on which client_golang panics, and unprintable characters, on which scrapers fail, by Go's
+// escapes, and shortens long names. Different names may have the same label value.
+func SanitizeLabelValue(name string) string {
 	shortened := len(name) > mostLabelBytes
 	if shortened {
 		cut := mostLabelBytes

@@ -42,7 +42,7 @@ var externalNames = []struct{ name, want string }{
 
 func TestLabelValue(t *testing.T) {
 	for _, tt := range externalNames {
-		if got := metrics.LabelValue(tt.name); got != tt.want {
+		if got := metrics.SanitizeLabelValue(tt.name); got != tt.want {
 			t.Errorf("%.200q: %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -61,8 +61,8 @@ func TestExternalNames(t *testing.T) {
 	}
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
-	apply(a.Events, taskdata.Collected{Report: first})
-	apply(a.Events, taskdata.Collected{Report: second, Before: first})
+	apply(a.Events, taskdata.SourceReportReceived{Report: first})
+	apply(a.Events, taskdata.SourceReportReceived{Report: second, PreviousReport: first})
 	text := exposition(t, reg)
 	if at := strings.IndexByte(text, 0); at >= 0 {
 		t.Errorf("a NUL at %d, where Prometheus ends a scrape", at)

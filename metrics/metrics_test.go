@@ -140,7 +140,7 @@ func TestFederations(t *testing.T) {
 	}
 	for name, want := range map[string]float64{"air": 3, "power": 4} {
 		got := map[uint8]float64{}
-		for _, r := range metrics.Readings(own[name]) {
+		for _, r := range metrics.GatherReportMetrics(own[name]) {
 			got[r.ID] = r.Value
 		}
 		if got[metrics.ReportedSeriesID("agentd_round", "")] != want || got[metrics.ReportedSeriesID("agentd_rounds_total", `result="accepted"`)] != 1 {

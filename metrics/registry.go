@@ -15,7 +15,7 @@ func NewRegistry(program string) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	info, _ := debug.ReadBuildInfo() // nil in a binary without module support
-	version, revision := buildOf(info)
+	version, revision := buildVersionOf(info)
 	Registrar{Reg: reg, Namespace: program}.
 		Gauges("build_info", "Always 1; the labels tell the program's version, its commit and the Go release that "+
 			"built it.",
@@ -37,8 +37,8 @@ func (b DualRegisterer) MustRegister(all ...prometheus.Collector) {
 	b.SecondRegisterer.MustRegister(all...)
 }
 
-// buildOf reads what the go command stamped into the binary.
-func buildOf(info *debug.BuildInfo) (version, revision string) {
+// buildVersionOf reads what the go command stamped into the binary.
+func buildVersionOf(info *debug.BuildInfo) (version, revision string) {
 	version, revision = "unknown", "unknown"
 	if info == nil {
 		return version, revision

@@ -8,16 +8,16 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Reload has the metrics of whether a program runs with the configuration in its file.
-type Reload struct {
+// ReloadMetrics has the metrics of whether a program runs with the configuration in its file.
+type ReloadMetrics struct {
 	now           func() time.Time
 	successful    prometheus.Gauge
 	lastSuccessAt prometheus.Gauge
 }
 
-// NewReload registers the metrics of reloads. Starting the process counts as a successful one.
-func NewReload(r Registrar, now func() time.Time) *Reload {
-	l := &Reload{
+// NewReloadMetrics registers the metrics of reloads. Starting the process counts as a successful one.
+func NewReloadMetrics(r Registrar, now func() time.Time) *ReloadMetrics {
+	l := &ReloadMetrics{
 		now: now,
 		successful: r.Gauge("config_last_reload_successful",
 			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in "+
@@ -25,12 +25,12 @@ func NewReload(r Registrar, now func() time.Time) *Reload {
 		lastSuccessAt: r.Gauge("config_last_reload_success_timestamp_seconds",
 			"When a good configuration was last read, in Unix time."),
 	}
-	l.Reloaded(true) // or there would be no process
+	l.RecordReload(true) // or there would be no process
 	return l
 }
 
-// Reloaded records a reload of the configuration. Several goroutines may call it.
-func (l *Reload) Reloaded(good bool) {
+// RecordReload records a reload of the configuration. Several goroutines may call it.
+func (l *ReloadMetrics) RecordReload(good bool) {
 	if !good {
 		l.successful.Set(0)
 		return

@@ -10,14 +10,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReportedSeries is what an ID in a wire.Report stands for: the sum over those series
+// ReportedSeries is what an ID in a wire.AgentMetricsReport stands for: the sum over those series
 // of an agent's metric that have these labels, and do not count for a reading
 // before it.
 type ReportedSeries struct {
-	ID      uint8
-	Metric  string
-	Labels  string // in the exposition format; empty = all series
-	Counter bool
+	ID        uint8
+	Metric    string
+	Labels    string // in the exposition format; empty = all series
+	IsCounter bool
 }
 
 // ReportedSeriesTable is the table of docs/PROTOCOL.md. An ID is never reused.
@@ -102,15 +102,15 @@ func ReportedSeriesID(metric, labels string) uint8 {
 	panic("metrics: no reading of " + metric + "{" + labels + "}")
 }
 
-// Readings returns the readings that an agent reports, from the metrics of its process. A value that is not known or
-// not finite has none.
-func Readings(g prometheus.Gatherer) []wire.ReportMetric {
+// GatherReportMetrics returns the readings that an agent reports, from the metrics of its process. A value that is not
+// known or not finite has none.
+func GatherReportMetrics(g prometheus.Gatherer) []wire.ReportMetric {
 	families, _ := g.Gather() // what could be gathered is reported
 	sums := map[uint8]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			i := slices.IndexFunc(ReportedSeriesTable,
-				func(r ReportedSeries) bool { return r.Metric == f.GetName() && matches(r.Labels, m.GetLabel()) })
+				func(r ReportedSeries) bool { return r.Metric == f.GetName() && labelsMatch(r.Labels, m.GetLabel()) })
 			if i >= 0 {
 				sums[ReportedSeriesTable[i].ID] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
@@ -125,8 +125,8 @@ func Readings(g prometheus.Gatherer) []wire.ReportMetric {
 	return all
 }
 
-// matches tells whether a series has these labels.
-func matches[L interface {
+// labelsMatch tells whether a series has these labels.
+func labelsMatch[L interface {
 	GetName() string
 	GetValue() string
 }](labels string, series []L) bool {
@@ -138,7 +138,7 @@ func matches[L interface {
 
 // Type is the metric's type in the exposition format.
 func (r ReportedSeries) Type() string {
-	if r.Counter {
+	if r.IsCounter {
 		return "counter"
 	}
 	return "gauge"

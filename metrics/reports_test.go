@@ -25,7 +25,7 @@ import (
 
 // watched is a coordinator's metrics with a clock that the test sets.
 type watched struct {
-	*coordinatormetrics.Coordinator
+	*coordinatormetrics.CoordinatorMetrics
 	t   *testing.T
 	reg *prometheus.Registry
 	now time.Time
@@ -33,7 +33,7 @@ type watched struct {
 
 func newWatched(t *testing.T) *watched {
 	w := &watched{t: t, reg: prometheus.NewRegistry(), now: clock()}
-	w.Coordinator = coordinatormetrics.New(w.reg, func() time.Time { return w.now })
+	w.CoordinatorMetrics = coordinatormetrics.New(w.reg, func() time.Time { return w.now })
 	return w
 }
 
@@ -65,7 +65,7 @@ func readingsOf(pairs ...float64) (all []wire.ReportMetric) {
 
 func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) {
 	w.Observe(coordinator.AgentReportReceived{Agent: agent, Boot: boot,
-		Report: wire.AgentReport{IntervalSeconds: 60, Software: "agentd 1", Metrics: readingsOf(pairs...)}})
+		Report: wire.AgentMetricsReport{IntervalSeconds: 60, Software: "agentd 1", Metrics: readingsOf(pairs...)}})
 }
 
 // TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
@@ -154,8 +154,9 @@ func TestTargets(t *testing.T) {
 	}
 	for agent, scrape := range map[wire.AgentID]string{"b": "192.0.2.7:9465", "a": "", "c": "[2001:db8::1]:9465",
 		"d": "evil/path?:80", "e": "host:0"} {
-		w.Observe(coordinator.AgentReportReceived{Agent: agent, Boot: 1, Report: wire.AgentReport{IntervalSeconds: 60,
-			ScrapeAddress: scrape}})
+		w.Observe(coordinator.AgentReportReceived{Agent: agent, Boot: 1,
+			Report: wire.AgentMetricsReport{IntervalSeconds: 60,
+				ScrapeAddress: scrape}})
 	}
 	type targetGroup struct {
 		Targets []string
@@ -195,7 +196,7 @@ func TestReadings(t *testing.T) {
 	for _, event := range agentScript {
 		apply(a.Events, event)
 	}
-	all := metrics.Readings(reg)
+	all := metrics.GatherReportMetrics(reg)
 	for i, r := range metrics.ReportedSeriesTable {
 		if int(r.ID) != i+1 {
 			t.Errorf("reading %d has the ID %d", i+1, r.ID)
@@ -210,7 +211,7 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	w := newWatched(t)
-	w.Observe(coordinator.AgentReportReceived{Agent: "a", Boot: 1, Report: wire.AgentReport{IntervalSeconds: 60,
+	w.Observe(coordinator.AgentReportReceived{Agent: "a", Boot: 1, Report: wire.AgentMetricsReport{IntervalSeconds: 60,
 		Metrics: all}})
 	text := w.get("/agents/a/metrics").Body.String()
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {

@@ -78,9 +78,9 @@ type Server struct {
 	err      error         // why, to be read after stopped
 }
 
-// Listen serves h at host:port. Without a host it listens on loopback only;
+// StartServer serves h at host:port. Without a host it listens on loopback only;
 // 0.0.0.0 or [::] is every interface. Port 0 takes a free one, see Addr.
-func Listen(addr string, h http.Handler) (*Server, error) {
+func StartServer(addr string, h http.Handler) (*Server, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: listen address %q is not host:port, such as 127.0.0.1:9464: %w", addr, err)

@@ -19,7 +19,7 @@ import (
 
 func start(t *testing.T, addr string, h http.Handler) *Server {
 	t.Helper()
-	s, err := Listen(addr, h)
+	s, err := StartServer(addr, h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestListen(t *testing.T) {
 		"9464": "is not host:port", "": "is not host:port",
 		"127.0.0.1:many": "cannot listen", taken: "is the port taken",
 	} {
-		if _, err := Listen(addr, http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), want) ||
+		if _, err := StartServer(addr, http.NotFoundHandler()); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), fmt.Sprintf("%q", addr)) {
 			t.Errorf("Listen(%q): %v; want the address and %q", addr, err, want)
 		}
@@ -151,7 +151,7 @@ func TestListen(t *testing.T) {
 // TestClose: requests under way are waited for until the context is done.
 func TestClose(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
-	s, err := Listen("127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+	s, err := StartServer("127.0.0.1:0", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		entered <- struct{}{}
 		<-release
 	}))
@@ -184,7 +184,7 @@ func TestClose(t *testing.T) {
 
 // TestCloseTellsAnEarlierFailure: a listener that died is not passed over.
 func TestCloseTellsAnEarlierFailure(t *testing.T) {
-	s, err := Listen("127.0.0.1:0", http.NotFoundHandler())
+	s, err := StartServer("127.0.0.1:0", http.NotFoundHandler())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestBuildOf(t *testing.T) {
 		{stamped("v1.2.3", "false"), "v1.2.3", "abc"},
 		{stamped("v1.2.4+dirty", "true"), "v1.2.4+dirty", "abc-dirty"},
 	} {
-		if version, revision := buildOf(tt.info); version != tt.version || revision != tt.revision {
+		if version, revision := buildVersionOf(tt.info); version != tt.version || revision != tt.revision {
 			t.Errorf("%+v: %s, %s; want %s, %s", tt.info, version, revision, tt.version, tt.revision)
 		}
 	}

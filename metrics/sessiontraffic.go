@@ -7,50 +7,51 @@ import (
 )
 
 var (
-	messages = trafficMetric("mqtt_messages_total",
+	mqttMessages = trafficMetric("mqtt_messages_total",
 		"MQTT messages handed to the network and messages that came in, by direction and kind of topic.")
 	payloadBytes = trafficMetric("mqtt_payload_bytes_total",
 		"Bytes of payload in these MQTT messages, topics and MQTT's own headers not counted.")
 )
 
 func trafficMetric(name, help string) *observe.Metric {
-	m := &observe.Metric{Name: name, Help: help, Labels: []string{"direction", "kind"}}
+	m := &observe.Metric{Name: name, Help: help, LabelNames: []string{"direction", "kind"}}
 	for _, kind := range mqtt.TopicKinds() {
-		m.Series = append(m.Series, []string{host.Received, kind.String()}, []string{host.Sent, kind.String()})
+		m.InitialSeries = append(m.InitialSeries, []string{host.DirectionReceived, kind.String()},
+			[]string{host.DirectionSent, kind.String()})
 	}
 	return m
 }
 
 // TrafficMetrics are the metrics that SessionTraffic needs, beside those of dropped messages.
-var TrafficMetrics = []*observe.Metric{messages, payloadBytes}
+var TrafficMetrics = []*observe.Metric{mqttMessages, payloadBytes}
 
 // SessionTraffic counts the messages of a program's sessions with brokers. They are no events: a session reports each
 // message from a goroutine of its own.
 type SessionTraffic struct {
 	Metrics *EventMetrics
-	Dropped *observe.Metric // made by host.DroppedMessages
+	Dropped *observe.Metric // made by host.NewDroppedMessagesMetric
 }
 
-// Count counts a message. A received message that was dropped has used the network; a message that was not sent has
-// not. Several goroutines may call it.
-func (t SessionTraffic) Count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
-	var d observe.Description
-	direction := host.Sent
+// CountMessage counts a message. A received message that was dropped has used the network; a message that was not sent
+// has not. Several goroutines may call it.
+func (t SessionTraffic) CountMessage(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
+	var d observe.EventDescription
+	direction := host.DirectionSent
 	switch {
-	case x.Incoming && x.SizeLimit > 0:
-		direction = host.Received
-		d.Inc(t.Dropped, direction, host.ReasonOversized)
-	case x.Incoming && x.Dropped:
-		direction = host.Received
-		d.Inc(t.Dropped, direction, host.ReasonOverflow)
-	case x.Incoming:
-		direction = host.Received
+	case x.IsIncoming && x.SizeLimit > 0:
+		direction = host.DirectionReceived
+		d.IncCounter(t.Dropped, direction, host.DropReasonOversized)
+	case x.IsIncoming && x.Dropped:
+		direction = host.DirectionReceived
+		d.IncCounter(t.Dropped, direction, host.DropReasonOverflow)
+	case x.IsIncoming:
+		direction = host.DirectionReceived
 	case x.Dropped:
-		d.Inc(t.Dropped, direction, host.ReasonUnsent)
+		d.IncCounter(t.Dropped, direction, host.DropReasonUnsent)
 		t.Metrics.Apply(d.Samples)
 		return
 	}
-	d.Inc(messages, direction, kind.String())
-	d.Add(payloadBytes, float64(x.Bytes), direction, kind.String())
+	d.IncCounter(mqttMessages, direction, kind.String())
+	d.AddToCounter(payloadBytes, float64(x.PayloadBytes), direction, kind.String())
 	t.Metrics.Apply(d.Samples)
 }

@@ -42,7 +42,7 @@ func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	})
 
 	reg, o = programs[0].start()
-	o.tell(training.Trained{LocalSteps: 1, RiskBefore: 1, RiskAfter: math.NaN()})
+	o.tell(training.LocalTrainingFinished{LocalSteps: 1, RiskBefore: 1, RiskAfter: math.NaN()})
 	wantSeries(t, seriesOf(t, reg), map[string]string{"agentd_local_risk_before": "1", "agentd_local_risk_after": ""})
 }
 
@@ -52,7 +52,8 @@ func TestMeansNeedAllUpdates(t *testing.T) {
 	reg, o := programs[1].start()
 	end := func(r wire.RoundID, accepted int, before, after, norm string) {
 		t.Helper()
-		o.tell(round.RoundClosed{Round: r, Kind: wire.KindTraining, Selected: accepted, Accepted: accepted})
+		o.tell(round.RoundClosed{Round: r, Kind: wire.KindTraining, SelectedAgents: accepted,
+			AcceptedUpdates: accepted})
 		wantSeries(t, seriesOf(t, reg), map[string]string{
 			"coordinator_last_round_risk_before": before, "coordinator_last_round_risk_after": after,
 			"coordinator_last_round_update_norm": norm,
@@ -100,7 +101,8 @@ func TestTrafficFromManyGoroutines(t *testing.T) {
 		for range goroutines {
 			wg.Go(func() {
 				for i := range each {
-					o.Traffic(mqtt.ObservedMessage{Incoming: true, Bytes: 2, Dropped: i%5 == 0}, mqtt.KindRound)
+					o.Traffic(mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 2, Dropped: i%5 == 0},
+						mqtt.KindAnnouncement)
 				}
 			})
 		}

@@ -25,9 +25,9 @@ func Decode(file []byte) (*Model, error) {
 	if meta["format"] != "fedmesh" {
 		return nil, errors.New("its metadata have no format=fedmesh: `coordinator model export` writes a model's file")
 	}
-	if v := meta["format_version"]; v != strconv.Itoa(Format) {
+	if v := meta["format_version"]; v != strconv.Itoa(FormatVersion) {
 		return nil, fmt.Errorf("its format_version is %q, this program reads %d: use the program that wrote it, or a "+
-			"later one", v, Format)
+			"later one", v, FormatVersion)
 	}
 	m := &Model{Task: meta["task"], Target: meta["target"], ParentModel: meta["from"]}
 	if err := m.decodeMeta(meta); err != nil {
@@ -39,7 +39,7 @@ func Decode(file []byte) (*Model, error) {
 	}
 	external := meta["kind"] == string(spec.ModelExternal)
 	if external {
-		err = m.decodeExternal(tensors, meta)
+		err = m.decodeExternalTensors(tensors, meta)
 	} else {
 		err = m.decodeTensors(tensors, meta)
 	}
@@ -80,8 +80,8 @@ func (m *Model) decodeMeta(meta map[string]string) error {
 	return m.decodeRecipe(meta)
 }
 
-// encodeOrder tells the order of an external model's tensors in its vector, which is not that of the file.
-func encodeOrder(meta map[string]string, tensors []learner.TensorSpec) error {
+// encodeTensorOrder tells the order of an external model's tensors in its vector, which is not that of the file.
+func encodeTensorOrder(meta map[string]string, tensors []learner.TensorSpec) error {
 	var names []string
 	for _, t := range tensors {
 		names = append(names, t.Name)
@@ -91,8 +91,8 @@ func encodeOrder(meta map[string]string, tensors []learner.TensorSpec) error {
 	return err
 }
 
-// decodeExternal takes the tensors of an external model.
-func (m *Model) decodeExternal(tensors []store.Tensor, meta map[string]string) error {
+// decodeExternalTensors takes the tensors of an external model.
+func (m *Model) decodeExternalTensors(tensors []store.Tensor, meta map[string]string) error {
 	var names []string
 	if err := json.Unmarshal([]byte(meta["tensors"]), &names); err != nil {
 		return fmt.Errorf("metadata: tensors is %q: %w", meta["tensors"], err)
@@ -100,13 +100,13 @@ func (m *Model) decodeExternal(tensors []store.Tensor, meta map[string]string) e
 	if len(names) != len(tensors) {
 		return fmt.Errorf("%d tensors, its metadata name %d", len(tensors), len(names))
 	}
-	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared}
+	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.LossSquared}
 	for _, name := range names {
 		i := slices.IndexFunc(tensors, func(t store.Tensor) bool { return t.Name == name })
 		if i < 0 || tensors[i].DType != "F32" {
 			return fmt.Errorf("tensor %q is not there, or not F32", name)
 		}
-		a.Tensors = append(a.Tensors, learner.TensorSpec{Name: name, Shape: tensors[i].Shape})
+		a.ExternalTensors = append(a.ExternalTensors, learner.TensorSpec{Name: name, Shape: tensors[i].Shape})
 		m.ParameterBytes = append(m.ParameterBytes, tensors[i].Data...)
 	}
 	m.Architecture = a
@@ -123,13 +123,14 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	if err != nil {
 		return err
 	}
-	if a.Risk == spec.RiskHuber {
+	if a.Risk == spec.LossHuber {
 		a.HuberDelta = 1 // whatever it was, predictions are the same
 	}
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.KindOf(len(a.HiddenUnits), a.Risk))) {
+	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.ModelKindOf(len(a.HiddenUnits),
+		a.Risk))) {
 		if spec.ModelKind(kind).Validate() != nil {
 			return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
 		}
@@ -156,7 +157,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 // decodeArchitecture returns the model's architecture, by its tensors; it has not been checked.
 func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]string) (learner.Architecture, error) {
 	_, biased := by["layer0.bias"]
-	a := learner.Architecture{Inputs: len(m.Features), Bias: biased, Risk: spec.Risk(meta["risk"]),
+	a := learner.Architecture{Inputs: len(m.Features), Bias: biased, Risk: spec.LossKind(meta["risk"]),
 		Activation: spec.Activation(meta["activation"])}
 	first := 0
 	if meta["kind"] == string(spec.ModelConv1D) {
@@ -165,7 +166,7 @@ func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]s
 		if a.Convolution, err = decodeConvolution(by, meta["pool"]); err != nil {
 			return a, err
 		}
-		first = len(a.Convolution.Filters)
+		first = len(a.Convolution.FiltersPerLayer)
 	}
 	for i := first; ; i++ {
 		t, ok := by[weightTensorName(i)]
@@ -196,14 +197,14 @@ func decodeConvolution(by map[string]store.Tensor, pool string) (c spec.Convolut
 		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)
 	}
 	for {
-		t := by[weightTensorName(len(c.Filters))]
+		t := by[weightTensorName(len(c.FiltersPerLayer))]
 		if len(t.Shape) != 3 {
 			return c, nil
 		}
-		if len(c.Filters) == 0 {
+		if len(c.FiltersPerLayer) == 0 {
 			c.InputChannels, c.KernelSteps = t.Shape[1], t.Shape[2]
 		}
-		c.Filters = append(c.Filters, t.Shape[0])
+		c.FiltersPerLayer = append(c.FiltersPerLayer, t.Shape[0])
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 // external is a model that a program trains, whose tensors stand in another order in the file: it sorts them.
 func external() *modelfile.Model {
-	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared,
-		Tensors: []learner.TensorSpec{
+	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.LossSquared,
+		ExternalTensors: []learner.TensorSpec{
 			{Name: "z", Shape: []int{2, 2}}, {Name: "s"}, {Name: "a", Shape: []int{3}}}}
 	vector := wire.AppendVector(nil, []float32{1, 2, 3, 4, 5, 6, 7, 8})
 	m := modelfile.NewModel(&wire.Task{Name: "plant"}, a, vector, wire.BlobDigest(vector))
@@ -28,15 +28,15 @@ func TestExternal(t *testing.T) {
 	m := external()
 	file := encode(t, m)
 	got, err := modelfile.Decode(file)
-	if err != nil || !got.Same(m) || !got.ComparableWith(m) || !got.External() || !bytes.Equal(got.ParameterBytes,
+	if err != nil || !got.Same(m) || !got.ComparableWith(m) || !got.IsExternal() || !bytes.Equal(got.ParameterBytes,
 		m.ParameterBytes) {
 		t.Fatalf("%+v, error %v", got, err)
 	}
 	if _, err := got.Predictor(); err == nil || !strings.Contains(err.Error(), "the program that trained it") {
 		t.Errorf("it predicts: %v", err)
 	}
-	got.Architecture.Tensors = slices.Clone(got.Architecture.Tensors)
-	if got.Architecture.Tensors[2].Shape = []int{3, 1}; got.ComparableWith(m) {
+	got.Architecture.ExternalTensors = slices.Clone(got.Architecture.ExternalTensors)
+	if got.Architecture.ExternalTensors[2].Shape = []int{3, 1}; got.ComparableWith(m) {
 		t.Error("models of other shapes are alike")
 	}
 	for was, is := range map[string]string{`["z","s","a"]`: `["z","s","s"]`, `["z","s"`: `["z","S"`,

@@ -23,7 +23,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		p, err := m.Predictor()
-		if (err != nil) != m.External() {
+		if (err != nil) != m.IsExternal() {
 			t.Fatal(err)
 		}
 		if err == nil {

@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	activeFile = "model.safetensors" // in the state folder: other programs read it, too
-	keptDir    = "models"
-	pinFile    = "pinned"
-	pinVersion = 1
+	activeModelFile  = "model.safetensors" // in the state folder: other programs read it, too
+	keptModelDir     = "models"
+	pinFile          = "pinned"
+	pinRecordVersion = 1
 )
 
-// ActivePath is where an agent's model in use is.
-func ActivePath(stateDir string) string { return filepath.Join(stateDir, activeFile) }
+// ActiveModelPath is where an agent's model in use is.
+func ActiveModelPath(stateDir string) string { return filepath.Join(stateDir, activeModelFile) }
 
-// LockDir is the folder that whoever changes an agent's models locks for that long. It is not the state folder, whose
-// lock the daemon holds as long as it runs: so a command may change them at any time.
-func LockDir(stateDir string) string { return filepath.Join(stateDir, keptDir) }
+// ModelLockDir is the folder that whoever changes an agent's models locks for that long. It is not the state folder,
+// whose lock the daemon holds as long as it runs: so a command may change them at any time.
+func ModelLockDir(stateDir string) string { return filepath.Join(stateDir, keptModelDir) }
 
 // KeptModels is the models that an agent has taken, the last few, and which is in use. They are numbered in the order
 // in which they were taken. The one in use is a file of its own, replaced atomically; unless the device's owner has
 // pinned another one, it is the newest.
 type KeptModels struct {
-	disk   store.Disk
-	dir    string
-	models *store.Models
+	disk     store.Disk
+	stateDir string
+	models   *store.ModelFolder
 }
 
 // KeptModel describes a model that is kept.
@@ -46,24 +46,24 @@ type KeptModel struct {
 // Name names the model as the coordinator's commands do: RUN/VERSION.
 func (k *KeptModel) Name() string { return k.Meta["run"] + "/" + k.Meta["version"] }
 
-// ErrNoEarlier is the error of Rollback when there is no model from before the one in use.
-var ErrNoEarlier = errors.New("there is no earlier model")
+// ErrNoEarlierModel is the error of Rollback when there is no model from before the one in use.
+var ErrNoEarlierModel = errors.New("there is no earlier model")
 
 // OpenKeptModels opens the models in a state folder, and makes their folder.
 func OpenKeptModels(disk store.Disk, stateDir string) (*KeptModels, error) {
-	models, err := disk.OpenModels(LockDir(stateDir))
+	models, err := disk.OpenModelFolder(ModelLockDir(stateDir))
 	if err != nil {
 		return nil, err
 	}
 	return &KeptModels{disk, stateDir, models}, nil
 }
 
-// Active returns the model in use, or store.ErrNoModel.
-func (k *KeptModels) Active() (*Model, error) {
-	path := ActivePath(k.dir)
+// ActiveModel returns the model in use, or store.ErrNoModel.
+func (k *KeptModels) ActiveModel() (*Model, error) {
+	path := ActiveModelPath(k.stateDir)
 	file, err := k.disk.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w in use in %s", store.ErrNoModel, k.dir)
+		return nil, fmt.Errorf("%w in use in %s", store.ErrNoModel, k.stateDir)
 	}
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (k *KeptModels) Active() (*Model, error) {
 // are still returned.
 func (k *KeptModels) List() ([]KeptModel, error) {
 	infos, err := k.models.List()
-	file, missing := k.disk.ReadFile(ActivePath(k.dir))
+	file, missing := k.disk.ReadFile(ActiveModelPath(k.stateDir))
 	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
 		err = errors.Join(err, missing)
 	}
@@ -93,7 +93,7 @@ func (k *KeptModels) List() ([]KeptModel, error) {
 }
 
 // Find returns a model that is kept; nil if it is not there.
-func (k *KeptModels) Find(name wire.ModelName) (*Model, error) {
+func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
 	number, err := k.numberOf(name)
 	if number == 0 || err != nil {
 		return nil, err
@@ -106,8 +106,8 @@ func (k *KeptModels) Find(name wire.ModelName) (*Model, error) {
 }
 
 // numberOf returns the newest number of a model; 0 if it is not there.
-func (k *KeptModels) numberOf(name wire.ModelName) (uint64, error) {
-	if !name.Present() {
+func (k *KeptModels) numberOf(name wire.ModelRef) (uint64, error) {
+	if !name.IsSet() {
 		return 0, nil
 	}
 	all, err := k.List()
@@ -121,7 +121,7 @@ func (k *KeptModels) numberOf(name wire.ModelName) (uint64, error) {
 
 // Install keeps a model, puts it into use, and removes the oldest so that keep are left, and the model spare if it is
 // there.
-func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelName) error {
+func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	file, err := m.Encode()
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelName) error {
 	if err := k.models.Put(number, sha256.Sum256(file), true, file); err != nil {
 		return err
 	}
-	if err := k.disk.WriteFile(ActivePath(k.dir), file, 0o644); err != nil {
+	if err := k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644); err != nil {
 		return err
 	}
 	stays, _ := k.numberOf(spare) // of damaged ones nobody knows
@@ -146,16 +146,16 @@ func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelName) error {
 
 // Activate puts the model of that number into use, and pins it; number 0 puts the newest into use, and ends the pin.
 func (k *KeptModels) Activate(number uint64) error {
-	pin := filepath.Join(LockDir(k.dir), pinFile)
+	pin := filepath.Join(ModelLockDir(k.stateDir), pinFile)
 	if number == 0 {
 		versions, err := k.models.Versions()
 		if err != nil {
 			return err
 		}
 		if len(versions) == 0 {
-			return fmt.Errorf("%w in %s", store.ErrNoModel, LockDir(k.dir))
+			return fmt.Errorf("%w in %s", store.ErrNoModel, ModelLockDir(k.stateDir))
 		}
-		if err := k.writeActive(slices.Max(versions)); err != nil {
+		if err := k.writeActiveModel(slices.Max(versions)); err != nil {
 			return err
 		}
 		if err := k.disk.Remove(pin); !errors.Is(err, fs.ErrNotExist) {
@@ -166,18 +166,19 @@ func (k *KeptModels) Activate(number uint64) error {
 	if _, err := k.models.Get(number); err != nil {
 		return err
 	}
-	if err := k.disk.SaveRecord(pin, pinVersion, nil); err != nil { // before: else the daemon may take another one
+	// before: else the daemon may take another one
+	if err := k.disk.SaveRecord(pin, pinRecordVersion, nil); err != nil {
 		return err
 	}
-	return k.writeActive(number)
+	return k.writeActiveModel(number)
 }
 
-func (k *KeptModels) writeActive(number uint64) error {
+func (k *KeptModels) writeActiveModel(number uint64) error {
 	file, err := k.models.Get(number)
 	if err != nil {
 		return err
 	}
-	return k.disk.WriteFile(ActivePath(k.dir), file, 0o644)
+	return k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644)
 }
 
 // Rollback puts the model from before the one in use into use, pins it, and returns its number.
@@ -185,13 +186,13 @@ func (k *KeptModels) Rollback() (uint64, error) {
 	all, err := k.List()
 	at := slices.IndexFunc(all, func(m KeptModel) bool { return m.InUse })
 	if at < 1 {
-		return 0, errors.Join(ErrNoEarlier, err)
+		return 0, errors.Join(ErrNoEarlierModel, err)
 	}
 	return all[at-1].Number, k.Activate(all[at-1].Number)
 }
 
-// Pinned reports whether the device's owner has said which model is in use.
-func (k *KeptModels) Pinned() bool {
-	_, err := k.disk.Lstat(filepath.Join(LockDir(k.dir), pinFile))
+// IsPinned reports whether the device's owner has said which model is in use.
+func (k *KeptModels) IsPinned() bool {
+	_, err := k.disk.Lstat(filepath.Join(ModelLockDir(k.stateDir), pinFile))
 	return err == nil
 }

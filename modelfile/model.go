@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Format is the version of the metadata. Keys may be added to it.
-const Format = 1
+// FormatVersion is the version of the metadata. Keys may be added to it.
+const FormatVersion = 1
 
 // Model is a model, where it comes from, and what it is used with.
 type Model struct {
@@ -34,9 +34,9 @@ type Model struct {
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
 	ParameterBytes  []byte // float32, as over the wire
-	// Personal names tensors of the architecture that are each device's own: Vector, and the file, are without them.
-	// Such a file is a coordinator's, and predicts nothing; a device's has all tensors.
-	Personal []string
+	// PersonalTensors names tensors of the architecture that are each device's own: Vector, and the file, are without
+	// them. Such a file is a coordinator's, and predicts nothing; a device's has all tensors.
+	PersonalTensors []string
 }
 
 // NewModel describes a model of a task, whose vector goes over the wire as data, with that hash.
@@ -65,16 +65,16 @@ func (m *Model) PredictionTarget() PredictionTarget {
 	if m.Recipe == nil || m.Target == "" {
 		return g
 	}
-	c, err := spec.ParseColumn(m.Target)
+	c, err := spec.ParseColumnExpression(m.Target)
 	if err != nil {
 		return g // a file of somebody else
 	}
-	if c.Operation == spec.ByIn {
+	if c.Operation == spec.OperationHorizon {
 		g.Horizon = c.LagOrWindow
 	}
 	if i := m.Recipe.InputIndex(c.Input); i >= 0 {
 		in := &m.Recipe.Inputs[i]
-		if g.Unit = in.Unit; g.Unit != "" && in.Transform == spec.ScaleLog1p {
+		if g.Unit = in.Unit; g.Unit != "" && in.Transform == spec.TransformLog1p {
 			g.Unit = "log1p(" + g.Unit + ")"
 		}
 	}
@@ -84,18 +84,18 @@ func (m *Model) PredictionTarget() PredictionTarget {
 // Encode returns the file. The model is valid, and its vector has the length of its architecture without what is
 // personal.
 func (m *Model) Encode() ([]byte, error) {
-	pieces, err := m.Pieces()
+	pieces, err := m.EncodePieces()
 	return slices.Concat(pieces...), err
 }
 
-// Pieces returns the file in pieces, in memory of the vector's own but for the first.
-func (m *Model) Pieces() ([][]byte, error) {
+// EncodePieces returns the file in pieces, in memory of the vector's own but for the first.
+func (m *Model) EncodePieces() ([][]byte, error) {
 	a := m.Architecture
 	meta := map[string]string{
-		"format": "fedmesh", "format_version": strconv.Itoa(Format), "task": m.Task,
+		"format": "fedmesh", "format_version": strconv.Itoa(FormatVersion), "task": m.Task,
 		"run": strconv.FormatUint(uint64(m.Run), 10), "version": strconv.FormatUint(uint64(m.Version), 10),
 		"hash": hex.EncodeToString(m.Hash[:]),
-		"kind": string(cmp.Or(a.Kind, spec.KindOf(len(a.HiddenUnits), a.Risk))), "risk": string(a.Risk),
+		"kind": string(cmp.Or(a.Kind, spec.ModelKindOf(len(a.HiddenUnits), a.Risk))), "risk": string(a.Risk),
 		"activation": string(a.Activation), "target": m.Target,
 	}
 	if m.ParentModel != "" {
@@ -114,8 +114,8 @@ func (m *Model) Pieces() ([][]byte, error) {
 		}
 		meta[key] = string(text)
 	}
-	if m.External() {
-		if err := encodeOrder(meta, a.Tensors); err != nil {
+	if m.IsExternal() {
+		if err := encodeTensorOrder(meta, a.ExternalTensors); err != nil {
 			return nil, err
 		}
 	}
@@ -124,7 +124,7 @@ func (m *Model) Pieces() ([][]byte, error) {
 			return nil, err
 		}
 	}
-	parts := a.NewParameterSplit(m.Personal)
+	parts := a.NewParameterSplit(m.PersonalTensors)
 	for i, t := range parts.OwnLayout {
 		if i > 0 {
 			meta["personal"] += " "
@@ -142,15 +142,15 @@ func (m *Model) Pieces() ([][]byte, error) {
 			Data: m.ParameterBytes[at : at+n]})
 		at += n
 	}
-	return store.SafetensorsPieces(tensors, meta)
+	return store.EncodeSafetensorsPieces(tensors, meta)
 }
 
-// External reports whether only the program that has trained the model knows how to predict with it.
-func (m *Model) External() bool { return m.Architecture.Kind == spec.ModelExternal }
+// IsExternal reports whether only the program that has trained the model knows how to predict with it.
+func (m *Model) IsExternal() bool { return m.Architecture.Kind == spec.ModelExternal }
 
 // Predictor returns what predicts with the model. An external one has none.
 func (m *Model) Predictor() (*learner.Predictor[float32], error) {
-	if m.External() {
+	if m.IsExternal() {
 		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
 	}
 	w, err := m.Parameters()
@@ -170,8 +170,8 @@ func (m *Model) Parameters() ([]float32, error) {
 func (m *Model) Same(other *Model) bool { return other != nil && m.ModelName() == other.ModelName() }
 
 // ModelName names the model for programs.
-func (m *Model) ModelName() wire.ModelName {
-	return wire.ModelName{Run: m.Run, Version: m.Version, Hash: m.Hash}
+func (m *Model) ModelName() wire.ModelRef {
+	return wire.ModelRef{Run: m.Run, Version: m.Version, Hash: m.Hash}
 }
 
 // ComparableWith reports whether both predict one target from the same columns, so that they may be compared; external
@@ -179,8 +179,8 @@ func (m *Model) ModelName() wire.ModelName {
 func (m *Model) ComparableWith(other *Model) bool {
 	a, b := m.Architecture, other.Architecture
 	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
-		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe) && m.External() == other.External() &&
-		slices.EqualFunc(a.Tensors, b.Tensors, func(t, u learner.TensorSpec) bool {
+		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe) && m.IsExternal() == other.IsExternal() &&
+		slices.EqualFunc(a.ExternalTensors, b.ExternalTensors, func(t, u learner.TensorSpec) bool {
 			return t.Name == u.Name && slices.Equal(t.Shape, u.Shape)
 		})
 }

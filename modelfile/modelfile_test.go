@@ -26,7 +26,7 @@ import (
 // models are one of each kind, with a target whose scale is not 1 where that means something.
 func models() map[string]*modelfile.Model {
 	of := func(a learner.Architecture, standardized bool) *modelfile.Model {
-		a.Inputs, a.Bias = 3, a.Risk != spec.RiskHuber
+		a.Inputs, a.Bias = 3, a.Risk != spec.LossHuber
 		if a.Kind == spec.ModelConv1D {
 			a.Inputs = width
 		}
@@ -49,14 +49,14 @@ func models() map[string]*modelfile.Model {
 		m.Run, m.Version = 3, 17
 		if len(a.HiddenUnits) > 0 {
 			m.Features, m.Target = []string{"temp lag 2h", "wd = N", "hour sin"}, "pm in 6h"
-			m.Recipe = &spec.RowRecipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute,
+			m.Recipe = &spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute,
 				Zone: "Europe/Berlin"},
 				Inputs: []spec.InputSeries{{Name: "temp", Unit: "°C", ValidRange: []float64{-50, 60},
 					Resampling: spec.ResampleMean,
-					Transform:  spec.ScaleNone, StuckAfter: 90 * time.Minute},
+					Transform:  spec.TransformNone, StuckAfter: 90 * time.Minute},
 					{Name: "pm", Resampling: spec.ResampleMax, MaxJump: 0.5,
-						Transform: spec.ScaleLog1p},
-					{Name: "wd", Resampling: spec.ResampleLast, Transform: spec.ScaleNone, Classes: []string{"N",
+						Transform: spec.TransformLog1p},
+					{Name: "wd", Resampling: spec.ResampleLast, Transform: spec.TransformNone, Classes: []string{"N",
 						"S"}}}}
 		}
 		if !a.HasTarget() {
@@ -70,23 +70,25 @@ func models() map[string]*modelfile.Model {
 	}
 	type arch = learner.Architecture
 	return map[string]*modelfile.Model{
-		"linear": of(arch{Risk: spec.RiskSquared}, true), "plain": of(arch{Risk: spec.RiskSquared}, false),
-		"huber":    of(arch{Risk: spec.RiskHuber, HuberDelta: 1}, true),
-		"logistic": of(arch{Risk: spec.RiskLogistic}, true),
-		"softmax":  of(arch{Risk: spec.RiskSoftmax, Outputs: 4}, true),
+		"linear": of(arch{Risk: spec.LossSquared}, true), "plain": of(arch{Risk: spec.LossSquared}, false),
+		"huber":    of(arch{Risk: spec.LossHuber, HuberDelta: 1}, true),
+		"logistic": of(arch{Risk: spec.LossLogistic}, true),
+		"softmax":  of(arch{Risk: spec.LossSoftmax, Outputs: 4}, true),
 
-		"tanh": of(arch{Risk: spec.RiskSquared, HiddenUnits: []int{5, 4}, Activation: spec.ActivationTanh}, true),
-		"relu": of(arch{Risk: spec.RiskSoftmax, Outputs: 2, HiddenUnits: []int{6}, Activation: spec.ActivationReLU},
+		"tanh": of(arch{Risk: spec.LossSquared, HiddenUnits: []int{5, 4}, Activation: spec.ActivationTanh}, true),
+		"relu": of(arch{Risk: spec.LossSoftmax, Outputs: 2, HiddenUnits: []int{6}, Activation: spec.ActivationReLU},
 			true),
-		"autoencoder": of(arch{Kind: spec.ModelAutoencoder, Risk: spec.RiskSquared, HiddenUnits: []int{4, 2, 4},
+		"autoencoder": of(arch{Kind: spec.ModelAutoencoder, Risk: spec.LossSquared, HiddenUnits: []int{4, 2, 4},
 			Activation: spec.ActivationTanh}, true),
-		"conv1d": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSquared, HiddenUnits: []int{3},
+		"conv1d": of(arch{Kind: spec.ModelConv1D, Risk: spec.LossSquared, HiddenUnits: []int{3},
 			Activation:  spec.ActivationTanh,
-			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{4}, PoolSteps: 2}}, true),
+			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{4}, PoolSteps: 2}},
+			true),
 		// drops a step
-		"conv1d2": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSoftmax, Outputs: 3, HiddenUnits: []int{4},
-			Activation:  spec.ActivationReLU,
-			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{5, 4}, PoolSteps: 1}}, true),
+		"conv1d2": of(arch{Kind: spec.ModelConv1D, Risk: spec.LossSoftmax, Outputs: 3, HiddenUnits: []int{4},
+			Activation: spec.ActivationReLU,
+			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{5, 4},
+				PoolSteps: 1}}, true),
 	}
 }
 
@@ -143,8 +145,8 @@ func TestPersonal(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared := make([]float32, parts.SharedCount())
-	learner.Split(shared, nil, parts, w)
-	m.Personal, m.ParameterBytes = []string{"layer1"}, wire.AppendVector(nil, shared)
+	learner.SplitParameters(shared, nil, parts, w)
+	m.PersonalTensors, m.ParameterBytes = []string{"layer1"}, wire.AppendVector(nil, shared)
 	file := encode(t, &m)
 	tensors, meta, err := store.DecodeSafetensors(file)
 	if err != nil || meta["personal"] != "layer1.weight layer1.bias" {
@@ -323,9 +325,9 @@ func TestNumpy(t *testing.T) {
 
 // TestGoal: the target of a model, its unit and its horizon.
 func TestGoal(t *testing.T) {
-	recipe := &spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
-		{Name: "pm25", Unit: "µg/m³", Transform: spec.ScaleLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",
-			Transform: spec.ScaleLog1p}}}
+	recipe := &spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
+		{Name: "pm25", Unit: "µg/m³", Transform: spec.TransformLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",
+			Transform: spec.TransformLog1p}}}
 	for target, tt := range map[string]struct {
 		recipe *spec.RowRecipe
 		want   modelfile.PredictionTarget

@@ -9,7 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// gridMetadata and inputText are a recipe as the keys "grid" and "inputs" have it: in the words of coordinator.yaml.
+// gridMetadata and inputMetadata are a recipe as the keys "grid" and "inputs" have it: in the words of
+// coordinator.yaml.
 type gridMetadata struct {
 	Step     string `json:"step"`
 	Lateness string `json:"lateness"`
@@ -65,7 +66,7 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 			return fmt.Errorf("metadata: %s is %q: %w", key, meta[key], err)
 		}
 	}
-	r := &spec.RowRecipe{Grid: spec.Grid{Zone: g.Zone}}
+	r := &spec.RowRecipe{Grid: spec.TimeGrid{Zone: g.Zone}}
 	for _, in := range inputs {
 		r.Inputs = append(r.Inputs, spec.InputSeries{Name: in.Name, Unit: in.Unit, ValidRange: in.Range,
 			Resampling: in.Resampling,

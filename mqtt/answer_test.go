@@ -15,7 +15,7 @@ func FuzzTunnel(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		conn := &answering{answer: bytes.NewReader(answer)}
-		err := requestTunnel(conn, &url.URL{Scheme: "http", Host: "proxy:3128"}, "broker:8883")
+		err := requestProxyTunnel(conn, &url.URL{Scheme: "http", Host: "proxy:3128"}, "broker:8883")
 		if read := len(answer) - conn.answer.Len(); read > maxProxyAnswer {
 			t.Errorf("%d bytes were read: %v", read, err)
 		}

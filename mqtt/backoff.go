@@ -6,45 +6,45 @@ import (
 )
 
 const (
-	// firstDelay bounds the wait after a first failed attempt, and between the
+	// maxFirstRetryDelay bounds the wait after a first failed attempt, and between the
 	// first attempts at several URLs.
-	firstDelay = time.Second
-	// herdDelay bounds the wait after the loss of a link: all clients of that
+	maxFirstRetryDelay = time.Second
+	// maxDelayAfterLoss bounds the wait after the loss of a link: all clients of that
 	// broker lost theirs at the same moment, and must not all come back at once.
-	herdDelay = 16 * time.Second
+	maxDelayAfterLoss = 16 * time.Second
 )
 
 // backoff draws the waits between attempts. After the loss of a link a wait is
-// uniform from 0 to herdDelay, divided by the number of URLs: so each node
+// uniform from 0 to maxDelayAfterLoss, divided by the number of URLs: so each node
 // sees no more attempts in a second than a single broker would. Once all URLs
 // have failed, a wait is uniform in the upper half of the time since the loss,
 // divided in the same way: so the clients stay spread out, and a client is back
-// within herdDelay of the loss, or when twice the time has passed for which the
+// within maxDelayAfterLoss of the loss, or when twice the time has passed for which the
 // broker was away.
 type backoff struct {
-	rand     *rand.Rand
-	longest  time.Duration
-	urls     int
-	failures int // in a row
+	rand                *rand.Rand
+	maxDelay            time.Duration
+	urlCount            int
+	consecutiveFailures int // in a row
 }
 
 // delayAfterLoss returns the wait after the loss of a link.
 func (b *backoff) delayAfterLoss() time.Duration {
-	b.failures = 0
-	return b.between(0, min(herdDelay, b.longest)/time.Duration(b.urls))
+	b.consecutiveFailures = 0
+	return b.randomBetween(0, min(maxDelayAfterLoss, b.maxDelay)/time.Duration(b.urlCount))
 }
 
 // delayAfterFailure returns the wait after a failed attempt, that long after the loss of
 // the last link, or after the start.
 func (b *backoff) delayAfterFailure(since time.Duration) time.Duration {
-	b.failures++
-	if b.failures < b.urls {
-		return b.between(0, min(firstDelay, b.longest))
+	b.consecutiveFailures++
+	if b.consecutiveFailures < b.urlCount {
+		return b.randomBetween(0, min(maxFirstRetryDelay, b.maxDelay))
 	}
-	ceiling := min(max(firstDelay, since), b.longest) / time.Duration(b.urls)
-	return b.between(ceiling/2, ceiling)
+	ceiling := min(max(maxFirstRetryDelay, since), b.maxDelay) / time.Duration(b.urlCount)
+	return b.randomBetween(ceiling/2, ceiling)
 }
 
-func (b *backoff) between(least, most time.Duration) time.Duration {
+func (b *backoff) randomBetween(least, most time.Duration) time.Duration {
 	return least + time.Duration(b.rand.Int64N(int64(most-least)+1))
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func newBackoff(seed uint64, urls int) *backoff {
-	return &backoff{rand: rand.New(rand.NewPCG(seed, 2)), longest: time.Minute, urls: urls}
+	return &backoff{rand: rand.New(rand.NewPCG(seed, 2)), maxDelay: time.Minute, urlCount: urls}
 }
 
 func TestWaits(t *testing.T) {
@@ -25,12 +25,12 @@ func TestWaits(t *testing.T) {
 			}
 		}
 		for range 2 { // a loss begins anew
-			within(b.delayAfterLoss(), 0, herdDelay/n)
+			within(b.delayAfterLoss(), 0, maxDelayAfterLoss/n)
 			for range urls - 1 { // the others have not been tried
-				within(b.delayAfterFailure(20*time.Second), 0, firstDelay)
+				within(b.delayAfterFailure(20*time.Second), 0, maxFirstRetryDelay)
 			}
 			for range 100 {
-				within(b.delayAfterFailure(0), firstDelay/n/2, firstDelay/n)
+				within(b.delayAfterFailure(0), maxFirstRetryDelay/n/2, maxFirstRetryDelay/n)
 				within(b.delayAfterFailure(20*time.Second), 10*time.Second/n, 20*time.Second/n)
 				within(b.delayAfterFailure(time.Hour), 30*time.Second/n, time.Minute/n)
 			}
@@ -61,7 +61,7 @@ func TestHerd(t *testing.T) {
 			most := slices.Max(seconds[:])
 			t.Logf("the last of %d clients is back %v after the broker, at most %d in one second", clients,
 				latest.Round(100*time.Millisecond), most)
-			if bound := min(max(herdDelay-away, away), time.Minute); latest > bound {
+			if bound := min(max(maxDelayAfterLoss-away, away), time.Minute); latest > bound {
 				t.Errorf("the last is back %v after the broker, want at most %v", latest, bound)
 			}
 			if most > evenly*5/2 {

@@ -159,7 +159,7 @@ func (s *loopScene) step(e mqtt.Event, result mqtt.SelfTestResult, want ...strin
 	}
 }
 
-func (s *loopScene) back() mqtt.Event { return mqtt.Received{Message: s.conn.last} }
+func (s *loopScene) back() mqtt.Event { return mqtt.MessageReceived{Message: s.conn.last} }
 
 const few, large = "8", "61504"
 
@@ -170,21 +170,22 @@ func TestSelfTestPassesOnce(t *testing.T) {
 	began := s.now
 	s.step(s.back(), "")
 	s.step(s.back(), "") // twice, as QoS 1 may
-	s.conn.err = mqtt.ErrBusy
+	s.conn.err = mqtt.ErrOutboxFull
 	s.step(nil, "")
 	s.conn.err = nil
 	s.step(nil, "", large)
 	if d := s.now.Sub(began); d < 2*time.Second || d > 31*time.Second {
 		t.Errorf("the large message came after %v", d)
 	}
-	s.step(mqtt.Received{Message: mqtt.Message{Topic: loop, Payload: make([]byte, 61504)}}, "") // somebody else's
+	// somebody else's
+	s.step(mqtt.MessageReceived{Message: mqtt.Message{Topic: loop, Payload: make([]byte, 61504)}}, "")
 	s.step(s.back(), mqtt.SelfTestPassed, "-")
 	s.step(mqtt.LinkDown{}, "")
 	s.step(mqtt.LinkUp{}, "") // never again
 	if _, ok := s.test.Deadline(); ok {
 		t.Error("it goes on")
 	}
-	if own, _ := s.test.Step(s.now, mqtt.Received{Message: mqtt.Message{Topic: "other"}}); own {
+	if own, _ := s.test.Step(s.now, mqtt.MessageReceived{Message: mqtt.Message{Topic: "other"}}); own {
 		t.Error("it takes what belongs to others")
 	}
 }
@@ -253,8 +254,8 @@ func TestSelfTestFailsAndIsMadeAgain(t *testing.T) {
 	if d := s.now.Sub(failed); d < time.Hour {
 		t.Errorf("made again after %v", d)
 	}
-	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.SubackFailure}, "") // the connection asks again
-	s.step(mqtt.SubscribeRefused{Filter: loop, Code: mqtt.SubackFailure}, mqtt.SelfTestDenied, "-")
+	s.step(mqtt.SubscriptionRefused{Filter: loop, SubackCode: mqtt.SubackFailure}, "") // the connection asks again
+	s.step(mqtt.SubscriptionRefused{Filter: loop, SubackCode: mqtt.SubackFailure}, mqtt.SelfTestDenied, "-")
 }
 
 // While other messages arrive, the few bytes may wait behind them: the whole timeout applies.
@@ -263,7 +264,7 @@ func TestSelfTestWaitsBehindOthers(t *testing.T) {
 	began := s.now
 	s.step(mqtt.LinkUp{}, "", "+")
 	s.step(nil, "", few)
-	s.step(mqtt.Received{Message: mqtt.Message{Topic: "other"}}, "")
+	s.step(mqtt.MessageReceived{Message: mqtt.Message{Topic: "other"}}, "")
 	s.step(nil, "", few)
 	s.step(nil, mqtt.SelfTestDenied, "-")
 	if d := s.now.Sub(began); d < time.Minute {

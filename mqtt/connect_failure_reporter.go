@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// reportInterval is how often the same failure is logged.
-const reportInterval = time.Minute
+// failureLogInterval is how often the same failure is logged.
+const failureLogInterval = time.Minute
 
 // connectFailureReporter logs failed attempts at one URL, one clear line each, but the same
 // failure once a minute only.
 type connectFailureReporter struct {
-	lastFailure string
-	at          time.Time
-	unlogged    int
+	lastFailure       string
+	lastLoggedAt      time.Time
+	suppressedRepeats int
 }
 
 // report says what went wrong, and when and where the next attempt is.
 func (r *connectFailureReporter) report(logger *slog.Logger, err error, delay time.Duration, where string) {
 	text := err.Error()
-	if text == r.lastFailure && time.Since(r.at) < reportInterval {
-		r.unlogged++
+	if text == r.lastFailure && time.Since(r.lastLoggedAt) < failureLogInterval {
+		r.suppressedRepeats++
 		return
 	}
 	line := fmt.Sprintf("%s; next try in %v%s", text, delay.Round(100*time.Millisecond), where)
-	if text == r.lastFailure && r.unlogged > 0 {
-		line += fmt.Sprintf(" (and %d more like it)", r.unlogged)
+	if text == r.lastFailure && r.suppressedRepeats > 0 {
+		line += fmt.Sprintf(" (and %d more like it)", r.suppressedRepeats)
 	}
 	logger.Warn(line)
-	r.lastFailure, r.at, r.unlogged = text, time.Now(), 0
+	r.lastFailure, r.lastLoggedAt, r.suppressedRepeats = text, time.Now(), 0
 }

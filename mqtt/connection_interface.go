@@ -20,13 +20,13 @@ const SubackFailure = 0x80
 
 // Reasons why Publish did not take a message.
 var (
-	ErrDown   = errors.New("mqtt: not connected to the broker")
-	ErrBusy   = errors.New("mqtt: too many messages wait to be sent")
-	ErrClosed = errors.New("mqtt: closed")
+	ErrDown       = errors.New("mqtt: not connected to the broker")
+	ErrOutboxFull = errors.New("mqtt: too many messages wait to be sent")
+	ErrClosed     = errors.New("mqtt: closed")
 )
 
-// ErrPaused is in the Down that follows Pause.
-var ErrPaused = errors.New("mqtt: paused")
+// ErrPlannedDisconnect is in the LinkDown that follows DisconnectFor.
+var ErrPlannedDisconnect = errors.New("mqtt: paused")
 
 // Message is one application message. Retained means, on the way out, that
 // the broker should keep it for later subscribers (an empty payload deletes
@@ -38,8 +38,8 @@ type Message struct {
 	Retained bool
 }
 
-// size is what a message counts for in a queue bounded in bytes.
-func (m Message) size() int { return len(m.Topic) + len(m.Payload) + messageOverhead }
+// queuedBytes is what a message counts for in a queue bounded in bytes.
+func (m Message) queuedBytes() int { return len(m.Topic) + len(m.Payload) + messageOverhead }
 
 // packetSize is the length of m as a PUBLISH.
 func (m Message) packetSize() int {
@@ -60,13 +60,13 @@ func (m Message) packetSize() int {
 // many empty ones are bounded too.
 const messageOverhead = 64
 
-// Event is what a connection tells its owner: [Received], [LinkUp], [LinkDown],
-// [SubscribeRefused] or [RefusalOver].
+// Event is what a connection tells its owner: [MessageReceived], [LinkUp], [LinkDown],
+// [SubscriptionRefused] or [SubscriptionRefusalEnded].
 type Event interface{ isEvent() }
 
 type (
-	// Received is a message from the broker. The payload is the receiver's.
-	Received struct{ Message }
+	// MessageReceived is a message from the broker. The payload is the receiver's.
+	MessageReceived struct{ Message }
 	// LinkUp says that the link is open. The subscriptions have been asked for
 	// again, ahead of whatever is published from now on; a broker keeps
 	// nothing else of us, so the owner says hello again.
@@ -74,23 +74,23 @@ type (
 	// LinkDown says that the link is lost and why. Messages still queued in
 	// either direction may be lost with it.
 	LinkDown struct{ Err error }
-	// SubscribeRefused says that the broker will not let us read a filter, or
-	// that it is no valid filter. Code is the broker's, 0x80 in MQTT 3.1.1. The
-	// broker is asked for a valid one again, see [RefusedWait]; each refusal is told.
-	SubscribeRefused struct {
-		Filter string
-		Code   byte
+	// SubscriptionRefused says that the broker will not let us read a filter, or
+	// that it is no valid filter. SubackCode is the broker's, 0x80 in MQTT 3.1.1. The
+	// broker is asked for a valid one again, see [RefusedFilterRetryDelay]; each refusal is told.
+	SubscriptionRefused struct {
+		Filter     string
+		SubackCode byte
 	}
-	// RefusalOver says that a filter that was refused is granted by now, or was
+	// SubscriptionRefusalEnded says that a filter that was refused is granted by now, or was
 	// given up by its owner. Down ends all refusals.
-	RefusalOver struct{ Filter string }
+	SubscriptionRefusalEnded struct{ Filter string }
 )
 
-func (Received) isEvent()         {}
-func (LinkUp) isEvent()           {}
-func (LinkDown) isEvent()         {}
-func (SubscribeRefused) isEvent() {}
-func (RefusalOver) isEvent()      {}
+func (MessageReceived) isEvent()          {}
+func (LinkUp) isEvent()                   {}
+func (LinkDown) isEvent()                 {}
+func (SubscriptionRefused) isEvent()      {}
+func (SubscriptionRefusalEnded) isEvent() {}
 
 // Conn is a broker as a host sees it. [Session] and memory.Conn implement it.
 // All methods may be called at any time, by several goroutines.
@@ -98,7 +98,7 @@ type Conn interface {
 	// Publish hands m to the network and never blocks. It takes ownership of
 	// the payload. A nil error means that m was queued for the broker, not
 	// that anyone received it. No message is ever sent twice: of those under way
-	// when the link goes down nobody knows whether they arrived. ErrDown: the link is not open; ErrBusy: the
+	// when the link goes down nobody knows whether they arrived. ErrDown: the link is not open; ErrOutboxFull: the
 	// outbox is full, try later; ErrClosed: after Close; other errors: m can
 	// never be sent.
 	Publish(m Message) error
@@ -106,13 +106,13 @@ type Conn interface {
 	// reconnect. Asking again for a filter makes the broker send its retained
 	// messages again. Filters should not overlap: how often a message then comes
 	// is the broker's choice. A filter that is refused is asked for again until the
-	// broker grants it, see SubscribeRefused.
+	// broker grants it, see SubscriptionRefused.
 	Subscribe(qos QoS, filters ...string)
 	// Unsubscribe gives filters up. Messages already under way still arrive.
 	Unsubscribe(filters ...string)
-	// Pause says goodbye to the broker as Close does, and connects again after
+	// DisconnectFor says goodbye to the broker as Close does, and connects again after
 	// so long. Down and Up tell of it. Nothing happens if the link is down.
-	Pause(d time.Duration)
+	DisconnectFor(d time.Duration)
 	// Events is the one mailbox of the connection, bounded in messages and
 	// bytes: see [Mailbox]. It is closed by Close.
 	Events() <-chan Event

@@ -27,7 +27,7 @@ func (c *counter) observe(t mqtt.ObservedMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kind := outgoing
-	if t.Incoming {
+	if t.IsIncoming {
 		kind = incoming
 	}
 	c.n[kind]++

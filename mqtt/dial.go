@@ -18,7 +18,7 @@ import (
 func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.ConnectTimeout)
 	defer cancel()
-	o.Meter.add(meterOpening)
+	o.Meter.addBytes(connectionOverheadBytes)
 	var conn net.Conn
 	var err error
 	websocket := u.Scheme == "ws" || u.Scheme == "wss"
@@ -29,20 +29,20 @@ func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	}
 	// else nothing else was sent
 	if dialing := (*net.OpError)(nil); err == nil || !errors.As(err, &dialing) || dialing.Op != "dial" {
-		if secure(u) {
-			o.Meter.add(meterTLS)
+		if usesTLS(u) {
+			o.Meter.addBytes(tlsHandshakeBytes)
 		}
 		if websocket {
-			o.Meter.add(meterUpgrade)
+			o.Meter.addBytes(httpUpgradeBytes)
 		}
 		if o.Proxy != nil {
-			o.Meter.add(meterUpgrade)
+			o.Meter.addBytes(httpUpgradeBytes)
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	boundSendBuffer(conn, o.sendBuffer())
+	boundSendBuffer(conn, o.sendBufferBytes())
 	return conn, nil
 }
 
@@ -54,10 +54,10 @@ func openTCP(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	}
 	conn, err := dialer.DialContext(ctx, "tcp", next)
 	if err == nil && o.Proxy != nil {
-		err = tunnel(ctx, conn, o.Proxy, u.Host)
+		err = openProxyTunnel(ctx, conn, o.Proxy, u.Host)
 	}
-	if err == nil && secure(u) {
-		return handshake(ctx, conn, u, o.encryption())
+	if err == nil && usesTLS(u) {
+		return tlsHandshake(ctx, conn, u, o.tlsConfig())
 	}
 	if err != nil && conn != nil {
 		_ = conn.Close()
@@ -66,10 +66,10 @@ func openTCP(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	return conn, err
 }
 
-// leastTLS is used where nothing is set.
-var leastTLS = &tls.Config{MinVersion: tls.VersionTLS13}
+// defaultTLSConfig is used where nothing is set.
+var defaultTLSConfig = &tls.Config{MinVersion: tls.VersionTLS13}
 
-func handshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Config) (net.Conn, error) {
+func tlsHandshake(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Config) (net.Conn, error) {
 	if config.ServerName == "" {
 		config.ServerName = u.Hostname()
 	}
@@ -124,7 +124,7 @@ func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 	}
 	// Never nil, which would mean the proxy that the environment names.
 	options := &paho.WebsocketOptions{Proxy: http.ProxyURL(proxy)}
-	return paho.NewWebsocket(u.String(), o.encryption(), o.ConnectTimeout, http.Header{}, options)
+	return paho.NewWebsocket(u.String(), o.tlsConfig(), o.ConnectTimeout, http.Header{}, options)
 }
 
 // boundSendBuffer reaches through TLS and WebSocket.

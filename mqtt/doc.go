@@ -19,8 +19,8 @@
 //		switch e := event.(type) {
 //		case mqtt.LinkUp: // subscriptions are on their way; say hello
 //		case mqtt.LinkDown: // Publish returns ErrDown until the next Up
-//		case mqtt.Received: // e.Topic, e.Payload
-//		case mqtt.SubscribeRefused: // the broker will not let us read e.Filter
+//		case mqtt.MessageReceived: // e.Topic, e.Payload
+//		case mqtt.SubscriptionRefused: // the broker will not let us read e.Filter
 //		}
 //	}
 package mqtt

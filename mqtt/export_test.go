@@ -7,6 +7,6 @@ import "time"
 // long the link takes for the largest message.
 func LinkTimes(o Options) (held, write, message time.Duration) {
 	o = o.withDefaults()
-	held = time.Duration(2*o.sendBuffer()) * time.Second / time.Duration(o.MinRate)
-	return held, o.WriteTimeout, maxMessageSendTime(o.MinRate)
+	held = time.Duration(2*o.sendBufferBytes()) * time.Second / time.Duration(o.MinLinkRate)
+	return held, o.WriteTimeout, maxMessageSendTime(o.MinLinkRate)
 }

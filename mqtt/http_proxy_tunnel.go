@@ -16,15 +16,15 @@ import (
 // maxProxyAnswer bounds, in bytes, what a proxy may say before the tunnel.
 const maxProxyAnswer = 16 << 10
 
-// tunnel asks an HTTP proxy, over a connection to it, for one to address (RFC
+// openProxyTunnel asks an HTTP proxy, over a connection to it, for one to address (RFC
 // 9110, 9.3.6). The end of ctx interrupts it.
-func tunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address string) error {
+func openProxyTunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address string) error {
 	interrupted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		_ = conn.SetDeadline(time.Unix(1, 0))
 		close(interrupted)
 	})
-	err := requestTunnel(conn, proxy, address)
+	err := requestProxyTunnel(conn, proxy, address)
 	if !stop() {
 		<-interrupted // or it would set its deadline on an open tunnel
 		return ctx.Err()
@@ -32,7 +32,7 @@ func tunnel(ctx context.Context, conn net.Conn, proxy *url.URL, address string) 
 	return err
 }
 
-func requestTunnel(conn net.Conn, proxy *url.URL, address string) error {
+func requestProxyTunnel(conn net.Conn, proxy *url.URL, address string) error {
 	header := make(http.Header)
 	if user := proxy.User; user != nil {
 		password, _ := user.Password()
@@ -69,7 +69,7 @@ func checkProxy(proxy *url.URL) error {
 	case proxy.Scheme != "http":
 		return fmt.Errorf("mqtt: proxy %q: only http:// proxies are supported; what goes through one is encrypted by "+
 			"the broker's URL", proxy.Redacted())
-	case proxy.Hostname() == "" || proxy.Port() == "" || !validPort(proxy):
+	case proxy.Hostname() == "" || proxy.Port() == "" || !hasValidPort(proxy):
 		return fmt.Errorf("mqtt: proxy %q is not http://host:port; usual ports are 3128 and 8080", proxy.Redacted())
 	}
 	return nil

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// window is how many packets may wait for the broker's acknowledgement.
-	window = 8
+	// maxUnacknowledgedPackets is how many packets may wait for the broker's acknowledgement.
+	maxUnacknowledgedPackets = 8
 	// flushTimeout bounds how long Close sends what waits to be sent.
 	flushTimeout = 3 * time.Second
-	// quiesce is how many milliseconds paho may take to send DISCONNECT, and to wait for the end.
-	quiesce = 250 + uint(farewell/time.Millisecond)
+	// disconnectQuiesceMillis is how many milliseconds paho may take to send DISCONNECT, and to wait for the end.
+	disconnectQuiesceMillis = 250 + uint(brokerCloseTimeout/time.Millisecond)
 )
 
 // link is one connection, from CONNECT to its end, with a paho client of its
@@ -27,7 +27,7 @@ type link struct {
 	options     *Options
 	client      paho.Client
 	mailbox     *Mailbox
-	out         *outbox
+	outbox      *outbox
 	onSuback    func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
 	onOversized func(ObservedMessage)                                      // is called for each oversized message
 
@@ -39,8 +39,8 @@ type link struct {
 	unacked chan pendingAck // the window
 	flushed chan struct{}   // closed when there is nothing more to send or acknowledge
 	ended   chan struct{}   // closed when the link has ended
-	ending  sync.Once
-	err     error // why it ended; read after lost
+	endOnce sync.Once
+	endErr  error // why it ended; read after lost
 }
 
 // pendingAck is a packet that the broker has to acknowledge.
@@ -54,24 +54,24 @@ type pendingAck struct {
 // start begins to send the contents of the outbox. After a loss the sender may hang in paho until the write timeout, so
 // nothing waits for it.
 func (l *link) start() {
-	go l.send()
+	go l.sendOutbox()
 	go l.awaitAcks()
 }
 
 func (l *link) subscribe(wanted []subscription) {
-	for batch := range slices.Chunk(wanted, maxFilters) {
-		l.queueChange(outboxCommand{subscribe: batch})
+	for batch := range slices.Chunk(wanted, maxFiltersPerSubscribe) {
+		l.queueSubscriptionChange(outboxCommand{subscriptions: batch})
 	}
 }
 
 func (l *link) unsubscribe(filters []string) {
-	for batch := range slices.Chunk(slices.Clone(filters), maxFilters) {
-		l.queueChange(outboxCommand{unsubscribe: batch})
+	for batch := range slices.Chunk(slices.Clone(filters), maxFiltersPerSubscribe) {
+		l.queueSubscriptionChange(outboxCommand{unsubscribeFilters: batch})
 	}
 }
 
-func (l *link) queueChange(c outboxCommand) {
-	if !l.out.change(c) {
+func (l *link) queueSubscriptionChange(c outboxCommand) {
+	if !l.outbox.queueSubscriptionChange(c) {
 		l.abort(errors.New("too many changes of subscriptions wait to be sent"))
 	}
 }
@@ -85,16 +85,16 @@ func (l *link) abort(reason error) {
 
 // recordEnd records that the link has ended. After a loss paho calls it, once its workers have stopped.
 func (l *link) recordEnd(err error) {
-	l.ending.Do(func() {
-		l.err = err
+	l.endOnce.Do(func() {
+		l.endErr = err
 		close(l.ended)
 	})
 }
 
-// flush sends what waits in the outbox, for a bounded time, and disconnects for
+// flushAndDisconnect sends what waits in the outbox, for a bounded time, and disconnects for
 // a reason.
-func (l *link) flush(reason error) {
-	l.out.end()
+func (l *link) flushAndDisconnect(reason error) {
+	l.outbox.closeForNewCommands()
 	timer := time.NewTimer(flushTimeout)
 	defer timer.Stop()
 	select {
@@ -102,15 +102,15 @@ func (l *link) flush(reason error) {
 	case <-timer.C:
 	case <-l.ended:
 	}
-	l.client.Disconnect(quiesce)
+	l.client.Disconnect(disconnectQuiesceMillis)
 	l.recordEnd(reason)
 }
 
-// send works through the outbox, in order.
-func (l *link) send() {
+// sendOutbox works through the outbox, in order.
+func (l *link) sendOutbox() {
 	defer close(l.unacked)
 	for {
-		c, ok := l.out.next(l.ended)
+		c, ok := l.outbox.next(l.ended)
 		if !ok {
 			return
 		}
@@ -138,14 +138,14 @@ func (l *link) sendCommand(c outboxCommand) (pendingAck, error) {
 	switch {
 	case c.message != nil:
 		return l.publish(c.message)
-	case c.subscribe != nil:
-		filters := make(map[string]byte, len(c.subscribe))
-		for _, s := range c.subscribe {
+	case c.subscriptions != nil:
+		filters := make(map[string]byte, len(c.subscriptions))
+		for _, s := range c.subscriptions {
 			filters[s.filter] = byte(s.qos)
 		}
-		p.token, p.filters = l.client.SubscribeMultiple(filters, nil), c.subscribe
+		p.token, p.filters = l.client.SubscribeMultiple(filters, nil), c.subscriptions
 	default:
-		p.token = l.client.Unsubscribe(c.unsubscribe...)
+		p.token = l.client.Unsubscribe(c.unsubscribeFilters...)
 	}
 	return p, l.awaitWritten(p.token)
 }
@@ -155,12 +155,12 @@ func (l *link) publish(m *Message) (pendingAck, error) {
 	p := pendingAck{message: m, sendNumber: l.unconfirmed.add(m)}
 	if m.QoS == AtMostOnce {
 		err := l.conn.Load().publish(m)
-		l.reportTraffic(m, err == nil)
+		l.reportOutgoing(m, err == nil)
 		return pendingAck{}, err
 	}
 	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
 	if err := l.awaitWritten(p.token); err != nil {
-		l.reportTraffic(m, false)
+		l.reportOutgoing(m, false)
 		return pendingAck{}, err
 	}
 	return p, nil
@@ -178,13 +178,13 @@ func (l *link) awaitWritten(token paho.Token) error {
 	return nil
 }
 
-// reportTraffic reports that a message was sent or dropped.
-func (l *link) reportTraffic(m *Message, sent bool) {
-	l.options.ObserveMessage(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: !sent})
+// reportOutgoing reports that a message was sent or dropped.
+func (l *link) reportOutgoing(m *Message, sent bool) {
+	l.options.ObserveMessage(ObservedMessage{Topic: m.Topic, PayloadBytes: len(m.Payload), Dropped: !sent})
 }
 
-// succeeded reports whether a token is done without an error. It does not wait.
-func succeeded(token paho.Token) bool {
+// tokenSucceeded reports whether a token is done without an error. It does not wait.
+func tokenSucceeded(token paho.Token) bool {
 	select {
 	case <-token.Done():
 		return token.Error() == nil
@@ -197,15 +197,15 @@ func succeeded(token paho.Token) bool {
 func (l *link) reportAck(p pendingAck) {
 	if p.message == nil {
 		// else the link is lost, or it is an UNSUBSCRIBE
-		if token, ok := p.token.(*paho.SubscribeToken); ok && succeeded(token) {
+		if token, ok := p.token.(*paho.SubscribeToken); ok && tokenSucceeded(token) {
 			l.onSuback(l, p.filters, token.Result())
 		}
 		return
 	}
-	if succeeded(p.token) {
+	if tokenSucceeded(p.token) {
 		l.unconfirmed.confirm(p.sendNumber)
 	}
-	l.reportTraffic(p.message, succeeded(p.token))
+	l.reportOutgoing(p.message, tokenSucceeded(p.token))
 }
 
 // awaitAcks waits for the acknowledgements, oldest first. If one is late by a whole keepalive, it keeps the window
@@ -235,6 +235,7 @@ func (l *link) awaitAcks() {
 
 // receive takes in a message, in the order of arrival. It only queues and never blocks: PINGRESP comes in the same way.
 func (l *link) receive(m Message) {
-	kept := l.mailbox.Put(Received{m})
-	l.options.ObserveMessage(ObservedMessage{Incoming: true, Topic: m.Topic, Bytes: len(m.Payload), Dropped: !kept})
+	kept := l.mailbox.Put(MessageReceived{m})
+	l.options.ObserveMessage(ObservedMessage{IsIncoming: true, Topic: m.Topic, PayloadBytes: len(m.Payload),
+		Dropped: !kept})
 }

@@ -18,9 +18,9 @@ func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*l
 		options:     options,
 		mailbox:     s.mailbox,
 		onSuback:    s.handleSuback,
-		onOversized: s.oversized.observe,
-		out:         newOutbox(options.OutboxMessages, options.OutboxBytes),
-		unacked:     make(chan pendingAck, window),
+		onOversized: s.oversizedReporter.report,
+		outbox:      newOutbox(options.OutboxMessages, options.OutboxBytes),
+		unacked:     make(chan pendingAck, maxUnacknowledgedPackets),
 		flushed:     make(chan struct{}),
 		ended:       make(chan struct{}),
 	}
@@ -49,7 +49,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 		SetCleanSession(true).
 		SetAutoReconnect(false).
 		SetConnectRetry(false).
-		SetStore(noStore{}).
+		SetStore(discardingPahoStore{}).
 		SetKeepAlive(l.options.KeepAlive).
 		SetPingTimeout(l.options.KeepAlive / 2).
 		SetConnectTimeout(l.options.ConnectTimeout).
@@ -83,8 +83,8 @@ func (l *link) explainConnectError(err error, u *url.URL) error {
 		where += " through the proxy at " + l.options.Proxy.Host
 	}
 	var bad error
-	if conn := l.conn.Load(); conn != nil && conn.reason.Load() != nil {
-		bad = *conn.reason.Load()
+	if conn := l.conn.Load(); conn != nil && conn.abortReason.Load() != nil {
+		bad = *conn.abortReason.Load()
 	}
 	switch {
 	case bad != nil:
@@ -107,14 +107,14 @@ type connectRefusal struct{ error }
 func (connectRefusal) Is(target error) bool { return target == ErrRefused }
 func (r connectRefusal) Unwrap() error      { return r.error }
 
-// noStore keeps nothing: with a clean session and a client per link, paho
+// discardingPahoStore keeps nothing: with a clean session and a client per link, paho
 // never reads its store back, and a store would hold payloads without bound.
-type noStore struct{}
+type discardingPahoStore struct{}
 
-func (noStore) Open()                             {}
-func (noStore) Put(string, packets.ControlPacket) {}
-func (noStore) Get(string) packets.ControlPacket  { return nil }
-func (noStore) All() []string                     { return nil }
-func (noStore) Del(string)                        {}
-func (noStore) Close()                            {}
-func (noStore) Reset()                            {}
+func (discardingPahoStore) Open()                             {}
+func (discardingPahoStore) Put(string, packets.ControlPacket) {}
+func (discardingPahoStore) Get(string) packets.ControlPacket  { return nil }
+func (discardingPahoStore) All() []string                     { return nil }
+func (discardingPahoStore) Del(string)                        {}
+func (discardingPahoStore) Close()                            {}
+func (discardingPahoStore) Reset()                            {}

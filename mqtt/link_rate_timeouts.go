@@ -11,12 +11,12 @@ import (
 // message may take a quarter of the time for that answer at most, which is half
 // a keepalive (requirement R13), and what waits in the kernel half of it.
 const (
-	// DefaultRate is what a link has to carry for the defaults of Options, in
+	// DefaultMinLinkRate is what a link has to carry for the defaults of Options, in
 	// bytes per second.
-	DefaultRate = 20_000
+	DefaultMinLinkRate = 20_000
 
-	quarters      = 2 * 4     // messages in a keepalive
-	maxSendBuffer = 128 << 10 // bytes; the kernel holds twice as many
+	messagesPerKeepAlive = 2 * 4     // messages in a keepalive
+	maxSendBuffer        = 128 << 10 // bytes; the kernel holds twice as many
 )
 
 // maxMessageSendTime is how long a link takes for the largest message that we send.
@@ -24,23 +24,23 @@ func maxMessageSendTime(rate int) time.Duration {
 	return time.Duration(wire.MaxMessage) * time.Second / time.Duration(rate)
 }
 
-// LeastKeepAlive is the shortest keepalive that a link of this rate, in bytes
+// MinKeepAlive is the shortest keepalive that a link of this rate, in bytes
 // per second, allows for; whole seconds.
-func LeastKeepAlive(rate int) time.Duration {
-	return (quarters*maxMessageSendTime(rate) + time.Second - 1).Truncate(time.Second)
+func MinKeepAlive(rate int) time.Duration {
+	return (messagesPerKeepAlive*maxMessageSendTime(rate) + time.Second - 1).Truncate(time.Second)
 }
 
-// attemptTimeout bounds an attempt at one of several URLs while the others have not
+// connectAttemptTimeout bounds an attempt at one of several URLs while the others have not
 // been tried: four round trips of a second each, and a handshake of TLS with
 // certificates on both sides, at the link's least rate. Once all have failed in
 // it, Options.ConnectTimeout holds alone.
-func attemptTimeout(rate int) time.Duration {
+func connectAttemptTimeout(rate int) time.Duration {
 	const handshake = 16 << 10 // bytes
 	return 4*time.Second + handshake*time.Second/time.Duration(rate)
 }
 
-// sendBuffer is how many bytes the kernel may be asked to hold of ours: without
+// sendBufferBytes is how many bytes the kernel may be asked to hold of ours: without
 // a bound a slow link would have minutes of chunks ahead of each PINGREQ.
-func (o *Options) sendBuffer() int {
-	return int(min(maxSendBuffer, o.KeepAlive.Seconds()*float64(o.MinRate)/8))
+func (o *Options) sendBufferBytes() int {
+	return int(min(maxSendBuffer, o.KeepAlive.Seconds()*float64(o.MinLinkRate)/8))
 }

@@ -60,7 +60,7 @@ func TestSubscriptionRefused(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
 	s.Subscribe(mqtt.AtMostOnce, "a", "b", "secret/1", "c", "d", "e", "f", "g", "h", "secret/2")
 	for _, filter := range []string{"secret/1", "secret/2"} {
-		if e := mqtttest.Event(t, s); e != (mqtt.SubscribeRefused{Filter: filter, Code: 0x80}) {
+		if e := mqtttest.Event(t, s); e != (mqtt.SubscriptionRefused{Filter: filter, SubackCode: 0x80}) {
 			t.Errorf("got %#v", e)
 		}
 	}
@@ -177,7 +177,7 @@ func TestBusy(t *testing.T) {
 			accepted++
 		}
 	}
-	if !errors.Is(err, mqtt.ErrBusy) { // had it waited for the network, the link would be down
+	if !errors.Is(err, mqtt.ErrOutboxFull) { // had it waited for the network, the link would be down
 		t.Fatalf("after %d messages: %v, want ErrBusy", accepted, err)
 	}
 	mqtttest.WantDown(t, s) // the write timeout
@@ -187,7 +187,7 @@ func TestBusy(t *testing.T) {
 		t.Errorf("%d of %d dropped, want some: the first was sent, the last not", dropped, accepted)
 	}
 	if err := s.Publish(mqtt.Message{Topic: "x", Payload: make([]byte, 1<<20)}); err == nil ||
-		errors.Is(err, mqtt.ErrBusy) || errors.Is(err, mqtt.ErrDown) {
+		errors.Is(err, mqtt.ErrOutboxFull) || errors.Is(err, mqtt.ErrDown) {
 		t.Errorf("a message larger than the outbox: %v", err)
 	}
 }
@@ -305,7 +305,7 @@ func TestFlappingLinkStaysBounded(t *testing.T) {
 	var told []mqtt.Event
 	for {
 		e := mqtttest.Event(t, s)
-		if _, last := e.(mqtt.SubscribeRefused); last {
+		if _, last := e.(mqtt.SubscriptionRefused); last {
 			break
 		}
 		told = append(told, e)

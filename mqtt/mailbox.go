@@ -13,7 +13,7 @@ import (
 // queue stays bounded while nobody reads.
 type Mailbox struct {
 	maxMessages, maxBytes int // the bounds
-	out                   chan Event
+	events                chan Event
 	closed, done          chan struct{}
 	wake                  chan struct{}
 
@@ -29,7 +29,7 @@ type Mailbox struct {
 func NewMailbox(messages, bytes int) *Mailbox {
 	m := &Mailbox{
 		maxMessages: messages, maxBytes: bytes,
-		out:    make(chan Event),
+		events: make(chan Event),
 		closed: make(chan struct{}), done: make(chan struct{}),
 		wake: make(chan struct{}, 1),
 	}
@@ -38,7 +38,7 @@ func NewMailbox(messages, bytes int) *Mailbox {
 }
 
 // Events is the owner's end.
-func (m *Mailbox) Events() <-chan Event { return m.out }
+func (m *Mailbox) Events() <-chan Event { return m.events }
 
 // Put queues an event and reports false if it was a message that was dropped.
 func (m *Mailbox) Put(e Event) bool {
@@ -48,21 +48,21 @@ func (m *Mailbox) Put(e Event) bool {
 		return false
 	}
 	switch e := e.(type) {
-	case Received:
-		if m.heldMessages+1 > m.maxMessages || m.heldBytes+e.size() > m.maxBytes {
+	case MessageReceived:
+		if m.heldMessages+1 > m.maxMessages || m.heldBytes+e.queuedBytes() > m.maxBytes {
 			return false
 		}
 		m.heldMessages++
-		m.heldBytes += e.size()
-	case SubscribeRefused:
+		m.heldBytes += e.queuedBytes()
+	case SubscriptionRefused:
 		m.dropFilterEvents(e.Filter)
-	case RefusalOver:
+	case SubscriptionRefusalEnded:
 		m.dropFilterEvents(e.Filter)
 	case LinkDown:
-		m.dropEventsWhere(func(string) bool { return true })
-		m.dropUpDownPairs(e)
+		m.dropFilterEventsWhere(func(string) bool { return true })
+		m.dropLinkStatePairs(e)
 	case LinkUp:
-		m.dropUpDownPairs(e)
+		m.dropLinkStatePairs(e)
 	}
 	m.queue = append(m.queue, e)
 	select {
@@ -72,39 +72,39 @@ func (m *Mailbox) Put(e Event) bool {
 	return true
 }
 
-// dropUpDownPairs drops Up, Down before another Up, and Down, Up before
+// dropLinkStatePairs drops Up, Down before another Up, and Down, Up before
 // another Down, where nothing came in between.
-func (m *Mailbox) dropUpDownPairs(e Event) {
+func (m *Mailbox) dropLinkStatePairs(e Event) {
 	n := len(m.queue)
 	if n < 2 {
 		return
 	}
-	if isUp(m.queue[n-2]) == isUp(e) && isLinkState(m.queue[n-2]) && isLinkState(m.queue[n-1]) {
+	if isLinkUp(m.queue[n-2]) == isLinkUp(e) && isLinkState(m.queue[n-2]) && isLinkState(m.queue[n-1]) {
 		m.queue = m.queue[:n-2]
 	}
 }
 
 // dropFilterEvents drops what waits about a filter.
 func (m *Mailbox) dropFilterEvents(filter string) {
-	m.dropEventsWhere(func(of string) bool { return of == filter })
+	m.dropFilterEventsWhere(func(of string) bool { return of == filter })
 }
 
-// dropEventsWhere drops what waits about filters.
-func (m *Mailbox) dropEventsWhere(these func(filter string) bool) {
+// dropFilterEventsWhere drops what waits about filters.
+func (m *Mailbox) dropFilterEventsWhere(these func(filter string) bool) {
 	m.queue = slices.DeleteFunc(m.queue, func(e Event) bool {
 		switch e := e.(type) {
-		case SubscribeRefused:
+		case SubscriptionRefused:
 			return these(e.Filter)
-		case RefusalOver:
+		case SubscriptionRefusalEnded:
 			return these(e.Filter)
 		}
 		return false
 	})
 }
 
-func isUp(e Event) bool { _, up := e.(LinkUp); return up }
+func isLinkUp(e Event) bool { _, up := e.(LinkUp); return up }
 
-func isLinkState(e Event) bool { _, down := e.(LinkDown); return down || isUp(e) }
+func isLinkState(e Event) bool { _, down := e.(LinkDown); return down || isLinkUp(e) }
 
 // Close closes Events; what still waits is forgotten.
 func (m *Mailbox) Close() {
@@ -120,7 +120,7 @@ func (m *Mailbox) Close() {
 
 func (m *Mailbox) deliver() {
 	defer close(m.done)
-	defer close(m.out)
+	defer close(m.events)
 	for {
 		e, ok := m.next()
 		if !ok {
@@ -132,8 +132,8 @@ func (m *Mailbox) deliver() {
 			}
 		}
 		select {
-		case m.out <- e:
-			m.release(e)
+		case m.events <- e:
+			m.releaseHeldBytes(e)
 		case <-m.closed:
 			return
 		}
@@ -152,13 +152,13 @@ func (m *Mailbox) next() (Event, bool) {
 	return e, true
 }
 
-func (m *Mailbox) release(e Event) {
-	received, ok := e.(Received)
+func (m *Mailbox) releaseHeldBytes(e Event) {
+	received, ok := e.(MessageReceived)
 	if !ok {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.heldMessages--
-	m.heldBytes -= received.size()
+	m.heldBytes -= received.queuedBytes()
 }

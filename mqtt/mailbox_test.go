@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-func message(topic string, payload int) mqtt.Received {
-	return mqtt.Received{Message: mqtt.Message{Topic: topic, Payload: make([]byte, payload)}}
+func message(topic string, payload int) mqtt.MessageReceived {
+	return mqtt.MessageReceived{Message: mqtt.Message{Topic: topic, Payload: make([]byte, payload)}}
 }
 
 // drain returns what a mailbox has.
@@ -36,7 +36,7 @@ func TestMailboxIsBoundedInMessages(t *testing.T) {
 			}
 			synctest.Wait() // one may be on offer by now: it counts
 		}
-		if !m.Put(mqtt.SubscribeRefused{Filter: "x"}) {
+		if !m.Put(mqtt.SubscriptionRefused{Filter: "x"}) {
 			t.Error("a refusal was dropped")
 		}
 		if n := len(drain(m)); n != 3 {
@@ -69,10 +69,10 @@ func TestMailboxIsBoundedInBytes(t *testing.T) {
 
 func TestMailboxTellsStatesInBrief(t *testing.T) {
 	first, last := mqtt.LinkDown{Err: errors.New("first")}, mqtt.LinkDown{Err: errors.New("last")}
-	up, refused, over, x := mqtt.LinkUp{}, mqtt.SubscribeRefused{Filter: "f", Code: 0x80},
-		mqtt.RefusalOver{Filter: "f"},
+	up, refused, over, x := mqtt.LinkUp{}, mqtt.SubscriptionRefused{Filter: "f", SubackCode: 0x80},
+		mqtt.SubscriptionRefusalEnded{Filter: "f"},
 		message("x", 0)
-	other := mqtt.SubscribeRefused{Filter: "g", Code: 0x80}
+	other := mqtt.SubscriptionRefused{Filter: "g", SubackCode: 0x80}
 	for name, c := range map[string]struct{ put, want []mqtt.Event }{
 		"nothing to shorten": {[]mqtt.Event{up, x, first, up}, []mqtt.Event{up, x, first, up}},
 		"came back":          {[]mqtt.Event{x, first, up, last, up}, []mqtt.Event{x, last, up}},
@@ -98,7 +98,7 @@ func TestMailboxTellsStatesInBrief(t *testing.T) {
 					t.Fatalf("got %v, want %v", got, c.want)
 				}
 				for i := range got {
-					if _, message := got[i].(mqtt.Received); !message && got[i] != c.want[i] {
+					if _, message := got[i].(mqtt.MessageReceived); !message && got[i] != c.want[i] {
 						t.Errorf("event %d is %#v, want %#v", i, got[i], c.want[i])
 					}
 				}

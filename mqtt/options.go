@@ -40,8 +40,8 @@ type Options struct {
 	// MinQoS is the least quality of service of all that is published and subscribed to, the will too: AtMostOnce
 	// unless set.
 	MinQoS QoS
-	// MinRate is the least rate of the link in bytes per second, DefaultRate unless set.
-	MinRate int
+	// MinLinkRate is the least rate of the link in bytes per second, DefaultMinLinkRate unless set.
+	MinLinkRate int
 	// KeepAlive is in whole seconds, 60 s unless set. The wait for a PINGRESP is half as long, for an acknowledgement
 	// as long.
 	KeepAlive time.Duration
@@ -49,7 +49,7 @@ type Options struct {
 	// shorter until all have been tried.
 	ConnectTimeout time.Duration
 	// WriteTimeout bounds the sending of one message; a link that takes longer is given up. Unless set, it is four
-	// times what the largest message takes at MinRate, and at least 20 s.
+	// times what the largest message takes at MinLinkRate, and at least 20 s.
 	WriteTimeout time.Duration
 	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
 	MaxReconnectDelay time.Duration
@@ -89,10 +89,10 @@ type Options struct {
 // closed, before it was written (QoS 0) or acknowledged (QoS 1): such a message
 // may have arrived or not, and is never sent again.
 type ObservedMessage struct {
-	Incoming bool
-	Topic    string
-	Bytes    int // of payload
-	Dropped  bool
+	IsIncoming   bool
+	Topic        string
+	PayloadBytes int // of payload
+	Dropped      bool
 	// SizeLimit is Options.MaxPacket if the message was dropped because it exceeded MaxPacket, and otherwise 0.
 	SizeLimit int
 	// PacketSize is the length of the message with topic and framing if it exceeded SizeLimit, and otherwise 0.
@@ -100,16 +100,16 @@ type ObservedMessage struct {
 }
 
 func (o Options) withDefaults() Options {
-	defaultDuration(&o.KeepAlive, time.Minute)
-	defaultDuration(&o.ConnectTimeout, 10*time.Second)
-	defaultInt(&o.MinRate, DefaultRate)
-	defaultDuration(&o.WriteTimeout, max(20*time.Second, 4*maxMessageSendTime(max(o.MinRate, 1))))
-	defaultDuration(&o.MaxReconnectDelay, time.Minute)
-	defaultInt(&o.MaxPacket, 128<<10)
-	defaultInt(&o.MailboxMessages, 1024)
-	defaultInt(&o.MailboxBytes, 8<<20)
-	defaultInt(&o.OutboxMessages, 512)
-	defaultInt(&o.OutboxBytes, 8<<20)
+	setDefaultDuration(&o.KeepAlive, time.Minute)
+	setDefaultDuration(&o.ConnectTimeout, 10*time.Second)
+	setDefaultInt(&o.MinLinkRate, DefaultMinLinkRate)
+	setDefaultDuration(&o.WriteTimeout, max(20*time.Second, 4*maxMessageSendTime(max(o.MinLinkRate, 1))))
+	setDefaultDuration(&o.MaxReconnectDelay, time.Minute)
+	setDefaultInt(&o.MaxPacket, 128<<10)
+	setDefaultInt(&o.MailboxMessages, 1024)
+	setDefaultInt(&o.MailboxBytes, 8<<20)
+	setDefaultInt(&o.OutboxMessages, 512)
+	setDefaultInt(&o.OutboxBytes, 8<<20)
 	if o.ObserveMessage == nil {
 		o.ObserveMessage = func(ObservedMessage) {}
 	}
@@ -127,8 +127,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// renew asks Renew for the password and the settings of TLS.
-func (o *Options) renew() {
+// renewCredentials asks Renew for the password and the settings of TLS.
+func (o *Options) renewCredentials() {
 	if o.RenewCredentials == nil {
 		return
 	}
@@ -141,11 +141,11 @@ func (o *Options) renew() {
 	o.Password, o.TLS = password, encryption
 }
 
-// encryption returns the settings of TLS for a connection.
-func (o *Options) encryption() *tls.Config {
+// tlsConfig returns the settings of TLS for a connection.
+func (o *Options) tlsConfig() *tls.Config {
 	config := o.TLS.Clone() // nil stays nil
 	if config == nil {
-		config = leastTLS.Clone()
+		config = defaultTLSConfig.Clone()
 	}
 	if o.Now != nil {
 		config.Time = o.Now
@@ -153,13 +153,13 @@ func (o *Options) encryption() *tls.Config {
 	return config
 }
 
-func defaultDuration(d *time.Duration, otherwise time.Duration) {
+func setDefaultDuration(d *time.Duration, otherwise time.Duration) {
 	if *d == 0 {
 		*d = otherwise
 	}
 }
 
-func defaultInt(n *int, otherwise int) {
+func setDefaultInt(n *int, otherwise int) {
 	if *n == 0 {
 		*n = otherwise
 	}
@@ -178,13 +178,13 @@ func (o Options) validatedURLs() ([]*url.URL, error) {
 		return nil, err
 	}
 	switch {
-	case o.TLS != nil && !secure(urls[0]):
+	case o.TLS != nil && !usesTLS(urls[0]):
 		err = fmt.Errorf("mqtt: TLS settings are given, but %s:// does not encrypt; write tls:// or wss://",
 			urls[0].Scheme)
 	case o.ClientID == "":
 		err = errors.New("mqtt: no client id; give each session one of its own")
-	case checkText(o.ClientID) != nil:
-		err = fmt.Errorf("mqtt: client id %.64q: %w", o.ClientID, checkText(o.ClientID))
+	case checkMQTTString(o.ClientID) != nil:
+		err = fmt.Errorf("mqtt: client id %.64q: %w", o.ClientID, checkMQTTString(o.ClientID))
 	case o.Username == "" && o.Password != "":
 		err = errors.New("mqtt: a password without a user name is not sent; set both")
 	case o.KeepAlive%time.Second != 0 || o.KeepAlive < time.Second || o.KeepAlive > 65535*time.Second:
@@ -193,8 +193,8 @@ func (o Options) validatedURLs() ([]*url.URL, error) {
 		err = errors.New("mqtt: connect timeout, write timeout and longest reconnect delay must not be negative")
 	case min(o.MailboxMessages, o.MailboxBytes, o.OutboxMessages, o.OutboxBytes) < 0:
 		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
-	case o.MinRate < 0:
-		err = fmt.Errorf("mqtt: least rate of the link %d bytes per second: must not be negative", o.MinRate)
+	case o.MinLinkRate < 0:
+		err = fmt.Errorf("mqtt: least rate of the link %d bytes per second: must not be negative", o.MinLinkRate)
 	case o.MinQoS > AtLeastOnce:
 		err = fmt.Errorf("mqtt: QoS %d: must be 0 or 1", o.MinQoS)
 	case o.MaxPacket < 0:
@@ -216,7 +216,7 @@ func parseURLs(list []string) ([]*url.URL, error) {
 		switch {
 		case slices.ContainsFunc(urls, func(other *url.URL) bool { return *other == *u }):
 			return nil, fmt.Errorf("mqtt: broker URL %q is there twice; remove one", u.Redacted())
-		case len(urls) > 0 && secure(u) != secure(urls[0]): // blocking the TLS one would expose all
+		case len(urls) > 0 && usesTLS(u) != usesTLS(urls[0]): // blocking the TLS one would expose all
 			return nil, fmt.Errorf("mqtt: broker URL %q: some URLs encrypt and some do not; give tls:// or wss:// "+
 				"for all, or for none", u.Redacted())
 		}
@@ -229,21 +229,21 @@ func parseURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
 		return nil, fmt.Errorf("mqtt: broker URL %q is not scheme://host:port, such as tcp://127.0.0.1:1883",
-			redact(u, s))
+			redactedURL(u, s))
 	}
-	if !validPort(u) {
-		return nil, fmt.Errorf("mqtt: broker URL %q: port %s: must be 1 to 65535", redact(u, s), u.Port())
+	if !hasValidPort(u) {
+		return nil, fmt.Errorf("mqtt: broker URL %q: port %s: must be 1 to 65535", redactedURL(u, s), u.Port())
 	}
 	switch u.Scheme {
 	case "tcp", "mqtt", "tls", "ssl", "mqtts":
 		if u.Port() == "" {
 			return nil, fmt.Errorf("mqtt: broker URL %q has no port; add one: usually 1883, or 8883 for TLS",
-				redact(u, s))
+				redactedURL(u, s))
 		}
 	case "ws", "wss":
 	default:
 		return nil, fmt.Errorf("mqtt: broker URL %q: unknown scheme %q; use tcp, mqtt, tls, ssl, mqtts, ws or wss",
-			redact(u, s), u.Scheme)
+			redactedURL(u, s), u.Scheme)
 	}
 	if u.User != nil { // the URL is logged
 		return nil, fmt.Errorf("mqtt: broker URL %q carries credentials; give them as user name and password",
@@ -252,21 +252,21 @@ func parseURL(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// validPort reports whether a URL has a port from 1 to 65535, or none.
-func validPort(u *url.URL) bool {
+// hasValidPort reports whether a URL has a port from 1 to 65535, or none.
+func hasValidPort(u *url.URL) bool {
 	n, err := strconv.ParseUint(u.Port(), 10, 16)
 	return u.Port() == "" || err == nil && n > 0
 }
 
-// redact keeps a password out of an error text; u is nil if s is no URL at all.
-func redact(u *url.URL, s string) string {
+// redactedURL keeps a password out of an error text; u is nil if s is no URL at all.
+func redactedURL(u *url.URL, s string) string {
 	if u == nil {
 		return fmt.Sprintf("(%d bytes)", len(s))
 	}
 	return u.Redacted()
 }
 
-func secure(u *url.URL) bool {
+func usesTLS(u *url.URL) bool {
 	switch u.Scheme {
 	case "tls", "ssl", "mqtts", "wss":
 		return true

@@ -2,16 +2,16 @@ package mqtt
 
 import "sync"
 
-// maxChanges bounds the changes of subscriptions that wait to be sent. It is
+// maxQueuedSubscriptionChanges bounds the changes of subscriptions that wait to be sent. It is
 // far more than a link that works ever queues.
-const maxChanges = 4096
+const maxQueuedSubscriptionChanges = 4096
 
 // outboxCommand is one thing for a link's sender to do: a message to publish, or
 // filters to subscribe to or to give up.
 type outboxCommand struct {
-	message     *Message
-	subscribe   []subscription
-	unsubscribe []string
+	message            *Message
+	subscriptions      []subscription
+	unsubscribeFilters []string
 }
 
 // outbox is what waits for one link, in order, bounded in messages and bytes.
@@ -21,68 +21,68 @@ type outbox struct {
 	maxMessages, maxBytes int // the bounds
 	wake                  chan struct{}
 
-	mu            sync.Mutex
-	queue         []outboxCommand
-	heldMessages  int
-	heldBytes     int
-	queuedChanges int
-	ended         bool
+	mu                        sync.Mutex
+	queue                     []outboxCommand
+	heldMessages              int
+	heldBytes                 int
+	queuedSubscriptionChanges int
+	isEnded                   bool
 }
 
 func newOutbox(messages, bytes int) *outbox {
 	return &outbox{maxMessages: messages, maxBytes: bytes, wake: make(chan struct{}, 1)}
 }
 
-// publish returns ErrBusy if m does not fit now, ErrDown after end.
-func (o *outbox) publish(m Message) error {
+// queueMessage returns ErrOutboxFull if m does not fit now, ErrDown after end.
+func (o *outbox) queueMessage(m Message) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case o.ended:
+	case o.isEnded:
 		return ErrDown
-	case o.heldMessages+1 > o.maxMessages || o.heldBytes+m.size() > o.maxBytes:
-		return ErrBusy
+	case o.heldMessages+1 > o.maxMessages || o.heldBytes+m.queuedBytes() > o.maxBytes:
+		return ErrOutboxFull
 	}
 	o.heldMessages++
-	o.heldBytes += m.size()
-	o.add(outboxCommand{message: &m})
+	o.heldBytes += m.queuedBytes()
+	o.enqueue(outboxCommand{message: &m})
 	return nil
 }
 
-// change queues a change of subscriptions. It reports false when far too many
+// queueSubscriptionChange queues a change of subscriptions. It reports false when far too many
 // wait: the link does not work, and the next one starts from the whole table.
-func (o *outbox) change(c outboxCommand) bool {
+func (o *outbox) queueSubscriptionChange(c outboxCommand) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended {
+	if o.isEnded {
 		return true
 	}
-	if o.queuedChanges >= maxChanges {
+	if o.queuedSubscriptionChanges >= maxQueuedSubscriptionChanges {
 		return false
 	}
-	o.queuedChanges++
-	o.add(c)
+	o.queuedSubscriptionChanges++
+	o.enqueue(c)
 	return true
 }
 
-func (o *outbox) add(c outboxCommand) {
+func (o *outbox) enqueue(c outboxCommand) {
 	o.queue = append(o.queue, c)
-	o.signal()
+	o.wakeSender()
 }
 
-func (o *outbox) signal() {
+func (o *outbox) wakeSender() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
 	}
 }
 
-// end lets nothing more in; the sender stops when the rest is sent.
-func (o *outbox) end() {
+// closeForNewCommands lets nothing more in; the sender stops when the rest is sent.
+func (o *outbox) closeForNewCommands() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.ended = true
-	o.signal()
+	o.isEnded = true
+	o.wakeSender()
 }
 
 // endAndTakeMessages ends the outbox and returns the messages that it still had.
@@ -95,9 +95,9 @@ func (o *outbox) endAndTakeMessages() []Message {
 			dropped = append(dropped, *c.message)
 		}
 	}
-	o.ended = true
+	o.isEnded = true
 	o.queue = nil
-	o.signal()
+	o.wakeSender()
 	return dropped
 }
 
@@ -111,14 +111,14 @@ func (o *outbox) next(stop <-chan struct{}) (c outboxCommand, ok bool) {
 			o.queue = o.queue[1:]
 			if c.message != nil {
 				o.heldMessages--
-				o.heldBytes -= c.message.size()
+				o.heldBytes -= c.message.queuedBytes()
 			} else {
-				o.queuedChanges--
+				o.queuedSubscriptionChanges--
 			}
 			o.mu.Unlock()
 			return c, true
 		}
-		ended := o.ended
+		ended := o.isEnded
 		o.mu.Unlock()
 		if ended {
 			return c, false

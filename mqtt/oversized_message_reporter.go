@@ -8,34 +8,34 @@ import (
 
 // oversizedReporter reports the messages that exceed Options.MaxPacket. It logs the first message of each topic.
 type oversizedReporter struct {
-	observeTraffic func(ObservedMessage)
+	observeMessage func(ObservedMessage)
 	logger         *slog.Logger
 
-	mu     sync.Mutex
-	logged map[string]bool // by topic
+	mu              sync.Mutex
+	isLoggedByTopic map[string]bool // by topic
 }
 
 const (
-	// mostLoggedTopics is the maximum number of topics with an oversized message that are logged and remembered. A
+	// maxLoggedTopics is the maximum number of topics with an oversized message that are logged and remembered. A
 	// publisher may use any number of topics.
-	mostLoggedTopics = 64
-	// mostLoggedBytes bounds a topic in the log.
-	mostLoggedBytes = 128
+	maxLoggedTopics = 64
+	// maxLoggedTopicBytes bounds a topic in the log.
+	maxLoggedTopicBytes = 128
 )
 
-func newOversized(o *Options) *oversizedReporter {
-	return &oversizedReporter{observeTraffic: o.ObserveMessage, logger: o.Logger, logged: map[string]bool{}}
+func newOversizedReporter(o *Options) *oversizedReporter {
+	return &oversizedReporter{observeMessage: o.ObserveMessage, logger: o.Logger, isLoggedByTopic: map[string]bool{}}
 }
 
-// observe reports an oversized message.
-func (v *oversizedReporter) observe(t ObservedMessage) {
-	v.observeTraffic(t)
-	topic := strings.ToValidUTF8(t.Topic[:min(len(t.Topic), mostLoggedBytes)], "�")
+// report reports an oversized message.
+func (v *oversizedReporter) report(t ObservedMessage) {
+	v.observeMessage(t)
+	topic := strings.ToValidUTF8(t.Topic[:min(len(t.Topic), maxLoggedTopicBytes)], "�")
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.logged[topic] || len(v.logged) == mostLoggedTopics {
+	if v.isLoggedByTopic[topic] || len(v.isLoggedByTopic) == maxLoggedTopics {
 		return
 	}
-	v.logged[topic] = true
+	v.isLoggedByTopic[topic] = true
 	v.logger.Warn("oversized message dropped", "topic", topic, "bytes", t.PacketSize, "limit", t.SizeLimit)
 }

@@ -67,10 +67,10 @@ func arrivedIn(chunks ...[]byte) (a arrived) {
 	c := newLinkConn(conn, &Options{MaxPacket: guardMost, WriteTimeout: time.Minute}, func(m Message) {
 		a.delivered = append(a.delivered, fmt.Sprintf("%.8s %d", m.Topic, len(m.Payload)))
 	}, func(t ObservedMessage) {
-		if !t.Incoming || !t.Dropped || t.SizeLimit != guardMost {
+		if !t.IsIncoming || !t.Dropped || t.SizeLimit != guardMost {
 			panic(fmt.Sprintf("%+v", t))
 		}
-		a.oversized = append(a.oversized, fmt.Sprintf("%.8s %d of %d", t.Topic, t.Bytes, t.PacketSize))
+		a.oversized = append(a.oversized, fmt.Sprintf("%.8s %d of %d", t.Topic, t.PayloadBytes, t.PacketSize))
 	})
 	paho, err := io.ReadAll(iotest.OneByteReader(c)) // paho reads no bytes of two packets at once
 	a.paho, a.written, a.err = string(paho), conn.written.String(), err
@@ -156,7 +156,7 @@ func TestOversizedAllocatesNothing(t *testing.T) {
 	seen := 0
 	c := newLinkConn(conn, &Options{MaxPacket: 128 << 10}, func(Message) { t.Error("a message was delivered") },
 		func(x ObservedMessage) {
-			if seen++; x.Bytes != size-3 || x.PacketSize != size+5 {
+			if seen++; x.PayloadBytes != size-3 || x.PacketSize != size+5 {
 				t.Errorf("%+v", x)
 			}
 		})
@@ -172,25 +172,25 @@ func TestOversizedAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestOversizedIsLoggedOnce logs each topic once, for at most mostLoggedTopics topics.
+// TestOversizedIsLoggedOnce logs each topic once, for at most maxLoggedTopics topics.
 func TestOversizedIsLoggedOnce(t *testing.T) {
 	var lines bytes.Buffer
 	seen := 0
-	v := newOversized(&Options{ObserveMessage: func(ObservedMessage) { seen++ },
+	v := newOversizedReporter(&Options{ObserveMessage: func(ObservedMessage) { seen++ },
 		Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 	for range 3 {
-		v.observe(ObservedMessage{Topic: "home/camera", PacketSize: 140_017, SizeLimit: 131_072})
+		v.report(ObservedMessage{Topic: "home/camera", PacketSize: 140_017, SizeLimit: 131_072})
 	}
 	if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got,
 		`level=WARN msg="oversized message dropped" topic=home/camera bytes=140017 limit=131072`) {
 		t.Errorf("logged %s", got)
 	}
 	for i := range 1000 {
-		v.observe(ObservedMessage{Topic: fmt.Sprint(i, "\xff\x00", strings.Repeat("long", 10_000))})
+		v.report(ObservedMessage{Topic: fmt.Sprint(i, "\xff\x00", strings.Repeat("long", 10_000))})
 	}
-	if n := strings.Count(lines.String(), "\n"); n != mostLoggedTopics || len(v.logged) != n || seen != 1003 ||
-		lines.Len() > mostLoggedTopics*1000 {
-		t.Errorf("%d lines, %d topics, %d bytes, %d messages seen", n, len(v.logged), lines.Len(), seen)
+	if n := strings.Count(lines.String(), "\n"); n != maxLoggedTopics || len(v.isLoggedByTopic) != n || seen != 1003 ||
+		lines.Len() > maxLoggedTopics*1000 {
+		t.Errorf("%d lines, %d topics, %d bytes, %d messages seen", n, len(v.isLoggedByTopic), lines.Len(), seen)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 		for range 20 {
 			<-time.After(30 * time.Second)
 			if _, err := far.Write(make([]byte, guardMost)); err != nil {
-				t.Fatalf("the link has ended: %v", *c.reason.Load())
+				t.Fatalf("the link has ended: %v", *c.abortReason.Load())
 			}
 		}
 		began := time.Now()
@@ -225,7 +225,8 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 		if took := time.Since(began); took < o.KeepAlive || took > 2*o.KeepAlive {
 			t.Errorf("the link has ended %v after the last byte", took)
 		}
-		if reason := c.reason.Load(); reason == nil || !strings.Contains((*reason).Error(), "acknowledged nothing") {
+		if reason := c.abortReason.Load(); reason == nil || !strings.Contains((*reason).Error(),
+			"acknowledged nothing") {
 			t.Errorf("reason %v", reason)
 		}
 		<-l.flushed

@@ -8,28 +8,30 @@ import (
 )
 
 const (
-	// refusedFirst is the longest wait before a filter is asked for again that
-	// the broker refused for the first time; it doubles up to refusedMost.
-	refusedFirst = time.Second
-	refusedMost  = time.Minute
-	// refusedMove is how many refusals in a row make a session with several URLs
-	// go to the next one. It doubles, up to refusedLaps times, each time that all
+	// firstRefusalRetryDelay is the longest wait before a filter is asked for again that
+	// the broker refused for the first time; it doubles up to maxRefusalRetryDelay.
+	firstRefusalRetryDelay = time.Second
+	maxRefusalRetryDelay   = time.Minute
+	// refusalsPerLinkMove is how many refusals in a row make a session with several URLs
+	// go to the next one. It doubles, up to maxLinkMoveDoublings times, each time that all
 	// of them have refused: then the access rules are the likelier cause.
-	refusedMove = 3
-	refusedLaps = 4
+	refusalsPerLinkMove  = 3
+	maxLinkMoveDoublings = 4
 )
 
 // RefusedFilterRetryDelay returns the wait before a filter is asked for again that was
 // refused n times in a row: uniform in the upper half of 1 s, doubled with each
 // refusal up to 60 s.
 func RefusedFilterRetryDelay(n int, r *rand.Rand) time.Duration {
-	longest := min(refusedFirst<<min(max(n, 1)-1, 10), refusedMost)
+	longest := min(firstRefusalRetryDelay<<min(max(n, 1)-1, 10), maxRefusalRetryDelay)
 	return longest/2 + time.Duration(r.Int64N(int64(longest/2)+1))
 }
 
 // maxRefusalsPerLink is how many refusals in a row end a link, after moves links
 // that ended for the same filter, one of urls each.
-func maxRefusalsPerLink(moves, urls int) int { return refusedMove << min(moves/urls, refusedLaps) }
+func maxRefusalsPerLink(moves, urls int) int {
+	return refusalsPerLinkMove << min(moves/urls, maxLinkMoveDoublings)
+}
 
 // handleSuback takes the broker's answer to a SUBSCRIBE. paho's token calls a
 // failure code a success.
@@ -46,8 +48,8 @@ func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]b
 		case code > 2:
 			s.handleRefusal(l, e, code)
 		default:
-			if e.refusals > 0 {
-				s.mailbox.Put(RefusalOver{Filter: e.filter})
+			if e.consecutiveRefusals > 0 {
+				s.mailbox.Put(SubscriptionRefusalEnded{Filter: e.filter})
 			}
 			e.clearRefusals()
 			e.consecutiveLinkMoves = 0
@@ -58,23 +60,24 @@ func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]b
 // handleRefusal has a filter asked for again, or ends the link when another node of
 // the cluster may grant it.
 func (s *Session) handleRefusal(l *link, e *subscriptionState, code byte) {
-	e.refusals++
-	s.mailbox.Put(SubscribeRefused{Filter: e.filter, Code: code})
-	if len(s.urls) > 1 && e.refusals >= maxRefusalsPerLink(e.consecutiveLinkMoves, len(s.urls)) {
+	e.consecutiveRefusals++
+	s.mailbox.Put(SubscriptionRefused{Filter: e.filter, SubackCode: code})
+	if len(s.urls) > 1 && e.consecutiveRefusals >= maxRefusalsPerLink(e.consecutiveLinkMoves, len(s.urls)) {
 		e.consecutiveLinkMoves++
-		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.refusals, RefusalRemedy))
+		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.consecutiveRefusals, RefusalRemedy))
 		return
 	}
 	if e.retryTimer != nil { // its owner has asked for it meanwhile
 		e.retryTimer.Stop()
 	}
-	e.retryTimer = time.AfterFunc(RefusedFilterRetryDelay(e.refusals, s.options.Rand), func() { s.askAgain(l, e) })
+	e.retryTimer = time.AfterFunc(RefusedFilterRetryDelay(e.consecutiveRefusals, s.options.Rand),
+		func() { s.retrySubscription(l, e) })
 }
 
-func (s *Session) askAgain(l *link, e *subscriptionState) {
+func (s *Session) retrySubscription(l *link, e *subscriptionState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link == l && e.refusals > 0 && slices.Contains(s.subscriptions.entries, e) {
+	if s.link == l && e.consecutiveRefusals > 0 && slices.Contains(s.subscriptions.entries, e) {
 		l.subscribe([]subscription{e.subscription})
 	}
 }
@@ -91,11 +94,11 @@ type RefusedFilters struct{ filters []string } // sorted
 func (r *RefusedFilters) Step(e Event) (changed bool) {
 	before := len(r.filters)
 	switch e := e.(type) {
-	case SubscribeRefused:
+	case SubscriptionRefused:
 		if i, known := slices.BinarySearch(r.filters, e.Filter); !known {
 			r.filters = slices.Insert(r.filters, i, e.Filter)
 		}
-	case RefusalOver:
+	case SubscriptionRefusalEnded:
 		if i, known := slices.BinarySearch(r.filters, e.Filter); known {
 			r.filters = slices.Delete(r.filters, i, i+1)
 		}

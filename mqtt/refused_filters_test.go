@@ -50,13 +50,13 @@ func TestRefusedSubscriptionIsAskedForAgain(t *testing.T) {
 		return filter == "given up" || filter == "s/+" && len(asked) <= 2
 	})
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s"})
-	refused := mqtt.SubscribeRefused{Filter: "s/+", Code: mqtt.SubackFailure}
+	refused := mqtt.SubscriptionRefused{Filter: "s/+", SubackCode: mqtt.SubackFailure}
 	s.Subscribe(mqtt.AtLeastOnce, "s/+")
-	wantEvents(t, s, refused, refused, mqtt.RefusalOver{Filter: "s/+"})
+	wantEvents(t, s, refused, refused, mqtt.SubscriptionRefusalEnded{Filter: "s/+"})
 	s.Subscribe(mqtt.AtLeastOnce, "given up")
-	wantEvents(t, s, mqtt.SubscribeRefused{Filter: "given up", Code: mqtt.SubackFailure})
+	wantEvents(t, s, mqtt.SubscriptionRefused{Filter: "given up", SubackCode: mqtt.SubackFailure})
 	s.Unsubscribe("given up")
-	wantEvents(t, s, mqtt.RefusalOver{Filter: "given up"})
+	wantEvents(t, s, mqtt.SubscriptionRefusalEnded{Filter: "given up"})
 	_ = s.Close()
 	close(asked)
 	if got, want := slices.Collect(chanSeq(asked)),
@@ -96,7 +96,7 @@ func TestRefusingNodeIsLeft(t *testing.T) {
 	}
 	a, b := node("a"), node("b")
 	s := dial(t, mqtt.Options{URL: a.url(), MoreURLs: []string{b.url()}, ClientID: "s"})
-	refused := mqtt.SubscribeRefused{Filter: "s/+", Code: mqtt.SubackFailure}
+	refused := mqtt.SubscriptionRefused{Filter: "s/+", SubackCode: mqtt.SubackFailure}
 	s.Subscribe(mqtt.AtLeastOnce, "s/+")
 	wantEvents(t, s, refused, refused, refused)
 	d, ok := mqtttest.Event(t, s).(mqtt.LinkDown)
@@ -125,11 +125,11 @@ func TestRefusedFilters(t *testing.T) {
 		list    []string
 	}{
 		{mqtt.LinkUp{}, false, nil},
-		{mqtt.RefusalOver{Filter: "never refused"}, false, nil},
-		{mqtt.SubscribeRefused{Filter: "s/+"}, true, []string{"s/+"}},
-		{mqtt.SubscribeRefused{Filter: "s/+"}, false, []string{"s/+"}},
-		{mqtt.SubscribeRefused{Filter: "p/+"}, true, []string{"p/+", "s/+"}},
-		{mqtt.RefusalOver{Filter: "s/+"}, true, []string{"p/+"}},
+		{mqtt.SubscriptionRefusalEnded{Filter: "never refused"}, false, nil},
+		{mqtt.SubscriptionRefused{Filter: "s/+"}, true, []string{"s/+"}},
+		{mqtt.SubscriptionRefused{Filter: "s/+"}, false, []string{"s/+"}},
+		{mqtt.SubscriptionRefused{Filter: "p/+"}, true, []string{"p/+", "s/+"}},
+		{mqtt.SubscriptionRefusalEnded{Filter: "s/+"}, true, []string{"p/+"}},
 		{mqtt.LinkDown{}, true, nil},
 		{mqtt.LinkDown{}, false, nil},
 	} {

@@ -28,16 +28,16 @@ import (
 //	R5   SUBACK 0x80 is seen                  TestSubscriptionRefused
 //	R6   subscribed again after each connect  TestReconnectSubscribesAgain, TestSubscribeWhileDown
 //	R7   messages ahead of SUBSCRIBE          TestR7MessageBeforeSubscribe
-//	R8   reconnects are spread, interruptible TestR8SessionsComeBackSpreadOut, TestHerdSpreadsOut,
-//	                                          TestBackoffDoublesUpToTheLongest, TestCloseInterrupts
+//	R8   reconnects are spread, interruptible TestR8SessionsComeBackSpreadOut, TestHerd,
+//	                                          TestWaits, TestCloseInterrupts
 //	R9   never MQTT 3.1                       TestRefusedConnect
 //	R10  nothing is stored without bound      TestR10UnacknowledgedIsBounded, TestBusy
 //	R11  a refused message is not sent again  TestR11RefusedMessage, TestNoPoisonLoop
 //	R12  silently refused messages            TestR12SelfTest; else by whoever asks the other end for an answer
 //	R13  keepalive on a slow line             TestR13SlowUpload, TestR13SlowDownload, TestR13ShortQueue,
 //	                                          TestR13ByRate, TestR13SlowOversized;
-//	                                          package transfer, TestUploadOnASlowLink,
-//	                                          TestDownloadOnASlowLink; package e2e, TestSlowLink
+//	                                          package transfer, TestTransfersOnSlowLinks;
+//	                                          package e2e, TestSlowLink
 //	R14  malformed and huge packets           TestR14EvilBroker, TestR14LargestPacket, TestGuard,
 //	                                          TestGuardAllocatesNothing, FuzzGuard; TestR14OversizedMessages,
 //	                                          TestOversizedIsDiscarded, TestOversizedAllocatesNothing
@@ -144,7 +144,7 @@ func TestR7MessageBeforeSubscribe(t *testing.T) {
 	s := dialing(t, mqtt.Options{URL: f.url(), ClientID: "s"})
 	early := false
 	for range 2 { // Up is the other, before or after
-		if r, ok := mqtttest.Event(t, s).(mqtt.Received); ok {
+		if r, ok := mqtttest.Event(t, s).(mqtt.MessageReceived); ok {
 			early = r.Topic == "early"
 		}
 	}
@@ -183,7 +183,7 @@ func TestR10UnacknowledgedIsBounded(t *testing.T) {
 		return accepted == most+5 || accepted == 1000
 	})
 	eventually(t, "the window has arrived", func() bool { return sent.Load() >= most })
-	if err := s.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); !errors.Is(err, mqtt.ErrBusy) ||
+	if err := s.Publish(mqtt.Message{Topic: "x", QoS: mqtt.AtLeastOnce}); !errors.Is(err, mqtt.ErrOutboxFull) ||
 		accepted != most+5 || sent.Load() != most {
 		t.Errorf("%d accepted, %d sent, then %v; want %d sent and ErrBusy", accepted, sent.Load(), err, most)
 	}

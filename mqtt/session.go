@@ -11,13 +11,13 @@ import (
 // Session is a Conn to a broker over the network. It connects and reconnects by itself until it is closed. It tries
 // several URLs in turn, in an order that is drawn once.
 type Session struct {
-	options   Options
-	urls      []*url.URL
-	mailbox   *Mailbox
-	oversized *oversizedReporter
-	cancel    context.CancelFunc
-	done      chan struct{} // closed when run has ended
-	pauses    chan time.Duration
+	options            Options
+	urls               []*url.URL
+	mailbox            *Mailbox
+	oversizedReporter  *oversizedReporter
+	cancel             context.CancelFunc
+	done               chan struct{} // closed when run has ended
+	disconnectRequests chan time.Duration
 
 	mu            sync.Mutex
 	closed        bool
@@ -38,13 +38,13 @@ func Dial(ctx context.Context, options Options) (*Session, error) {
 	options.Rand.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Session{
-		options:   options,
-		urls:      urls,
-		mailbox:   NewMailbox(options.MailboxMessages, options.MailboxBytes),
-		oversized: newOversized(&options),
-		cancel:    cancel,
-		done:      make(chan struct{}),
-		pauses:    make(chan time.Duration, 1),
+		options:            options,
+		urls:               urls,
+		mailbox:            NewMailbox(options.MailboxMessages, options.MailboxBytes),
+		oversizedReporter:  newOversizedReporter(&options),
+		cancel:             cancel,
+		done:               make(chan struct{}),
+		disconnectRequests: make(chan time.Duration, 1),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
@@ -64,7 +64,7 @@ func (s *Session) Publish(m Message) error {
 		return fmt.Errorf("mqtt: topic %s: %d bytes of payload make a packet of %d, more than %d (MaxPacket)", m.Topic,
 			len(m.Payload), size, s.options.MaxPacket)
 	}
-	if m.size() > s.options.OutboxBytes {
+	if m.queuedBytes() > s.options.OutboxBytes {
 		return fmt.Errorf("mqtt: topic %s: %d bytes of payload never fit in an outbox of %d", m.Topic, len(m.Payload),
 			s.options.OutboxBytes)
 	}
@@ -76,7 +76,7 @@ func (s *Session) Publish(m Message) error {
 	case s.link == nil || !s.link.client.IsConnectionOpen():
 		return ErrDown
 	}
-	return s.link.out.publish(m)
+	return s.link.outbox.queueMessage(m)
 }
 
 // Subscribe implements Conn.
@@ -86,7 +86,7 @@ func (s *Session) Subscribe(qos QoS, filters ...string) {
 	for _, filter := range filters {
 		if err := CheckSubscription(qos, filter); err != nil {
 			s.options.Logger.Error("cannot subscribe: " + err.Error())
-			s.mailbox.Put(SubscribeRefused{Filter: filter, Code: SubackFailure})
+			s.mailbox.Put(SubscriptionRefused{Filter: filter, SubackCode: SubackFailure})
 			continue
 		}
 		wanted = append(wanted, subscription{filter, qos})
@@ -107,7 +107,7 @@ func (s *Session) Unsubscribe(filters ...string) {
 	defer s.mu.Unlock()
 	for _, filter := range filters {
 		if s.subscriptions.remove(filter) {
-			s.mailbox.Put(RefusalOver{Filter: filter})
+			s.mailbox.Put(SubscriptionRefusalEnded{Filter: filter})
 		}
 	}
 	if s.link != nil {
@@ -115,15 +115,15 @@ func (s *Session) Unsubscribe(filters ...string) {
 	}
 }
 
-// Pause implements Conn.
-func (s *Session) Pause(d time.Duration) {
+// DisconnectFor implements Conn.
+func (s *Session) DisconnectFor(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link == nil {
 		return
 	}
 	select {
-	case s.pauses <- d:
+	case s.disconnectRequests <- d:
 	default: // one is about to begin
 	}
 }
@@ -147,22 +147,22 @@ func (s *Session) Close() error {
 // the node behind this one may be failing.
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
-	wait := backoff{rand: s.options.Rand, longest: s.options.MaxReconnectDelay, urls: len(s.urls)}
+	wait := backoff{rand: s.options.Rand, maxDelay: s.options.MaxReconnectDelay, urlCount: len(s.urls)}
 	reports := make([]connectFailureReporter, len(s.urls))
 	away := time.Now() // since when there is no link
 	current := s.options
 	for at := 0; ; {
-		current.renew()
+		current.renewCredentials()
 		options := current
-		if len(s.urls) > 1 && wait.failures < len(s.urls) {
-			options.ConnectTimeout = min(options.ConnectTimeout, attemptTimeout(options.MinRate))
+		if len(s.urls) > 1 && wait.consecutiveFailures < len(s.urls) {
+			options.ConnectTimeout = min(options.ConnectTimeout, connectAttemptTimeout(options.MinLinkRate))
 		}
 		var delay time.Duration
 		l, err := s.connect(ctx, &options, s.urls[at])
 		if err == nil {
 			s.options.Logger.Info("connected to the broker at " + s.urls[at].Redacted())
 			var pause time.Duration
-			pause, err = s.serve(ctx, l, s.urls[at])
+			pause, err = s.runLink(ctx, l, s.urls[at])
 			if delay = wait.delayAfterLoss(); pause > 0 {
 				delay, err = pause, nil // the owner asked for it
 			}
@@ -192,9 +192,9 @@ func (s *Session) run(ctx context.Context) {
 	}
 }
 
-// serve runs an open link until it is lost, ctx ends, or the owner asks for a pause. The error says why the link has
+// runLink runs an open link until it is lost, ctx ends, or the owner asks for a pause. The error says why the link has
 // ended.
-func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Duration, err error) {
+func (s *Session) runLink(ctx context.Context, l *link, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
 	l.subscribe(s.subscriptions.all())
 	s.link = l
@@ -205,25 +205,25 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 	select {
 	case <-l.ended:
 	case <-ctx.Done():
-		l.flush(ErrClosed)
-	case pause = <-s.pauses:
-		l.flush(ErrPaused)
+		l.flushAndDisconnect(ErrClosed)
+	case pause = <-s.disconnectRequests:
+		l.flushAndDisconnect(ErrPlannedDisconnect)
 	}
 
 	s.mu.Lock()
 	s.link = nil
 	s.subscriptions.clearRefusals()
 	select {
-	case <-s.pauses: // for a link that was lost meanwhile
+	case <-s.disconnectRequests: // for a link that was lost meanwhile
 	default:
 	}
 	s.mu.Unlock()
-	for _, m := range l.out.endAndTakeMessages() {
-		s.options.ObserveMessage(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: true})
+	for _, m := range l.outbox.endAndTakeMessages() {
+		s.options.ObserveMessage(ObservedMessage{Topic: m.Topic, PayloadBytes: len(m.Payload), Dropped: true})
 	}
 	if ctx.Err() != nil {
 		return 0, ErrClosed
 	}
-	s.mailbox.Put(LinkDown{l.err})
-	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), describeNetError(l.err), &l.unconfirmed)
+	s.mailbox.Put(LinkDown{l.endErr})
+	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), describeNetError(l.endErr), &l.unconfirmed)
 }

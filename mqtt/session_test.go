@@ -202,12 +202,12 @@ func TestPause(t *testing.T) {
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
 		const pause = 300 * time.Millisecond // much longer than it takes to come back else
 		began := time.Now()
-		s.Pause(pause)
-		s.Pause(time.Hour) // one is under way
-		if d, ok := mqtttest.Event(t, s).(mqtt.LinkDown); !ok || !errors.Is(d.Err, mqtt.ErrPaused) {
+		s.DisconnectFor(pause)
+		s.DisconnectFor(time.Hour) // one is under way
+		if d, ok := mqtttest.Event(t, s).(mqtt.LinkDown); !ok || !errors.Is(d.Err, mqtt.ErrPlannedDisconnect) {
 			t.Fatalf("got %v, want Down with ErrPaused", d)
 		}
-		s.Pause(time.Hour) // down already
+		s.DisconnectFor(time.Hour) // down already
 		mqtttest.WantUp(t, s)
 		if d := time.Since(began); d < pause {
 			t.Errorf("back after %v", d)
@@ -239,7 +239,7 @@ func TestPauseIsNoLoss(t *testing.T) {
 	logger, lines := logged()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MaxReconnectDelay: time.Minute, Rand: newRand(1),
 		Logger: logger})
-	s.Pause(2500 * time.Millisecond) // a broker that was away for as long costs a wait of at least half of it
+	s.DisconnectFor(2500 * time.Millisecond) // a broker that was away for as long costs a wait of at least half of it
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
 	line(t, lines) // connected

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// maxFilters is how many filters one SUBSCRIBE asks for: more are refused by
+// maxFiltersPerSubscribe is how many filters one SUBSCRIBE asks for: more are refused by
 // AWS IoT Core.
-const maxFilters = 8
+const maxFiltersPerSubscribe = 8
 
 type subscription struct {
 	filter string
@@ -17,7 +17,7 @@ type subscription struct {
 // subscriptionState is a subscription with what brokers said to it.
 type subscriptionState struct {
 	subscription
-	refusals             int         // in a row, by the present link
+	consecutiveRefusals  int         // in a row, by the present link
 	consecutiveLinkMoves int         // links in a row that were given up because they refused it
 	retryTimer           *time.Timer // asks for it again; nil unless it is refused
 }
@@ -27,7 +27,7 @@ func (e *subscriptionState) clearRefusals() {
 	if e.retryTimer != nil {
 		e.retryTimer.Stop()
 	}
-	e.refusals, e.retryTimer = 0, nil
+	e.consecutiveRefusals, e.retryTimer = 0, nil
 }
 
 // subscriptionTable is what a session is subscribed to, oldest first. Each new link asks
@@ -58,7 +58,7 @@ func (t *subscriptionTable) remove(filter string) (refused bool) {
 	if e == nil {
 		return false
 	}
-	refused = e.refusals > 0
+	refused = e.consecutiveRefusals > 0
 	e.clearRefusals()
 	t.entries = slices.DeleteFunc(t.entries, func(other *subscriptionState) bool { return other == e })
 	return refused

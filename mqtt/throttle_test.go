@@ -18,7 +18,7 @@ import (
 // the answer to a ping, and all times divided by 10: 200 kB/s, 6 s and 3 s. A
 // message of 60 KiB takes 3.1 s, here 0.3 s: less than a quarter of the 30 s,
 // as R13 wants. A ping waits for what the kernel holds ahead of it: twice
-// sendBuffer, 256 KiB or 13 s, here 1.3 s.
+// sendBufferBytes, 256 KiB or 13 s, here 1.3 s.
 const (
 	slowRate      = 10 * 20_000
 	slowKeepAlive = 6 * time.Second
@@ -56,7 +56,7 @@ func TestR13SlowUpload(t *testing.T) {
 	t.Cleanup(b.stop)
 	// All at once, 3 MiB: were they all in the kernel, a ping after 6 s would
 	// have to wait for 7 s, or more.
-	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate,
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinLinkRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	stays(t, thin, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), 3<<20/slowMessage, 1000)
 }
@@ -69,7 +69,7 @@ func TestR13SlowDownload(t *testing.T) {
 	t.Cleanup(b.stop)
 	// A window of 4, as pulling keeps one: 12.3 s at 20 kB/s, here 1.2 s. What
 	// the broker has queued for us is ahead of its answer to a ping.
-	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate,
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinLinkRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	stays(t, dial(t, mqtt.Options{URL: b.url(), ClientID: "fast"}), thin, 1<<20/slowMessage, 4)
 }
@@ -85,7 +85,7 @@ func TestR13SlowOversized(t *testing.T) {
 	camera := dial(t, mqtt.Options{URL: b.url(), ClientID: "camera", MaxPacket: 4 << 20})
 	mqtttest.Publish(t, camera, mqtt.Message{Topic: "camera", Payload: make([]byte, payload), Retained: true})
 	mqtttest.SyncWithBroker(t, camera)
-	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate,
+	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinLinkRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	thin.Subscribe(mqtt.AtLeastOnce, "camera")
 	mqtttest.SyncWithBroker(t, thin) // no Down before its own message
@@ -125,17 +125,17 @@ func TestR13ShortQueue(t *testing.T) {
 // holds, half of it; and the write timeout leaves time for it.
 func TestR13ByRate(t *testing.T) {
 	for _, rate := range []int{1000, 2000, 8738, 20_000, 1_000_000, 1_000_000_000} {
-		keepAlive := max(time.Minute, mqtt.LeastKeepAlive(rate))
-		held, write, message := mqtt.LinkTimes(mqtt.Options{MinRate: rate, KeepAlive: keepAlive})
+		keepAlive := max(time.Minute, mqtt.MinKeepAlive(rate))
+		held, write, message := mqtt.LinkTimes(mqtt.Options{MinLinkRate: rate, KeepAlive: keepAlive})
 		if 4*message > keepAlive/2 || 2*held > keepAlive/2 || write < 4*message || write < 20*time.Second {
 			t.Errorf("%d B/s, keepalive %v: a message takes %v, what the kernel holds %v, a write may take %v", rate,
 				keepAlive, message, held, write)
 		}
 	}
-	if least := mqtt.LeastKeepAlive(mqtt.DefaultRate); least > time.Minute {
+	if least := mqtt.MinKeepAlive(mqtt.DefaultMinLinkRate); least > time.Minute {
 		t.Errorf("the usual rate needs %v", least)
 	}
-	if least := mqtt.LeastKeepAlive(2000); least < 4*time.Minute || least > 5*time.Minute || least%time.Second != 0 {
+	if least := mqtt.MinKeepAlive(2000); least < 4*time.Minute || least > 5*time.Minute || least%time.Second != 0 {
 		t.Errorf("2 kB/s need %v", least)
 	}
 }

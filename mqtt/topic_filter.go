@@ -7,12 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxTopic is the longest string that MQTT can carry, in bytes.
-const maxTopic = 65535
+// maxMQTTStringBytes is the longest string that MQTT can carry, in bytes.
+const maxMQTTStringBytes = 65535
 
 // Validate reports why m can never be published.
 func (m Message) Validate() error {
-	if err := checkText(m.Topic); err != nil {
+	if err := checkMQTTString(m.Topic); err != nil {
 		return fmt.Errorf("mqtt: topic %.64q: %w", m.Topic, err)
 	}
 	if strings.ContainsAny(m.Topic, "+#") {
@@ -27,7 +27,7 @@ func (m Message) Validate() error {
 // CheckSubscription reports why filter cannot be subscribed to with qos
 // (MQTT 3.1.1, 4.7.1).
 func CheckSubscription(qos QoS, filter string) error {
-	if err := checkText(filter); err != nil {
+	if err := checkMQTTString(filter); err != nil {
 		return fmt.Errorf("mqtt: filter %.64q: %w", filter, err)
 	}
 	if qos > AtLeastOnce {
@@ -68,12 +68,12 @@ func FilterMatches(filter, topic string) bool {
 	}
 }
 
-func checkText(s string) error {
+func checkMQTTString(s string) error {
 	switch {
 	case s == "":
 		return errors.New("is empty")
-	case len(s) > maxTopic:
-		return fmt.Errorf("has %d bytes, more than %d", len(s), maxTopic)
+	case len(s) > maxMQTTStringBytes:
+		return fmt.Errorf("has %d bytes, more than %d", len(s), maxMQTTStringBytes)
 	case !utf8.ValidString(s):
 		return errors.New("is not valid UTF-8")
 	case strings.ContainsRune(s, 0):

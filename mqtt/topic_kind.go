@@ -5,31 +5,32 @@ type TopicKind uint8
 
 // The kinds of topics.
 const (
-	KindUnknown  TopicKind = iota
-	KindRound              // announcements, to all
-	KindDirect             // from the coordinator to one agent
-	KindBlob               // a part of a model, task or evaluation set
-	KindUpdate             // a part of an agent's update
-	KindPresence           // an agent's presence, or its will
-	KindStatus             // from an agent to the coordinator
-	KindSelfTest           // a self-test's, from someone to itself
-	KindPeer               // from an agent to its neighbours
-	KindBeacon             // an agent is there: to all of its cell
-	KindRoot               // a root document, to all
+	KindUnknown            TopicKind = iota
+	KindAnnouncement                 // announcements, to all
+	KindCoordinatorToAgent           // from the coordinator to one agent
+	KindBlob                         // a part of a model, task or evaluation set
+	KindUpdate                       // a part of an agent's update
+	KindPresence                     // an agent's presence, or its will
+	KindAgentToCoordinator           // from an agent to the coordinator
+	KindSelfTest                     // a self-test's, from someone to itself
+	KindPeer                         // from an agent to its neighbours
+	KindBeacon                       // an agent is there: to all of its cell
+	KindRoot                         // a root document, to all
 )
 
 // TopicKinds returns all kinds, for closed label sets.
 func TopicKinds() []TopicKind {
-	return []TopicKind{KindUnknown, KindRound, KindDirect, KindBlob, KindUpdate, KindPresence, KindStatus, KindSelfTest,
+	return []TopicKind{KindUnknown, KindAnnouncement, KindCoordinatorToAgent, KindBlob, KindUpdate, KindPresence,
+		KindAgentToCoordinator, KindSelfTest,
 		KindPeer, KindBeacon, KindRoot}
 }
 
 // String returns one of eleven words, fit for a metric's label.
 func (k TopicKind) String() string {
 	switch k {
-	case KindRound:
+	case KindAnnouncement:
 		return "round"
-	case KindDirect:
+	case KindCoordinatorToAgent:
 		return "direct"
 	case KindBlob:
 		return "blob"
@@ -37,7 +38,7 @@ func (k TopicKind) String() string {
 		return "update"
 	case KindPresence:
 		return "presence"
-	case KindStatus:
+	case KindAgentToCoordinator:
 		return "status"
 	case KindSelfTest:
 		return "loop"
@@ -51,15 +52,15 @@ func (k TopicKind) String() string {
 	return "unknown"
 }
 
-// kindOf is the kind of topics that end in a level and a client id.
-func kindOf(level string) TopicKind {
+// topicKindOfLevel is the kind of topics that end in a level and a client id.
+func topicKindOfLevel(level string) TopicKind {
 	switch level {
 	case "d":
-		return KindDirect
+		return KindCoordinatorToAgent
 	case "p":
 		return KindPresence
 	case "s":
-		return KindStatus
+		return KindAgentToCoordinator
 	}
 	return KindUnknown
 }

@@ -12,21 +12,21 @@ import (
 // DefaultPrefix is the prefix of all topics unless another one is configured.
 const DefaultPrefix = "fl/v1"
 
-// ManifestPart is the part of a blob or update that describes the others,
+// ManifestPartName is the part of a blob or update that describes the others,
 // which are numbered from 0.
-const ManifestPart = "m"
+const ManifestPartName = "m"
 
-// loopPart is the last level of a self-test's topic. It is neither a blob's hash nor a client id.
-const loopPart = "loop"
+// selfTestLevel is the last level of a self-test's topic. It is neither a blob's hash nor a client id.
+const selfTestLevel = "loop"
 
-// rootLevel is the level of root documents, in the place of a blob's hash.
-const rootLevel = "root"
+// rootDocumentLevel is the level of root documents, in the place of a blob's hash.
+const rootDocumentLevel = "root"
 
 const (
-	maxPrefix   = 64 // bytes
-	maxTransfer = 64 // bytes of a transfer's or blob's name
-	maxPart     = 6  // digits
-	maxCell     = 48 // bytes
+	maxPrefix            = 64 // bytes
+	maxTransferNameBytes = 64 // bytes of a transfer's or blob's name
+	maxPartDigits        = 6  // digits
+	maxCellNameBytes     = 48 // bytes
 )
 
 // Topics makes the topics of one federation. An agent's level is its client id, {federation}-{agent}, so that a
@@ -44,7 +44,7 @@ func NewTopics(prefix, federation string) (Topics, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	if err := wire.Federation(federation).Validate(); err != nil {
+	if err := wire.FederationName(federation).Validate(); err != nil {
 		return Topics{}, fmt.Errorf("mqtt: %w", err)
 	}
 	if len(prefix) > maxPrefix {
@@ -52,7 +52,7 @@ func NewTopics(prefix, federation string) (Topics, error) {
 			maxPrefix)
 	}
 	for level := range strings.SplitSeq(prefix, "/") {
-		if !isName(level, maxPrefix) {
+		if !isTopicLevelName(level, maxPrefix) {
 			return Topics{}, fmt.Errorf("mqtt: topic prefix %q: each level between slashes must have letters, "+
 				"digits, '.', '_' or '-' only, such as %s", prefix, DefaultPrefix)
 		}
@@ -70,7 +70,7 @@ func (t Topics) ClientID(agent wire.AgentID) string {
 }
 
 // Announcement is the topic of announcements, to all.
-func (t Topics) Announcement() string { return t.join("round") }
+func (t Topics) Announcement() string { return t.joinLevels("round") }
 
 // AllAnnouncementsFilter is the filter for the announcements of all federations with the same prefix.
 func (t Topics) AllAnnouncementsFilter() string {
@@ -91,52 +91,52 @@ func (t Topics) IsForeignAnnouncement(topic string) bool {
 func (t Topics) prefix() string { return strings.TrimSuffix(t.topicPrefix, t.Federation+"/") }
 
 // CoordinatorToAgent is the topic of the coordinator's messages to one agent.
-func (t Topics) CoordinatorToAgent(agent wire.AgentID) string { return t.ofAgent("d", agent) }
+func (t Topics) CoordinatorToAgent(agent wire.AgentID) string { return t.agentTopic("d", agent) }
 
 // Presence is the topic of an agent's presence and will.
-func (t Topics) Presence(agent wire.AgentID) string { return t.ofAgent("p", agent) }
+func (t Topics) Presence(agent wire.AgentID) string { return t.agentTopic("p", agent) }
 
 // AgentToCoordinator is the topic of an agent's messages to the coordinator.
-func (t Topics) AgentToCoordinator(agent wire.AgentID) string { return t.ofAgent("s", agent) }
+func (t Topics) AgentToCoordinator(agent wire.AgentID) string { return t.agentTopic("s", agent) }
 
 // SelfTest is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It is next
 // to the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
 func (t Topics) SelfTest(id wire.AgentID) string {
 	if id == wire.CoordinatorID {
-		return t.join("m", loopPart)
+		return t.joinLevels("m", selfTestLevel)
 	}
-	if own := t.ofAgent("s", id); own != "" {
-		return own + "/" + loopPart
+	if own := t.agentTopic("s", id); own != "" {
+		return own + "/" + selfTestLevel
 	}
 	return ""
 }
 
-// Blob is the topic of a part of a blob that is named by its hash.
-func (t Topics) Blob(hashHex, part string) string {
-	if !isHash(hashHex) || !isPart(part) {
+// BlobPart is the topic of a part of a blob that is named by its hash.
+func (t Topics) BlobPart(hashHex, part string) string {
+	if !isHash(hashHex) || !isPartName(part) {
 		return ""
 	}
-	return t.join("m", hashHex, part)
+	return t.joinLevels("m", hashHex, part)
 }
 
-// Root is the topic of a version of the root document. Whoever may read blobs may read it.
-func (t Topics) Root(version wire.RootVersion) string {
-	return t.join("m", rootLevel, strconv.FormatUint(uint64(version), 10))
+// RootDocument is the topic of a version of the root document. Whoever may read blobs may read it.
+func (t Topics) RootDocument(version wire.RootVersion) string {
+	return t.joinLevels("m", rootDocumentLevel, strconv.FormatUint(uint64(version), 10))
 }
 
-// Update is the topic of a part of an agent's update.
-func (t Topics) Update(agent wire.AgentID, transfer, part string) string {
-	base := t.ofAgent("u/0", agent)
-	if base == "" || !isName(transfer, maxTransfer) || !isPart(part) {
+// UpdatePart is the topic of a part of an agent's update.
+func (t Topics) UpdatePart(agent wire.AgentID, transfer, part string) string {
+	base := t.agentTopic("u/0", agent)
+	if base == "" || !isTopicLevelName(transfer, maxTransferNameBytes) || !isPartName(part) {
 		return ""
 	}
 	return base + "/" + transfer + "/" + part
 }
 
-// Peer is the topic of a part of an agent's messages to its neighbours in a round.
-func (t Topics) Peer(agent wire.AgentID, round wire.RoundID, part string) string {
-	base := t.ofAgent("x", agent)
-	if base == "" || !isPart(part) || part == ManifestPart {
+// PeerPart is the topic of a part of an agent's messages to its neighbours in a round.
+func (t Topics) PeerPart(agent wire.AgentID, round wire.RoundID, part string) string {
+	base := t.agentTopic("x", agent)
+	if base == "" || !isPartName(part) || part == ManifestPartName {
 		return ""
 	}
 	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/" + part
@@ -144,7 +144,7 @@ func (t Topics) Peer(agent wire.AgentID, round wire.RoundID, part string) string
 
 // PeerPartsFilter is a neighbour's filter for all of an agent's messages in a round.
 func (t Topics) PeerPartsFilter(agent wire.AgentID, round wire.RoundID) string {
-	base := t.ofAgent("x", agent)
+	base := t.agentTopic("x", agent)
 	if base == "" {
 		return ""
 	}
@@ -153,68 +153,70 @@ func (t Topics) PeerPartsFilter(agent wire.AgentID, round wire.RoundID) string {
 
 // Beacon is the topic of an agent's beacon in a cell.
 func (t Topics) Beacon(cell string, agent wire.AgentID) string {
-	if CheckCell(cell) != nil {
+	if CheckCellName(cell) != nil {
 		return ""
 	}
-	return t.ofAgent("b/"+cell, agent)
+	return t.agentTopic("b/"+cell, agent)
 }
 
-// BeaconsFilter is the filter for the beacons of a cell.
-func (t Topics) BeaconsFilter(cell string) string {
-	if CheckCell(cell) != nil {
+// CellBeaconsFilter is the filter for the beacons of a cell.
+func (t Topics) CellBeaconsFilter(cell string) string {
+	if CheckCellName(cell) != nil {
 		return ""
 	}
-	return t.join("b", cell, "+")
+	return t.joinLevels("b", cell, "+")
 }
 
-// CheckCell reports whether the name of a cell can stand in a topic.
-func CheckCell(cell string) error {
-	if !isName(cell, maxCell) {
-		return fmt.Errorf("mqtt: cell %.64q must have 1 to %d letters, digits, '.', '_' or '-'", cell, maxCell)
+// CheckCellName reports whether the name of a cell can stand in a topic.
+func CheckCellName(cell string) error {
+	if !isTopicLevelName(cell, maxCellNameBytes) {
+		return fmt.Errorf("mqtt: cell %.64q must have 1 to %d letters, digits, '.', '_' or '-'", cell, maxCellNameBytes)
 	}
 	return nil
 }
 
 // UpdatesFilter is the coordinator's filter for all parts of all agents' updates.
-func (t Topics) UpdatesFilter() string { return t.join("u/0/+/+/+") }
+func (t Topics) UpdatesFilter() string { return t.joinLevels("u/0/+/+/+") }
 
 // PresencesFilter is the coordinator's filter for the presence of all agents.
-func (t Topics) PresencesFilter() string { return t.join("p/+") }
+func (t Topics) PresencesFilter() string { return t.joinLevels("p/+") }
 
-// StatusesFilter is the coordinator's filter for the agents' messages to it.
-func (t Topics) StatusesFilter() string { return t.join("s/+") }
+// AllAgentToCoordinatorFilter is the coordinator's filter for the agents' messages to it.
+func (t Topics) AllAgentToCoordinatorFilter() string { return t.joinLevels("s/+") }
 
 // AllCoordinatorToAgentFilter is the filter for the coordinator's messages to all agents.
-func (t Topics) AllCoordinatorToAgentFilter() string { return t.join("d/+") }
+func (t Topics) AllCoordinatorToAgentFilter() string { return t.joinLevels("d/+") }
 
-// AllPeers is the filter for all that is said between neighbours.
-func (t Topics) AllPeers() string { return t.join("x/+/+/+") }
+// AllPeerPartsFilter is the filter for all that is said between neighbours.
+func (t Topics) AllPeerPartsFilter() string { return t.joinLevels("x/+/+/+") }
 
-// PeerProbe is a topic that AllPeers matches, and that no agent uses: the coordinator's.
-func (t Topics) PeerProbe() string { return t.join("x", t.ClientID(wire.CoordinatorID), "0/0") }
-
-// AllBeacons is the filter for the beacons of all cells.
-func (t Topics) AllBeacons() string { return t.join("b/+/+") }
-
-func (t Topics) ofAgent(level string, agent wire.AgentID) string {
-	if agent.ValidateAgent() != nil {
-		return ""
-	}
-	return t.join(level, t.ClientID(agent))
+// PeerFilterProbe is a topic that AllPeerPartsFilter matches, and that no agent uses: the coordinator's.
+func (t Topics) PeerFilterProbe() string {
+	return t.joinLevels("x", t.ClientID(wire.CoordinatorID), "0/0")
 }
 
-// join returns the empty topic for the zero Topics.
-func (t Topics) join(levels ...string) string {
+// AllBeaconsFilter is the filter for the beacons of all cells.
+func (t Topics) AllBeaconsFilter() string { return t.joinLevels("b/+/+") }
+
+func (t Topics) agentTopic(level string, agent wire.AgentID) string {
+	if agent.ValidateNonCoordinator() != nil {
+		return ""
+	}
+	return t.joinLevels(level, t.ClientID(agent))
+}
+
+// joinLevels returns the empty topic for the zero Topics.
+func (t Topics) joinLevels(levels ...string) string {
 	if t.topicPrefix == "" {
 		return ""
 	}
 	return t.topicPrefix + strings.Join(levels, "/")
 }
 
-// Parse splits an incoming topic. agent is set for KindDirect, KindUpdate, KindPresence, KindStatus, KindSelfTest,
-// KindPeer and KindBeacon. id is the transfer of KindUpdate, the hash of KindBlob, the round of KindPeer or the cell of
-// KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is the version of KindRoot. Parse accepts exactly
-// the topics that the methods of t make.
+// Parse splits an incoming topic. agent is set for KindCoordinatorToAgent, KindUpdate, KindPresence,
+// KindAgentToCoordinator, KindSelfTest, KindPeer and KindBeacon. id is the transfer of KindUpdate, the hash of
+// KindBlob, the round of KindPeer or the cell of KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is
+// the version of KindRoot. Parse accepts exactly the topics that the methods of t make.
 func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (TopicKind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
@@ -225,44 +227,44 @@ func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, par
 	}
 	switch levels := strings.Split(rest, "/"); {
 	case rest == "round":
-		return KindRound, "", "", "", nil
-	case rest == "m/"+loopPart:
+		return KindAnnouncement, "", "", "", nil
+	case rest == "m/"+selfTestLevel:
 		return KindSelfTest, wire.CoordinatorID, "", "", nil
-	case levels[0] == "s" && len(levels) == 3 && levels[2] == loopPart:
+	case levels[0] == "s" && len(levels) == 3 && levels[2] == selfTestLevel:
 		kind = KindSelfTest
-		agent, err = t.parseAgent(levels[1])
-	case levels[0] == "m" && len(levels) == 3 && levels[1] == rootLevel:
+		agent, err = t.parseClientID(levels[1])
+	case levels[0] == "m" && len(levels) == 3 && levels[1] == rootDocumentLevel:
 		if n, err := strconv.ParseUint(levels[2], 10, 32); err != nil || strconv.FormatUint(n, 10) != levels[2] {
 			return unknown(errors.New("names no version of a root document"))
 		}
 		return KindRoot, "", "", levels[2], nil
 	case levels[0] == "m" && len(levels) == 3:
-		if !isHash(levels[1]) || !isPart(levels[2]) {
+		if !isHash(levels[1]) || !isPartName(levels[2]) {
 			return unknown(errors.New("names no part of a blob"))
 		}
 		return KindBlob, "", levels[1], levels[2], nil
 	case levels[0] == "u" && len(levels) == 5 && levels[1] == "0":
-		if !isName(levels[3], maxTransfer) || !isPart(levels[4]) {
+		if !isTopicLevelName(levels[3], maxTransferNameBytes) || !isPartName(levels[4]) {
 			return unknown(errors.New("names no part of an update"))
 		}
 		kind, id, part = KindUpdate, levels[3], levels[4]
-		agent, err = t.parseAgent(levels[2])
+		agent, err = t.parseClientID(levels[2])
 	case levels[0] == "x" && len(levels) == 4:
 		if n, err := strconv.ParseUint(levels[2], 10, 64); err != nil || strconv.FormatUint(n, 10) != levels[2] ||
-			!isPart(levels[3]) || levels[3] == ManifestPart {
+			!isPartName(levels[3]) || levels[3] == ManifestPartName {
 			return unknown(errors.New("names no part of a round between neighbours"))
 		}
 		kind, id, part = KindPeer, levels[2], levels[3]
-		agent, err = t.parseAgent(levels[1])
+		agent, err = t.parseClientID(levels[1])
 	case levels[0] == "b" && len(levels) == 3:
-		if err := CheckCell(levels[1]); err != nil {
+		if err := CheckCellName(levels[1]); err != nil {
 			return unknown(err)
 		}
 		kind, id = KindBeacon, levels[1]
-		agent, err = t.parseAgent(levels[2])
-	case len(levels) == 2 && kindOf(levels[0]) != KindUnknown:
-		kind = kindOf(levels[0])
-		agent, err = t.parseAgent(levels[1])
+		agent, err = t.parseClientID(levels[2])
+	case len(levels) == 2 && topicKindOfLevel(levels[0]) != KindUnknown:
+		kind = topicKindOfLevel(levels[0])
+		agent, err = t.parseClientID(levels[1])
 	default:
 		return unknown(errors.New("is not a topic of the protocol"))
 	}
@@ -272,28 +274,28 @@ func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, par
 	return kind, agent, id, part, nil
 }
 
-func (t Topics) parseAgent(device string) (wire.AgentID, error) {
+func (t Topics) parseClientID(device string) (wire.AgentID, error) {
 	id, ok := strings.CutPrefix(device, t.Federation+"-")
 	if !ok {
 		return "", fmt.Errorf("%.96q is not a client id of federation %s", device, t.Federation)
 	}
 	agent := wire.AgentID(id)
-	return agent, agent.ValidateAgent()
+	return agent, agent.ValidateNonCoordinator()
 }
 
 func isHash(s string) bool {
-	return s != "" && len(s) <= maxTransfer && strings.Trim(s, "0123456789abcdef") == ""
+	return s != "" && len(s) <= maxTransferNameBytes && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// isPart accepts ManifestPart and decimal numbers without leading zeros.
-func isPart(s string) bool {
-	if s == ManifestPart || s == "0" {
+// isPartName accepts ManifestPartName and decimal numbers without leading zeros.
+func isPartName(s string) bool {
+	if s == ManifestPartName || s == "0" {
 		return true
 	}
-	return s != "" && s[0] != '0' && len(s) <= maxPart && strings.Trim(s, "0123456789") == ""
+	return s != "" && s[0] != '0' && len(s) <= maxPartDigits && strings.Trim(s, "0123456789") == ""
 }
 
-func isName(s string, most int) bool {
+func isTopicLevelName(s string, most int) bool {
 	return s != "" && len(s) <= most &&
 		strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == ""
 }

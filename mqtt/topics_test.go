@@ -25,17 +25,19 @@ func TestTopics(t *testing.T) {
 		kind            mqtt.TopicKind
 		agent, id, part string
 	}{
-		{ts.Announcement(), "fl/v1/plant_7/round", mqtt.KindRound, "", "", ""},
-		{ts.CoordinatorToAgent("pump-1.a"), "fl/v1/plant_7/d/plant_7-pump-1.a", mqtt.KindDirect, "pump-1.a", "", ""},
+		{ts.Announcement(), "fl/v1/plant_7/round", mqtt.KindAnnouncement, "", "", ""},
+		{ts.CoordinatorToAgent("pump-1.a"), "fl/v1/plant_7/d/plant_7-pump-1.a", mqtt.KindCoordinatorToAgent,
+			"pump-1.a", "", ""},
 		{ts.Presence("pump-1.a"), "fl/v1/plant_7/p/plant_7-pump-1.a", mqtt.KindPresence, "pump-1.a", "", ""},
-		{ts.AgentToCoordinator("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a", mqtt.KindStatus, "pump-1.a", "", ""},
-		{ts.Blob("00ff", "m"), "fl/v1/plant_7/m/00ff/m", mqtt.KindBlob, "", "00ff", "m"},
-		{ts.Blob("00ff", "12"), "fl/v1/plant_7/m/00ff/12", mqtt.KindBlob, "", "00ff", "12"},
-		{ts.Update("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
+		{ts.AgentToCoordinator("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a", mqtt.KindAgentToCoordinator,
+			"pump-1.a", "", ""},
+		{ts.BlobPart("00ff", "m"), "fl/v1/plant_7/m/00ff/m", mqtt.KindBlob, "", "00ff", "m"},
+		{ts.BlobPart("00ff", "12"), "fl/v1/plant_7/m/00ff/12", mqtt.KindBlob, "", "00ff", "12"},
+		{ts.UpdatePart("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
 		{ts.SelfTest("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a/loop", mqtt.KindSelfTest, "pump-1.a", "", ""},
-		{ts.Peer("a", 17, "0"), "fl/v1/plant_7/x/plant_7-a/17/0", mqtt.KindPeer, "a", "17", "0"},
+		{ts.PeerPart("a", 17, "0"), "fl/v1/plant_7/x/plant_7-a/17/0", mqtt.KindPeer, "a", "17", "0"},
 		{ts.Beacon("hall-2", "a"), "fl/v1/plant_7/b/hall-2/plant_7-a", mqtt.KindBeacon, "a", "hall-2", ""},
-		{ts.Root(2), "fl/v1/plant_7/m/root/2", mqtt.KindRoot, "", "", "2"},
+		{ts.RootDocument(2), "fl/v1/plant_7/m/root/2", mqtt.KindRoot, "", "", "2"},
 		{ts.SelfTest("coordinator"), "fl/v1/plant_7/m/loop", mqtt.KindSelfTest, "coordinator", "", ""},
 	} {
 		if c.topic != c.want {
@@ -57,10 +59,10 @@ func TestTopics(t *testing.T) {
 func TestWildcardsCoverTheTopics(t *testing.T) {
 	ts := topics(t)
 	for filter, topic := range map[string]string{
-		ts.UpdatesFilter():    ts.Update("a", "x", "m"),
-		ts.PresencesFilter():  ts.Presence("a"),
-		ts.StatusesFilter():   ts.AgentToCoordinator("a"),
-		ts.BeaconsFilter("c"): ts.Beacon("c", "a"),
+		ts.UpdatesFilter():               ts.UpdatePart("a", "x", "m"),
+		ts.PresencesFilter():             ts.Presence("a"),
+		ts.AllAgentToCoordinatorFilter(): ts.AgentToCoordinator("a"),
+		ts.CellBeaconsFilter("c"):        ts.Beacon("c", "a"),
 	} {
 		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil || !mqtt.FilterMatches(filter, topic) {
 			t.Errorf("%s does not cover %s: %v", filter, topic, err)
@@ -73,10 +75,10 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
-		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.StatusesFilter(),
+		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.AllAgentToCoordinatorFilter(),
 			ts.Announcement(),
 			ts.CoordinatorToAgent("a"),
-			ts.Presence("a"), ts.Blob("00", "m")} {
+			ts.Presence("a"), ts.BlobPart("00", "m")} {
 			if mqtt.FilterMatches(filter, loop) {
 				t.Errorf("%s brings %s", filter, loop)
 			}
@@ -90,7 +92,7 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	for _, id := range []wire.AgentID{"", "+", "#", "a/b", "a\x00", "coordinator",
 		"ü", wire.AgentID(strings.Repeat("a", 49))} {
 		for _, topic := range []string{ts.CoordinatorToAgent(id), ts.Presence(id), ts.AgentToCoordinator(id),
-			ts.Update(id, "x", "m")} {
+			ts.UpdatePart(id, "x", "m")} {
 			if topic != "" {
 				t.Errorf("agent %q has topic %s", id, topic)
 			}
@@ -98,11 +100,14 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	}
 	for _, topic := range []string{
 		ts.ClientID("a/b"),
-		ts.Blob("", "m"), ts.Blob("+", "m"), ts.Blob("FF", "m"), ts.Blob("ff", ""), ts.Blob("ff", "+"),
-		ts.Blob("ff", "01"),
-		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
-		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.BeaconsFilter("#"),
-		ts.BeaconsFilter(strings.Repeat("a", 49)),
+		ts.BlobPart("", "m"), ts.BlobPart("+", "m"), ts.BlobPart("FF", "m"), ts.BlobPart("ff", ""), ts.BlobPart("ff",
+			"+"),
+		ts.BlobPart("ff", "01"),
+		ts.BlobPart("ff", "1234567"), ts.UpdatePart("a", "", "m"), ts.UpdatePart("a", "x/y", "m"), ts.UpdatePart("a",
+			"x", "-1"),
+		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"),
+		ts.CellBeaconsFilter("#"),
+		ts.CellBeaconsFilter(strings.Repeat("a", 49)),
 		ts.SelfTest("a/b"), ts.SelfTest(""), mqtt.Topics{}.SelfTest("coordinator"), mqtt.Topics{}.Announcement(),
 		mqtt.Topics{}.UpdatesFilter(),
 		mqtt.Topics{}.ClientID("a"),
@@ -170,28 +175,28 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("unknown, but %q, %q, %q, %v", agent, id, part, err)
 			}
 			return
-		case mqtt.KindRound:
+		case mqtt.KindAnnouncement:
 			again = ts.Announcement()
-		case mqtt.KindDirect:
+		case mqtt.KindCoordinatorToAgent:
 			again = ts.CoordinatorToAgent(agent)
 		case mqtt.KindPresence:
 			again = ts.Presence(agent)
-		case mqtt.KindStatus:
+		case mqtt.KindAgentToCoordinator:
 			again = ts.AgentToCoordinator(agent)
 		case mqtt.KindSelfTest:
 			again = ts.SelfTest(agent)
 		case mqtt.KindBlob:
-			again = ts.Blob(id, part)
+			again = ts.BlobPart(id, part)
 		case mqtt.KindPeer:
 			round, err := strconv.ParseUint(id, 10, 64)
 			if err != nil {
 				t.Fatal(err)
 			}
-			again = ts.Peer(agent, wire.RoundID(round), part)
+			again = ts.PeerPart(agent, wire.RoundID(round), part)
 		case mqtt.KindBeacon:
 			again = ts.Beacon(id, agent)
 		case mqtt.KindUpdate:
-			again = ts.Update(agent, id, part)
+			again = ts.UpdatePart(agent, id, part)
 		}
 		if err != nil || again != topic {
 			t.Fatalf("%q is parsed as %v, but made as %q: %v", topic, kind, again, err)

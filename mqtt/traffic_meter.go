@@ -8,11 +8,11 @@ import "sync/atomic"
 // as a fraction; to a connection its opening and its end, and TLS's handshake
 // with a chain of certificates each way.
 const (
-	meterPacket   = 130
-	meterFraction = 16 // one byte for this many
-	meterOpening  = 600
-	meterTLS      = 8 << 10
-	meterUpgrade  = 1 << 10 // to WebSocket, or through a proxy
+	packetOverheadBytes     = 130
+	segmentOverheadDivisor  = 16 // one byte for this many
+	connectionOverheadBytes = 600
+	tlsHandshakeBytes       = 8 << 10
+	httpUpgradeBytes        = 1 << 10 // to WebSocket, or through a proxy
 )
 
 // TrafficMeter counts the bytes that sessions move over the network, in both
@@ -20,15 +20,15 @@ const (
 // rather too high. The zero Meter is ready. It may be read at any time.
 type TrafficMeter struct{ total atomic.Uint64 }
 
-// Total returns the bytes so far.
-func (m *TrafficMeter) Total() uint64 { return m.total.Load() }
+// TotalBytes returns the bytes so far.
+func (m *TrafficMeter) TotalBytes() uint64 { return m.total.Load() }
 
-// Count adds bytes of MQTT in this many packets. A nil Meter counts nothing.
-func (m *TrafficMeter) Count(bytes, packets int) {
-	m.add(bytes + (bytes+meterFraction-1)/meterFraction + packets*meterPacket)
+// AddTraffic adds bytes of MQTT in this many packets. A nil Meter counts nothing.
+func (m *TrafficMeter) AddTraffic(bytes, packets int) {
+	m.addBytes(bytes + (bytes+segmentOverheadDivisor-1)/segmentOverheadDivisor + packets*packetOverheadBytes)
 }
 
-func (m *TrafficMeter) add(bytes int) {
+func (m *TrafficMeter) addBytes(bytes int) {
 	if m != nil {
 		m.total.Add(uint64(bytes))
 	}

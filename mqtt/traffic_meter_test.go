@@ -72,7 +72,7 @@ func TestMeter(t *testing.T) {
 			var meter mqtt.TrafficMeter
 			s := dial(t, mqtt.Options{URL: through, ClientID: "s", TLS: config, Meter: &meter})
 			s.Subscribe(mqtt.AtLeastOnce, "x")
-			opened := meter.Total()
+			opened := meter.TotalBytes()
 			if real := uint64(passed.Load()); opened < real || opened > real+12_000 {
 				t.Errorf("after opening %d are counted, %d passed", opened, real)
 			}
@@ -82,7 +82,7 @@ func TestMeter(t *testing.T) {
 				mqtttest.Received(t, s)
 			}
 			mqtttest.SyncWithBroker(t, s)
-			got, real := meter.Total(), uint64(passed.Load())
+			got, real := meter.TotalBytes(), uint64(passed.Load())
 			if least := real + real/1448*40; got < least || got > real*11/10+12_000 {
 				t.Errorf("%d are counted; %d passed, and %d with the least headers", got, real, least)
 			}
@@ -91,7 +91,7 @@ func TestMeter(t *testing.T) {
 				mqtttest.Received(t, s)
 			}
 			mqtttest.SyncWithBroker(t, s)
-			got, real = meter.Total()-got, uint64(passed.Load())-real
+			got, real = meter.TotalBytes()-got, uint64(passed.Load())-real
 			// a header and an acknowledgement for each of four
 			if least := real + small*4*80; got < least || got > real+small*4*140+1000 {
 				t.Errorf("of small ones %d are counted; %d passed, and %d with the least headers", got, real, least)
@@ -109,9 +109,9 @@ func TestMeterCountsAttempts(t *testing.T) {
 	_ = listener.Close()
 	var meter mqtt.TrafficMeter
 	s := dialing(t, mqtt.Options{URL: "tcp://" + listener.Addr().String(), ClientID: "s", Meter: &meter})
-	eventually(t, "several attempts are counted", func() bool { return meter.Total() >= 1800 })
-	if meter.Total()%600 != 0 {
-		t.Errorf("%d bytes for attempts that reach nobody", meter.Total())
+	eventually(t, "several attempts are counted", func() bool { return meter.TotalBytes() >= 1800 })
+	if meter.TotalBytes()%600 != 0 {
+		t.Errorf("%d bytes for attempts that reach nobody", meter.TotalBytes())
 	}
 	_ = s.Close()
 }

@@ -21,14 +21,17 @@ func TestConfigValidate(t *testing.T) {
 	}{
 		{"default", func(*round.Config) {}, ""},
 		{"smallest", func(c *round.Config) {
-			c.Participants, c.Quorum, c.Gather.Minimum, c.Gather.HelloSpread = 1, 1, 1, 0
+			c.Participants, c.Quorum, c.Gather.MinAgents, c.Gather.HelloSpread = 1, 1, 1, 0
 		}, ""},
 		{"full participation", func(c *round.Config) { c.Quorum = 6 }, ""},
-		{"with replacement", func(c *round.Config) { c.Sampling, c.Gather.Minimum = spec.WithReplacement, 1 }, ""},
+		{"with replacement", func(c *round.Config) {
+			c.Sampling, c.Gather.MinAgents = spec.SamplingWithReplacement,
+				1
+		}, ""},
 		{"target", func(c *round.Config) { c.Gather.TargetAgents = 6 }, ""},
 		{"no participants", func(c *round.Config) { c.Participants = 0 }, "participants quorum"},
 		{"no quorum", func(c *round.Config) { c.Quorum = 0 }, "quorum"},
-		{"quorum above participants", func(c *round.Config) { c.Quorum, c.Gather.Minimum = 7, 7 }, "quorum"},
+		{"quorum above participants", func(c *round.Config) { c.Quorum, c.Gather.MinAgents = 7, 7 }, "quorum"},
 		{"more draws than memory", func(c *round.Config) {
 			c.Participants, c.ExtraParticipants = math.MaxInt,
 				math.MaxInt
@@ -36,14 +39,14 @@ func TestConfigValidate(t *testing.T) {
 			"participants over_select"},
 		{"negative over-selection", func(c *round.Config) { c.ExtraParticipants = -1 }, "over_select"},
 		{"over-selection with replacement",
-			func(c *round.Config) { c.ExtraParticipants, c.Sampling = 1, spec.WithReplacement }, "over_select"},
+			func(c *round.Config) { c.ExtraParticipants, c.Sampling = 1, spec.SamplingWithReplacement }, "over_select"},
 		{"sampling", func(c *round.Config) { c.Sampling = "some" }, "sampling"},
 		{"weights", func(c *round.Config) { c.AgentWeightRule = "" }, "weights"},
 		{"weighting", func(c *round.Config) { c.WeightPlacement = "both" }, "weighting"},
 		{"rounds", func(c *round.Config) { c.MaxAggregations = -1 }, "rounds"},
-		{"no minimum", func(c *round.Config) { c.Gather.Minimum, c.Sampling = 0, spec.WithReplacement },
+		{"no minimum", func(c *round.Config) { c.Gather.MinAgents, c.Sampling = 0, spec.SamplingWithReplacement },
 			"gather.minimum"},
-		{"minimum under the quorum", func(c *round.Config) { c.Gather.Minimum = 3 }, "gather.minimum"},
+		{"minimum under the quorum", func(c *round.Config) { c.Gather.MinAgents = 3 }, "gather.minimum"},
 		{"target under the minimum", func(c *round.Config) { c.Gather.TargetAgents = 5 }, "gather.target"},
 		{"negative target", func(c *round.Config) { c.Gather.TargetAgents = -1 }, "gather.target"},
 		{"no window", func(c *round.Config) { c.Gather.WindowLength, c.Gather.HelloSpread = 0, 0 }, "gather.within"},
@@ -51,10 +54,10 @@ func TestConfigValidate(t *testing.T) {
 		{"spread as long as the window", func(c *round.Config) { c.Gather.HelloSpread = c.Gather.WindowLength },
 			"gather.spread"},
 		{"negative spread", func(c *round.Config) { c.Gather.HelloSpread = -1 }, "gather.spread"},
-		{"no deadline", func(c *round.Config) { c.Deadline = 0 }, "deadline"},
-		{"deadline beyond the wire", func(c *round.Config) { c.Deadline = 1200 * time.Hour }, "deadline"},
-		{"negative pause", func(c *round.Config) { c.Pause = -time.Second }, "pause"},
-		{"never invited again", func(c *round.Config) { c.InviteEvery = 0 }, "invite_every"},
+		{"no deadline", func(c *round.Config) { c.RoundTimeout = 0 }, "deadline"},
+		{"deadline beyond the wire", func(c *round.Config) { c.RoundTimeout = 1200 * time.Hour }, "deadline"},
+		{"negative pause", func(c *round.Config) { c.PauseBetweenRounds = -time.Second }, "pause"},
+		{"never invited again", func(c *round.Config) { c.ReinviteInterval = 0 }, "invite_every"},
 		{"empty", func(c *round.Config) { *c = round.Config{} },
 			"algorithm participants quorum sampling weights weighting aggregation.rule server_optimizer.name " +
 				"server_optimizer.tau gather.minimum gather.within deadline evaluation.min_rows " +
@@ -99,7 +102,8 @@ func keys(t *testing.T, err error) string {
 	return strings.Join(all, " ")
 }
 
-// TestRobust: by default the aggregation is the exact mean. Robust sets the bounds that the configuration does not set.
+// TestRobust: by default the aggregation is the exact mean. UsesRobustAggregation sets the bounds that the
+// configuration does not set.
 func TestRobust(t *testing.T) {
 	for _, tt := range []struct {
 		robust            bool
@@ -109,7 +113,8 @@ func TestRobust(t *testing.T) {
 		{false, 0, 0, 0, 0}, {false, 0, 50, 0, 50}, {true, 0, 0, 3, 100}, {true, 5, 0, 5, 100}, {true, 0, 20, 3, 20},
 	} {
 		cfg := round.DefaultConfig()
-		cfg.Robust, cfg.Aggregation.ClipAboveFactor, cfg.Aggregation.RefuseAboveFactor = tt.robust, tt.clip, tt.refuse
+		cfg.UsesRobustAggregation, cfg.Aggregation.ClipAboveFactor, cfg.Aggregation.RefuseAboveFactor = tt.robust,
+			tt.clip, tt.refuse
 		want := rule.DefaultConfig()
 		want.ClipAboveFactor, want.RefuseAboveFactor = tt.wantClip, tt.wantOut
 		if got := cfg.EffectiveAggregation(); got != want {

@@ -12,29 +12,30 @@ import (
 
 // Contribution is an accepted update and its share in the fold.
 type Contribution struct {
-	Agent  wire.AgentID
-	Update wire.Digest
-	Weight float64 // K·p_k
+	Agent        wire.AgentID
+	UpdateDigest wire.Digest
+	Weight       float64 // K·p_k
 	rule.UpdateMetadata
 }
 
-// Contributions returns the set of the accepted participants, in the order of the fold: by the bucket that the round's
-// seed gives each, then by id.
-func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contribution {
+// BuildContributions returns the set of the accepted participants, in the order of the fold: by the bucket that the
+// round's seed gives each, then by id.
+func BuildContributions(accepted []Participant, plan *Plan, cfg *Config) []Contribution {
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
-		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.UpdateMetadata{
-			Bucket: rule.BucketOfAgent(cfg.Seed, p.Agent), DrawCount: p.Times,
-			Factor: plan.ContributionFactor(cfg.WeightPlacement, p.Times, p.Weight, p.Odds), Norm: p.Norm,
+		set[i] = Contribution{p.Agent, p.AcceptedUpdateDigest, p.Weight, rule.UpdateMetadata{
+			Bucket: rule.BucketOfAgent(cfg.Seed, p.Agent), DrawCount: p.DrawCount,
+			ContributionFactor: plan.ContributionFactor(cfg.WeightPlacement, p.DrawCount, p.Weight, p.Odds),
+			Norm:               p.UpdateNorm,
 		}}
 	}
 	sort.Slice(set, func(i, j int) bool { return set[i].Agent < set[j].Agent })
 	for i := range set {
-		set[i].Rank = i
+		set[i].AgentIDRank = i
 	}
 	sort.Slice(set, func(i, j int) bool {
 		a, b := &set[i], &set[j]
-		return cmp.Or(a.Bucket-b.Bucket, a.Rank-b.Rank) < 0
+		return cmp.Or(a.Bucket-b.Bucket, a.AgentIDRank-b.AgentIDRank) < 0
 	})
 	return set
 }
@@ -49,7 +50,7 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 // The odds K·q_k of an agent that was drawn by importance divide it; 0 = 1.
 func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, weight, odds float64) float64 {
 	f := float64(times)
-	if p.Exchange == spec.ExchangeGradient || weighting == spec.WeightingMean {
+	if p.Exchange == spec.ExchangeGradient || weighting == spec.WeightInServerMean {
 		f *= weight
 	}
 	if odds > 0 {
@@ -58,10 +59,10 @@ func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, wei
 	return f
 }
 
-// UpdateScale is the step of a single update that was drawn once: see Factor.
+// UpdateScale is the step of a single update that was drawn once: see ContributionFactor.
 func (p *Plan) UpdateScale() float64 {
 	if p.Exchange == spec.ExchangeGradient {
-		return -p.StepSize
+		return -p.ServerStepSize
 	}
 	return 1
 }
@@ -69,7 +70,7 @@ func (p *Plan) UpdateScale() float64 {
 // StepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average
 // does.
 func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float64 {
-	if weighting == spec.WeightingStep && p.Exchange != spec.ExchangeGradient {
+	if weighting == spec.WeightInStepSize && p.Exchange != spec.ExchangeGradient {
 		return weight
 	}
 	return 1
@@ -88,7 +89,7 @@ func AddSquares[T wire.Float](sum float64, v []T) float64 {
 // one length: it panics otherwise.
 func ApplyStep[T wire.Float](dst, base []T, step []float64) error {
 	if len(dst) != len(base) || len(dst) != len(step) {
-		panic(fmt.Sprintf("round: Advance of %d elements from a base of %d by a step of %d", len(dst), len(base),
+		panic(fmt.Sprintf("round: ApplyStep of %d elements from a base of %d by a step of %d", len(dst), len(base),
 			len(step)))
 	}
 	for i := range dst {

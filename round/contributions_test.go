@@ -75,16 +75,16 @@ func TestContributions(t *testing.T) {
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	var all []round.Participant
 	for k := range 300 {
-		all = append(all, round.Participant{Agent: wire.AgentID(fmt.Sprint("a", k)), Times: 1 + k%3, Weight: 0.5})
+		all = append(all, round.Participant{Agent: wire.AgentID(fmt.Sprint("a", k)), DrawCount: 1 + k%3, Weight: 0.5})
 	}
-	want := round.Contributions(all, &plan, &cfg)
+	want := round.BuildContributions(all, &plan, &cfg)
 	rng := rand.New(rand.NewPCG(3, 4))
 	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	if got := round.Contributions(all, &plan, &cfg); !slices.Equal(got, want) {
+	if got := round.BuildContributions(all, &plan, &cfg); !slices.Equal(got, want) {
 		t.Error("the set depends on the order in which the updates came")
 	}
 	for i, c := range want {
-		if c.Bucket != rule.BucketOfAgent(cfg.Seed, c.Agent) || c.Factor != float64(c.DrawCount) {
+		if c.Bucket != rule.BucketOfAgent(cfg.Seed, c.Agent) || c.ContributionFactor != float64(c.DrawCount) {
 			t.Errorf("%+v", c)
 		}
 		if i > 0 && (want[i-1].Bucket > c.Bucket || want[i-1].Bucket == c.Bucket && want[i-1].Agent >= c.Agent) {
@@ -93,7 +93,7 @@ func TestContributions(t *testing.T) {
 		}
 	}
 	cfg.Seed++
-	if next := round.Contributions(all, &plan, &cfg); slices.Equal(next, want) {
+	if next := round.BuildContributions(all, &plan, &cfg); slices.Equal(next, want) {
 		t.Error("another seed gives the same buckets")
 	}
 }
@@ -101,14 +101,16 @@ func TestContributions(t *testing.T) {
 // TestFactors: where the weights go.
 func TestFactors(t *testing.T) {
 	for _, tt := range []struct {
-		exchange      spec.Exchange
+		exchange      spec.ExchangeKind
 		weighting     spec.WeightPlacement
 		factor, scale float64
 	}{
-		{spec.ExchangeParameters, spec.WeightingStep, 2, 1}, {spec.ExchangeParameters, spec.WeightingMean, 3, 1},
-		{spec.ExchangeGradient, spec.WeightingStep, 3, -0.25}, {spec.ExchangeGradient, spec.WeightingMean, 3, -0.25},
+		{spec.ExchangeParameters, spec.WeightInStepSize, 2, 1}, {spec.ExchangeParameters, spec.WeightInServerMean, 3,
+			1},
+		{spec.ExchangeGradient, spec.WeightInStepSize, 3, -0.25}, {spec.ExchangeGradient, spec.WeightInServerMean, 3,
+			-0.25},
 	} {
-		p := round.Plan{Kind: wire.KindTraining, Exchange: tt.exchange, StepSize: 0.25}
+		p := round.Plan{Kind: wire.KindTraining, Exchange: tt.exchange, ServerStepSize: 0.25}
 		if f, s := p.ContributionFactor(tt.weighting, 2, 1.5, 0), p.UpdateScale(); f != tt.factor || s != tt.scale ||
 			p.ContributionFactor(tt.weighting, 2, 1.5, 0.5) != 2*tt.factor {
 			t.Errorf("%s, %s: factor %v and scale %v, want %v and %v", tt.exchange, tt.weighting, f, s, tt.factor,

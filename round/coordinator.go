@@ -13,24 +13,24 @@ import (
 // use: one goroutine owns it.
 type Coordinator struct {
 	cfg      Config
-	rec      Record
+	record   JournalRecord
 	roster   roster
 	progress roundProgress
-	// sidelined contains agents that spoiled a round, including those that may be drawn again.
-	sidelined               map[wire.AgentID]Sidelined
-	linkUp                  bool
-	recoveredRoundAbandoned bool // the round found at the start is abandoned
-	hellosRequested         bool // this process has asked all agents for a hello
-	announcement            announcementState
-	roundAwaitingDiscard    wire.RoundID // its spool is removed with the next record; 0 = none
+	// sidelinedAgentByID contains agents that spoiled a round, including those that may be drawn again.
+	sidelinedAgentByID     map[wire.AgentID]SidelinedAgent
+	linkUp                 bool
+	abandonsRecoveredRound bool // the round found at the start is abandoned
+	hellosRequested        bool // this process has asked all agents for a hello
+	announcement           announcementState
+	roundAwaitingDiscard   wire.RoundID // its spool is removed with the next record; 0 = none
 
 	phaseEnteredAt       time.Time      // when the current phase began
 	deadlinePassed       bool           // the round's deadline has passed
 	phaseDeadline        time.Time      // deadline of the current phase
-	pause                deadlinePause  // of the round's deadline
+	deadlinePause        deadlinePause  // of the round's deadline
 	reinviteAt           time.Time      // when agents that have not answered are invited again; zero = never
 	consecutiveAbandons  int            // number of rounds that were abandoned in a row
-	retryAt              time.Time      // earliest time of the next round, after an abandoned one
+	retryRoundAt         time.Time      // earliest time of the next round, after an abandoned one
 	agentsWithCappedRows []wire.AgentID // agents whose number of rows was capped at the last draw
 	mixing               mixingState
 	rolloutTrial         rolloutTrial // of the candidate
@@ -44,69 +44,71 @@ type Coordinator struct {
 
 // announcementState is the state of the current announcement.
 type announcementState struct {
-	phase       wire.AnnouncementPhase
-	namesDrawn  bool      // it names the drawn agents
-	published   bool      // the broker has received it over the current connection
-	publishedAt time.Time // when the broker received it; zero before
+	phase            wire.AnnouncementPhase
+	namesDrawnAgents bool      // it names the drawn agents
+	isPublished      bool      // the broker has received it over the current connection
+	publishedAt      time.Time // when the broker received it; zero before
 	// roundAnnouncedAt is when this process first announced the round.
 	roundAnnouncedAt time.Time
 }
 
 // SpooledUpdate is an update that a process before this one has held, and that is still here.
 type SpooledUpdate struct {
-	Update wire.Digest
-	Norm   float64 // ‖v_k‖₂
+	UpdateDigest wire.Digest
+	Norm         float64 // ‖v_k‖₂
 }
 
 // NewCoordinator makes the machine of a run. record is
-// Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates
-// of the record's round that are still here.
-func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]SpooledUpdate) *Coordinator {
-	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*rosterMember{},
+// JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the
+// updates of the record's round that are still here.
+func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]SpooledUpdate) *Coordinator {
+	c := &Coordinator{cfg: cfg, record: record, roster: roster{memberByAgent: map[wire.AgentID]*rosterMember{},
 		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
-		sidelined: map[wire.AgentID]Sidelined{}, mixing: mixingState{endedEdgeByEnds: map[edgeKey]EndedEdge{}}}
-	for _, s := range record.Sidelined {
-		c.sidelined[s.Agent] = s
+		sidelinedAgentByID: map[wire.AgentID]SidelinedAgent{},
+		mixing:             mixingState{endedEdgeByEnds: map[edgeKey]EndedEdge{}}}
+	for _, s := range record.SidelinedAgents {
+		c.sidelinedAgentByID[s.Agent] = s
 	}
-	for _, e := range record.Left {
+	for _, e := range record.EndedEdges {
 		c.mixing.endedEdgeByEnds[edgeKey{e.A, e.B}] = e
 	}
 	c.startCollectingEdgeReports()
-	c.mixing.edgesMustChange = record.Plan.Endless && record.Block > 0 && c.clipHasChanged()
-	if !cfg.Gather.Respond.On() {
-		c.rec.Responding = ResponseLottery{}
+	c.mixing.edgesMustChange = record.Plan.HasEndlessBlocks && record.MixingBlockRound > 0 && c.clipBoundHasChanged()
+	if !cfg.Gather.Response.IsEnabled() {
+		c.record.ResponseLottery = ResponseLottery{}
 	}
-	if !cfg.Rollout.On() {
-		c.rec.Rollout = rollout.State{}
+	if !cfg.Rollout.IsEnabled() {
+		c.record.Rollout = rollout.State{}
 	}
-	c.rec.Participants = slices.Clone(record.Participants)
-	for i := range c.rec.Participants {
-		p := &c.rec.Participants[i]
+	c.record.Participants = slices.Clone(record.Participants)
+	for i := range c.record.Participants {
+		p := &c.record.Participants[i]
 		u := spooled[p.Agent]
-		if c.rec.Phase == CoordinatorCollecting && p.Times > 0 { // else it came in when others had taken its draws
-			p.Accepted = u.Update
+		// else it came in when others had taken its draws
+		if c.record.Phase == CoordinatorCollecting && p.DrawCount > 0 {
+			p.AcceptedUpdateDigest = u.UpdateDigest
 		}
-		if u.Update == p.Accepted {
-			p.Norm = u.Norm
+		if u.UpdateDigest == p.AcceptedUpdateDigest {
+			p.UpdateNorm = u.Norm
 		}
 	}
 	return c
 }
 
-// Record returns the machine's present record, for status.
-func (c *Coordinator) Record() Record {
-	r := c.rec
-	r.Participants = slices.Clone(c.rec.Participants)
-	r.Sidelined, r.Left = c.sidelinedList(0), c.endedEdgesFrom(0)
+// JournalRecord returns the machine's present record, for status.
+func (c *Coordinator) JournalRecord() JournalRecord {
+	r := c.record
+	r.Participants = slices.Clone(c.record.Participants)
+	r.SidelinedAgents, r.EndedEdges = c.listSidelinedAgents(0), c.endedEdgesFrom(0)
 	return r
 }
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.mixing.reportsDeadline, c.retryAt,
-		c.rolloutTrial.judgeAt,
-		c.evaluationState.returnGraceEndsAt, c.evaluationState.endsAt, c.runEndsAt()} {
+	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.mixing.edgeReportsDeadline, c.retryRoundAt,
+		c.rolloutTrial.nextJudgingAt,
+		c.evaluationState.helloGraceEndsAt, c.evaluationState.endsAt, c.runTimeLimitEndsAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -118,14 +120,14 @@ func (c *Coordinator) Deadline() (time.Time, bool) {
 func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	c.effects = nil
 	switch e := ev.(type) {
-	case Start:
-		c.startOrResume(now)
+	case StartOrResumeRun:
+		c.startOrResumeRun(now)
 	case LinkUp:
 		c.setLink(now, true)
 	case LinkDown:
 		c.setLink(now, false)
 	case StorageFailed:
-		c.pause.hostFailingSince = e.Since
+		c.deadlinePause.storageFailingSince = e.FailingSince
 	case StorageRecovered:
 		c.resumeRoundTime(now)
 	case AnnouncementSent:
@@ -140,92 +142,93 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.handleJoined(e)
 	case DeclinedReceived:
 		c.handleDeclined(now, e)
-	case OfferReceived:
-		c.handleOffer(now, e)
+	case UpdateOfferReceived:
+		c.handleUpdateOffer(now, e)
 	case UpdateStored:
 		c.handleUpdateStored(now, e)
 	case UpdateRejected:
 		c.handleUpdateRejected(now, e)
-	case CourseChanged:
-		c.handleCourseChanged(now, e)
+	case OperatorCommandChanged:
+		c.handleOperatorCommand(now, e)
 	case EdgesReady:
 		c.handleEdgesReady(now, e)
 	case EdgesAheadReady:
-		c.mixing.requestPending = false
-	case Aggregated:
-		c.handleAggregated(now, e)
+		c.mixing.aheadRequestPending = false
+	case AggregationEnded:
+		c.handleAggregationEnded(now, e)
 	}
-	c.tick(now)
+	c.runDueTimers(now)
 	c.requestEdgesAhead()
 	return c.effects
 }
 
-func (c *Coordinator) emit(e Effect)                     { c.effects = append(c.effects, e) }
-func (c *Coordinator) report(f observe.Event)            { c.emit(ReportEvent{f}) }
-func (c *Coordinator) isInPhase(p CoordinatorPhase) bool { return c.rec.Phase == p }
+func (c *Coordinator) emitEffect(e Effect)               { c.effects = append(c.effects, e) }
+func (c *Coordinator) reportEvent(f observe.Event)       { c.emitEffect(ReportEvent{f}) }
+func (c *Coordinator) isInPhase(p CoordinatorPhase) bool { return c.record.Phase == p }
 
 // saveJournalRecord saves the record, and then tells the history of the round that it
 // ended, and throws away what only the record before it needed.
 func (c *Coordinator) saveJournalRecord(now time.Time) {
 	c.nominateCandidate(now)
-	c.emit(SaveJournalRecord{c.Record()})
+	c.emitEffect(SaveJournalRecord{c.JournalRecord()})
 	if c.roundAwaitingDiscard != 0 {
-		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
-		c.emit(DiscardRound{c.roundAwaitingDiscard})
+		c.emitEffect(WriteHistory{c.record.Run, *c.record.LastOutcome, c.record.RunStopReason})
+		c.emitEffect(DiscardRoundSpool{c.roundAwaitingDiscard})
 		c.roundAwaitingDiscard = 0
 	}
 }
 
-// enter changes the phase and clears the timers of the one before.
-func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
-	before := c.rec.Phase
-	c.rec.Phase, c.phaseDeadline, c.reinviteAt, c.pause.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
-	c.mixing.reportsDeadline = time.Time{}
+// enterPhase changes the phase and clears the timers of the one before.
+func (c *Coordinator) enterPhase(now time.Time, p CoordinatorPhase) {
+	before := c.record.Phase
+	c.record.Phase, c.phaseDeadline, c.reinviteAt, c.deadlinePause.deadlineHeldSince = p, time.Time{}, time.Time{},
+		time.Time{}
+	c.mixing.edgeReportsDeadline = time.Time{}
 	if !c.phaseEnteredAt.IsZero() {
-		c.report(PhaseEntered{Phase: p, PreviousPhase: before, PreviousPhaseDuration: now.Sub(c.phaseEnteredAt)})
+		c.reportEvent(PhaseEntered{Phase: p, PreviousPhase: before, PreviousPhaseDuration: now.Sub(c.phaseEnteredAt)})
 	}
 	c.phaseEnteredAt = now
 }
 
-// startOrResume begins the run or takes up the journaled round where it stood.
-func (c *Coordinator) startOrResume(now time.Time) {
+// startOrResumeRun begins the run or takes up the journaled round where it stood.
+func (c *Coordinator) startOrResumeRun(now time.Time) {
 	c.phaseEnteredAt, c.announcement.roundAnnouncedAt, c.helloGraceEndsAt = now, now, now.Add(c.cfg.Gather.WindowLength)
 	c.startRolloutTrial(now)
-	if s := &c.rec.Rollout; s.Released.Present() {
-		c.report(RolloutBegan{Candidate: s.Candidate.ModelName, Released: s.Released.ModelName,
-			MinDecidingAgents: c.cfg.Rollout.MinDecidingAgents, Resumed: true})
+	if s := &c.record.Rollout; s.Released.IsSet() {
+		c.reportEvent(RolloutBegan{Candidate: s.Candidate.ModelRef, Released: s.Released.ModelRef,
+			MinDecidingAgents: c.cfg.Rollout.MinDecidingAgents, IsResumed: true})
 	}
-	if c.rec.Last != nil { // the process before may have been killed between the journal and the history
-		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
+	if c.record.LastOutcome != nil { // the process before may have been killed between the journal and the history
+		c.emitEffect(WriteHistory{c.record.Run, *c.record.LastOutcome, c.record.RunStopReason})
 	}
-	c.rec.Stop.Resume(&c.cfg.Stop, now)
-	if c.cfg.Stop.On() {
-		c.report(StopProgressReported{c.cfg.Stop, c.rec.Stop})
+	c.record.StopState.Resume(&c.cfg.Stop, now)
+	if c.cfg.Stop.IsEnabled() {
+		c.reportEvent(StopProgressReported{c.cfg.Stop, c.record.StopState})
 	}
-	switch c.rec.Phase {
+	switch c.record.Phase {
 	case CoordinatorCollecting:
 		// The same round with the same participants: only the announcement is new.
-		c.rec.Attempt++
-		c.startCollecting(now)
-		if c.recoveredRoundAbandoned && c.cfg.Course != CourseGo {
-			c.abandon(now, AbandonAsked, nil)
+		c.record.Attempt++
+		c.startCollectingUpdates(now)
+		if c.abandonsRecoveredRound && c.cfg.OperatorCommand != CommandContinue {
+			c.abandonRound(now, AbandonByOperator, nil)
 			return
 		}
-		c.closeIfReady(now)
+		c.closeRoundIfReady(now)
 	case CoordinatorFinished:
 		why := c.runStopReason(now)
 		if why == "" {
-			c.rec.Ended = ""
+			c.record.RunStopReason = ""
 			c.startNextRound(now) // more rounds are asked for than before
 			return
 		}
-		c.rec.Attempt++ // sealed anew it has another digest: agents would call it a conflict
-		c.finish(now, why)
+		c.record.Attempt++ // sealed anew it has another digest: agents would call it a conflict
+		c.finishRun(now, why)
 	case CoordinatorGathering:
-		if c.pauseOrStopByCourse(now) {
+		if c.pauseOrStopByCommand(now) {
 			return
 		}
-		c.rec.Attempt++
+		c.record.Attempt++
 		c.startGathering(now)
 	default:
 		c.startNextRound(now)
@@ -233,84 +236,87 @@ func (c *Coordinator) startOrResume(now time.Time) {
 }
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
-	c.linkUp, c.pause.roundInterrupted, c.announcement.published = up, c.pause.roundInterrupted || !up,
+	c.linkUp, c.deadlinePause.roundInterrupted, c.announcement.isPublished = up,
+		c.deadlinePause.roundInterrupted || !up,
 		false // the announcement goes out again with the link
 	c.helloWindow.openedAt = time.Time{}
 	if up {
-		c.repeatAcceptances()
+		c.resendAcceptances()
 	}
 	if up && c.mixing.pendingParticipants == nil && c.isInPhase(CoordinatorGathering) {
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength) // the window counts while agents can be heard
 	}
 }
 
-// tick does what the time asks for.
-func (c *Coordinator) tick(now time.Time) {
+// runDueTimers does what the time asks for.
+func (c *Coordinator) runDueTimers(now time.Time) {
 	c.judgeCandidate(now)
-	c.tickEvaluation(now)
+	c.endEvaluationIfDue(now)
 	if why := c.runStopReason(now); why != "" && c.isBetweenRounds() {
-		c.finish(now, why)
+		c.finishRun(now, why)
 	}
 	due := !c.phaseDeadline.IsZero() && !now.Before(c.phaseDeadline)
-	switch c.rec.Phase {
+	switch c.record.Phase {
 	case CoordinatorIdle:
 		if due || c.newRowsSuffice() {
 			c.startNextRound(now)
 		}
 	case CoordinatorGathering:
-		c.openIfGathered(now, due)
+		c.openRoundIfGathered(now, due)
 	case CoordinatorCollecting:
 		if due {
-			c.handleDeadline(now)
-		} else if !c.mixing.reportsDeadline.IsZero() && !now.Before(c.mixing.reportsDeadline) {
-			c.closeIfReady(now)
+			c.handleRoundDeadline(now)
+		} else if !c.mixing.edgeReportsDeadline.IsZero() && !now.Before(c.mixing.edgeReportsDeadline) {
+			c.closeRoundIfReady(now)
 		} else if !c.reinviteAt.IsZero() && !now.Before(c.reinviteAt) {
-			c.inviteSilent(now)
+			c.inviteSilentParticipants(now)
 		}
 	}
 }
 
-// outcomeRef is that of a round, whole: the host has it pulled if it is large.
-func (c *Coordinator) outcomeRef(of wire.RoundID) wire.BlobRef {
-	n := len(c.rec.Outcomes)
-	if n == 0 || c.rec.Outcomes[n-1].Round != of {
+// roundOutcomeRef is that of a round, whole: the host has it pulled if it is large.
+func (c *Coordinator) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
+	n := len(c.record.RecentOutcomes)
+	if n == 0 || c.record.RecentOutcomes[n-1].Round != of {
 		return wire.BlobRef{}
 	}
-	body := c.rec.Outcomes[n-1].Outcome
+	body := c.record.RecentOutcomes[n-1].Outcome
 	return wire.BlobRef{Hash: wire.BlobDigest(body), Length: uint32(len(body)), Inline: body}
 }
 
-// announceRecord makes the announcement of the present record.
-func (c *Coordinator) announceRecord(now time.Time, phase wire.AnnouncementPhase) {
-	p, rows := &c.rec.Plan, c.startEvaluation(now, phase)
+// announcePhase makes the announcement of the present record.
+func (c *Coordinator) announcePhase(now time.Time, phase wire.AnnouncementPhase) {
+	p, rows := &c.record.Plan, c.startEvaluation(now, phase)
 	var folded wire.RoundID
-	if c.rec.Last != nil {
-		folded = c.rec.Last.Round
+	if c.record.LastOutcome != nil {
+		folded = c.record.LastOutcome.Round
 	}
 	drawn, credit := c.announcedSelection()
-	c.announcement.phase, c.announcement.namesDrawn, c.announcement.published, c.announcement.publishedAt = phase,
+	c.announcement.phase, c.announcement.namesDrawnAgents, c.announcement.isPublished,
+		c.announcement.publishedAt = phase,
 		drawn != nil, false, time.Time{}
-	c.emit(Announce{Round: c.rec.Round, SelectedAgents: drawn, Announcement: wire.Announcement{
-		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, BaseModelVersion: p.Version, Task: p.Task,
-		BaseModel: p.trainingBase(),
-		Schema:    p.Schema, LastEndedRound: folded, LastRoundOutcome: c.outcomeRef(folded),
-		Seed: c.cfg.Seed, StepOffset: p.Offset,
+	c.emitEffect(PublishAnnouncement{Round: c.record.Round, SelectedAgents: drawn, Announcement: wire.Announcement{
+		Attempt: c.record.Attempt, Phase: phase, Kind: p.Kind, BaseModelVersion: p.BaseModelVersion, Task: p.Task,
+		BaseModel:    p.trainingBaseModel(),
+		UpdateSchema: p.UpdateSchema, LastEndedRound: folded, LastRoundOutcome: c.roundOutcomeRef(folded),
+		Seed: c.cfg.Seed, PriorLocalSteps: p.LocalStepOffset,
 		HelloSpreadMillis:   uint32(c.cfg.Gather.HelloSpread.Milliseconds()),
-		RoundTimeoutMillis:  uint32(c.cfg.Deadline.Milliseconds()),
+		RoundTimeoutMillis:  uint32(c.cfg.RoundTimeout.Milliseconds()),
 		InitialCreditChunks: credit, MinNewRows: uint32(c.cfg.Schedule.NewRows.MinRowsPerAgent),
 		MinEvaluationRows: rows,
-		Respond:           c.announcedResponse(),
-		Rollout:           c.rec.Rollout.Announcement(&c.cfg.Rollout),
-		ReleasedModelFile: c.rec.Rollout.Released.File, CandidateModelFile: c.rec.Rollout.Candidate.File,
+		ResponsePolicy:    c.announcedResponsePolicy(),
+		Rollout:           c.record.Rollout.AnnouncedRollout(&c.cfg.Rollout),
+		ReleasedModelFile: c.record.Rollout.Released.File, CandidateModelFile: c.record.Rollout.Candidate.File,
 	}})
 }
 
 var (
-	coordinatorPhase = observe.GaugeByLabel("phase",
-		"The phase of the run: 1 for the present one, 0 for all others.", "phase", observe.Strings(CoordinatorPhases()))
-	phaseDuration = observe.HistogramByLabel("phase_duration_seconds",
+	coordinatorPhaseMetric = observe.GaugeByLabel("phase",
+		"The phase of the run: 1 for the present one, 0 for all others.", "phase",
+		observe.NamesAsStrings(CoordinatorPhases()))
+	phaseDurationMetric = observe.HistogramByLabel("phase_duration_seconds",
 		"Time spent in a phase, observed when it is left; of the last one, and of a pause, it never is.",
-		roundBuckets, "phase", observe.Strings(timedPhases))
+		roundDurationBuckets, "phase", observe.NamesAsStrings(timedPhases))
 )
 
 // timedPhases are the phases whose duration the machine decides, and not an operator.
@@ -324,12 +330,12 @@ type PhaseEntered struct {
 
 // Describe implements observe.Event. The journaled phase is entered and left in one step at a start: its duration of 0
 // is not observed.
-func (e PhaseEntered) Describe(d *observe.Description) {
-	d.Select(coordinatorPhase, string(e.Phase))
+func (e PhaseEntered) Describe(d *observe.EventDescription) {
+	d.SelectGaugeState(coordinatorPhaseMetric, string(e.Phase))
 	if e.Phase != CoordinatorIdle {
-		d.Select(scheduleWaiting, "")
+		d.SelectGaugeState(scheduleWaitingMetric, "")
 	}
 	if e.PreviousPhaseDuration > 0 && slices.Contains(timedPhases, e.PreviousPhase) {
-		d.Observe(phaseDuration, e.PreviousPhaseDuration.Seconds(), string(e.PreviousPhase))
+		d.ObserveHistogram(phaseDurationMetric, e.PreviousPhaseDuration.Seconds(), string(e.PreviousPhase))
 	}
 }

@@ -9,47 +9,52 @@ import (
 
 // CoordinatorMetrics are the metrics of the events of the coordinator's machine.
 var CoordinatorMetrics = []*observe.Metric{
-	coordinatorPhase, phaseDuration,
-	openedRound, openedAttempt, askedShare, estimatedAgents, sidelinedAgents, ModelVersion,
-	eligibleAgents, eligibleHellos, unfitAgents, departedAgents, extendedGatherings,
-	agentsSidelined, earlyReadmissions, largeRowCounts,
-	joinedParticipants, declinedParticipants, replacedUploaders,
-	acceptedUpdates, acceptanceDelay, updateNorm, acceptedLocalSteps, savedUpdateBytes, refusedUpdates,
-	endedRounds, roundDuration, roundsClosedByDeadline, aggregatedUpdates, lastRoundTime,
-	selectedParticipants, missingParticipants, lastRoundParticipants,
-	rolloutResults, releasedModel, candidateModel, candidateAgents, candidateErrorRatio,
-	scheduleWaiting, agentsWithNewRows,
-	runFinished, runEndReason, runRisk, bestRunRisk, bestRunVersion, aggregationsWithoutImprovement, runBytes,
-	meshDistance, endedEdges,
+	coordinatorPhaseMetric, phaseDurationMetric,
+	openedRoundMetric, openedAttemptMetric, answerShareMetric, estimatedAgentsMetric, sidelinedAgentsMetric,
+	ModelVersion,
+	eligibleAgentsMetric, eligibleHellosMetric, unfitAgentsMetric, departedAgentsMetric, extendedGatheringsMetric,
+	sidelineCountMetric, earlyReadmissionsMetric, largeRowCountsMetric,
+	joinedParticipantsMetric, declinedParticipantsMetric, replacedUploadersMetric,
+	acceptedUpdatesMetric, acceptanceDelayMetric, updateNormMetric, acceptedLocalStepsMetric, savedUpdateBytesMetric,
+	refusedUpdatesMetric,
+	endedRoundCountMetric, roundDurationMetric, roundsClosedByDeadlineMetric, aggregatedUpdatesMetric,
+	lastRoundTimeMetric,
+	selectedParticipantsMetric, missingParticipantsMetric, lastRoundParticipantsMetric,
+	rolloutResultsMetric, releasedVersionMetric, candidateVersionMetric, trialAgentsMetric, candidateErrorRatioMetric,
+	scheduleWaitingMetric, agentsWithNewRowsMetric,
+	runFinishedMetric, runEndReasonMetric, runRiskMetric, bestRunRiskMetric, bestRunVersionMetric,
+	aggregationsSinceBestMetric, runTransferredBytesMetric,
+	mixingDistanceMetric, endedEdgesMetric,
 }
 
 // Metrics that several events change.
 var (
-	eligibleAgents = observe.Gauge("agents_eligible",
+	eligibleAgentsMetric = observe.Gauge("agents_eligible",
 		"Agents K that are present, fit for the task and may be drawn.")
 	// ModelVersion is also changed by events of the coordinator's host.
 	ModelVersion = observe.OptionalGauge("model_version",
 		"Version of the newest model: the number of aggregations behind it.")
 )
 
-var roundBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
+var roundDurationBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
 
 // AbandonReason is the reason for abandoning a round. It is a metric's label.
 type AbandonReason string
 
 // The reasons for abandoning a round.
 const (
-	AbandonQuorum AbandonReason = "quorum" // too few updates arrived, or can still arrive
-	AbandonFold   AbandonReason = "fold"   // the aggregate is not a model
-	AbandonRule   AbandonReason = "rule"   // the rule needs more updates than are left
-	AbandonModel  AbandonReason = "model"  // the disk has lost the base model
-	AbandonSpool  AbandonReason = "spool"  // the disk has lost or changed an accepted update
-	AbandonAsked  AbandonReason = "asked"  // an operator abandoned the round
+	AbandonQuorumMissed      AbandonReason = "quorum" // too few updates arrived, or can still arrive
+	AbandonUnusableAggregate AbandonReason = "fold"   // the aggregate is not a model
+	AbandonTooFewForRule     AbandonReason = "rule"   // the rule needs more updates than are left
+	AbandonBaseModelLost     AbandonReason = "model"  // the disk has lost the base model
+	AbandonSpoolDamaged      AbandonReason = "spool"  // the disk has lost or changed an accepted update
+	AbandonByOperator        AbandonReason = "asked"  // an operator abandoned the round
 )
 
 // AbandonReasons returns all reasons, for closed label sets.
 func AbandonReasons() []AbandonReason {
-	return []AbandonReason{AbandonQuorum, AbandonFold, AbandonRule, AbandonModel, AbandonSpool, AbandonAsked}
+	return []AbandonReason{AbandonQuorumMissed, AbandonUnusableAggregate, AbandonTooFewForRule, AbandonBaseModelLost,
+		AbandonSpoolDamaged, AbandonByOperator}
 }
 
 // LeaveReason is the reason why an agent is no longer counted. It is a metric's label.
@@ -57,43 +62,45 @@ type LeaveReason string
 
 // The reasons for no longer counting an agent.
 const (
-	LeftOffline LeaveReason = "offline" // the agent reported that it goes offline
-	LeftLost    LeaveReason = "lost"    // the broker lost the connection to the agent
-	LeftSilent  LeaveReason = "silent"  // the agent did not answer an invitation
-	LeftRevoked LeaveReason = "revoked" // the agent is not in the list any more, or another device has its place there
+	LeftOffline        LeaveReason = "offline" // the agent reported that it goes offline
+	LeftConnectionLost LeaveReason = "lost"    // the broker lost the connection to the agent
+	LeftSilent         LeaveReason = "silent"  // the agent did not answer an invitation
+	// The agent is not in the list any more, or another device has its place there.
+	LeftRevoked LeaveReason = "revoked"
 )
 
 // LeaveReasons returns all reasons, for closed label sets.
 func LeaveReasons() []LeaveReason {
-	return []LeaveReason{LeftOffline, LeftLost, LeftSilent, LeftRevoked}
+	return []LeaveReason{LeftOffline, LeftConnectionLost, LeftSilent, LeftRevoked}
 }
 
-var largeRowCounts = observe.Counter("agents_samples_large_total",
+var largeRowCountsMetric = observe.Counter("agents_samples_large_total",
 	"Agents that began to report more than five times the median number of rows, with weights samples; "+
 		"round.robust caps their weights there.")
 
 // RowCountsTooLarge: the list of agents that report more rows than RowLimit, five times the median of all agents, has
 // changed. The list may be empty.
 type RowCountsTooLarge struct {
-	Round    wire.RoundID
-	Agents   []wire.AgentID // in id order
-	RowLimit uint64
-	Capped   bool // round.robust is set: the agents are weighted as if they had RowLimit rows
+	Round            wire.RoundID
+	Agents           []wire.AgentID // in id order
+	RowLimit         uint64
+	WeightsAreCapped bool // round.robust is set: the agents are weighted as if they had RowLimit rows
 }
 
 // Describe implements observe.Event. Capped weights need no operator.
-func (e RowCountsTooLarge) Describe(d *observe.Description) {
+func (e RowCountsTooLarge) Describe(d *observe.EventDescription) {
 	const condition = "row counts"
-	d.Add(largeRowCounts, float64(len(e.Agents)))
+	d.AddToCounter(largeRowCountsMetric, float64(len(e.Agents)))
 	if len(e.Agents) > 0 {
 		d.Log(observe.Warn, "agents report more than five times the median number of rows", "round", e.Round,
-			"agents", e.Agents, "rows", e.RowLimit, "weights_capped", e.Capped)
+			"agents", e.Agents, "rows", e.RowLimit, "weights_capped", e.WeightsAreCapped)
 	}
-	if len(e.Agents) == 0 || e.Capped {
-		d.Resolve(condition)
+	if len(e.Agents) == 0 || e.WeightsAreCapped {
+		d.ResolveCondition(condition)
 		return
 	}
-	d.Fail(condition, fmt.Sprintf("agents report more than five times the median number of rows, and so decide the "+
-		"model: %s", observe.JoinNames(e.Agents)),
+	d.RaiseCondition(condition,
+		fmt.Sprintf("agents report more than five times the median number of rows, and so decide the "+
+			"model: %s", observe.JoinNames(e.Agents)),
 		"if their numbers are wrong, set round.robust, or revoke the agents with `coordinator devices revoke ID`")
 }

@@ -6,18 +6,18 @@ import "time"
 // round without a quorum is not abandoned in that time, and afterwards continues for the time that it had left. A round
 // with a quorum closes as usual.
 type deadlinePause struct {
-	hostFailingSince  time.Time // the host cannot write since then; zero if it can
-	deadlineHeldSince time.Time // the deadline, if it passed while the host could not write; else zero
-	roundInterrupted  bool      // in this round the broker was unreachable or the host could not write
+	storageFailingSince time.Time // the host cannot write since then; zero if it can
+	deadlineHeldSince   time.Time // the deadline, if it passed while the host could not write; else zero
+	roundInterrupted    bool      // in this round the broker was unreachable or the host could not write
 }
 
-// timeLeft returns the time to the round's deadline. It does not change while the host cannot write.
-func (c *Coordinator) timeLeft(now time.Time) time.Duration {
+// roundTimeLeft returns the time to the round's deadline. It does not change while the host cannot write.
+func (c *Coordinator) roundTimeLeft(now time.Time) time.Duration {
 	deadline := c.phaseDeadline
-	if !c.pause.deadlineHeldSince.IsZero() {
-		deadline = c.pause.deadlineHeldSince
+	if !c.deadlinePause.deadlineHeldSince.IsZero() {
+		deadline = c.deadlinePause.deadlineHeldSince
 	}
-	if !c.pause.hostFailingSince.IsZero() {
+	if !c.deadlinePause.storageFailingSince.IsZero() {
 		now = c.roundTimeStoppedAt()
 	}
 	return deadline.Sub(now)
@@ -25,19 +25,19 @@ func (c *Coordinator) timeLeft(now time.Time) time.Duration {
 
 // roundTimeStoppedAt returns when the time of the round stopped.
 func (c *Coordinator) roundTimeStoppedAt() time.Time {
-	if c.pause.hostFailingSince.Before(c.phaseEnteredAt) {
+	if c.deadlinePause.storageFailingSince.Before(c.phaseEnteredAt) {
 		return c.phaseEnteredAt
 	}
-	return c.pause.hostFailingSince
+	return c.deadlinePause.storageFailingSince
 }
 
 // resumeRoundTime moves the deadline by the time in which the host could not write.
 func (c *Coordinator) resumeRoundTime(now time.Time) {
-	if c.pause.hostFailingSince.IsZero() {
+	if c.deadlinePause.storageFailingSince.IsZero() {
 		return
 	}
 	if c.isInPhase(CoordinatorCollecting) {
-		c.phaseDeadline, c.pause.roundInterrupted = now.Add(c.timeLeft(now)), true
+		c.phaseDeadline, c.deadlinePause.roundInterrupted = now.Add(c.roundTimeLeft(now)), true
 	}
-	c.pause.hostFailingSince, c.pause.deadlineHeldSince = time.Time{}, time.Time{}
+	c.deadlinePause.storageFailingSince, c.deadlinePause.deadlineHeldSince = time.Time{}, time.Time{}
 }

@@ -28,75 +28,76 @@ type SelectedAgent struct {
 type (
 	// SaveJournalRecord saves the record, from which a restart resumes. The host performs the next effect when the
 	// record is on disk.
-	SaveJournalRecord struct{ Record Record }
-	// Announce publishes the announcement as a retained message, after the task and the model that it refers to. The
-	// result is AnnouncementSent.
-	Announce struct {
+	SaveJournalRecord struct{ Record JournalRecord }
+	// PublishAnnouncement publishes the announcement as a retained message, after the task and the model that it refers
+	// to. The result is AnnouncementSent.
+	PublishAnnouncement struct {
 		Round        wire.RoundID
 		Announcement wire.Announcement
 		// SelectedAgents are the agents that the announcement names as drawn, in id order. If there are none, the
 		// drawn agents receive invitations.
 		SelectedAgents []SelectedAgent
 	}
-	// Invite sends an invitation for the current announcement.
-	Invite struct {
-		Agent          wire.AgentID
-		TimeLeft       time.Duration
-		StepWeight     float64
-		MustUpload     bool // it must send its update, and not only train and mix
-		EdgeBlockRound wire.RoundID
-		MixingPeers    []wire.Peer
-		EndedEdges     []wire.EndedEdge
-		Samples        uint64 // its number of rows, from its last hello before the draw
+	// SendInvitation sends an invitation for the current announcement.
+	SendInvitation struct {
+		Agent            wire.AgentID
+		TimeLeft         time.Duration
+		StepWeight       float64
+		MustUpload       bool // it must send its update, and not only train and mix
+		MixingBlockRound wire.RoundID
+		MixingPeers      []wire.MixingPeer
+		EndedEdges       []wire.EndedEdge
+		KnownRowCount    uint64 // its number of rows, from its last hello before the draw
 	}
 	// RequestEdges computes the edges between the agents of the next round, which are in id order. The result is
 	// EdgesReady.
 	RequestEdges struct {
 		Round  wire.RoundID
-		Agents []MeshAgent
+		Agents []MixingAgent
 	}
 	// RequestEdgesAhead computes edges during a round, for the next RequestEdges with the same agents. The result is
 	// EdgesAheadReady.
-	RequestEdgesAhead struct{ Agents []MeshAgent }
-	// SendStanding answers the hello of an agent: whether it takes part in the current round.
-	SendStanding struct {
-		Agent    wire.AgentID
-		Standing wire.RoundStanding
-		Samples  uint64 // its number of rows, from its newest hello
+	RequestEdgesAhead struct{ Agents []MixingAgent }
+	// SendRoundStanding answers the hello of an agent: whether it takes part in the current round.
+	SendRoundStanding struct {
+		Agent         wire.AgentID
+		Standing      wire.SelectionStatus
+		KnownRowCount uint64 // its number of rows, from its newest hello
 	}
 	// ReceiveUpdate begins or continues the transfer of an offered update. The result is UpdateStored or
 	// UpdateRejected.
-	ReceiveUpdate struct{ Offer }
-	// AcceptUpdate sends an agent the message that its update is stored or aggregated. The agent stops sending it.
-	AcceptUpdate struct {
-		Agent  wire.AgentID
-		Round  wire.RoundID
-		Update wire.Digest
+	ReceiveUpdate struct{ UpdateOffer }
+	// SendUpdateAcceptance sends an agent the message that its update is stored or aggregated. The agent stops sending
+	// it.
+	SendUpdateAcceptance struct {
+		Agent        wire.AgentID
+		Round        wire.RoundID
+		UpdateDigest wire.Digest
 	}
-	// RefuseUpdate sends an agent the message that its update is refused, and ends the transfer. Run and Round are
+	// SendUpdateRefusal sends an agent the message that its update is refused, and ends the transfer. Run and Round are
 	// those of the update; they may differ from the current ones.
-	RefuseUpdate struct {
-		Agent  wire.AgentID
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Digest
-		Reason wire.UpdateRefusalReason
+	SendUpdateRefusal struct {
+		Agent        wire.AgentID
+		Run          wire.RunID
+		Round        wire.RoundID
+		UpdateDigest wire.Digest
+		Reason       wire.UpdateRefusalReason
 	}
 	// SendUpdateFate sends an agent the outcome of its update of an earlier round.
 	SendUpdateFate struct {
-		Agent  wire.AgentID
-		Round  wire.RoundID
-		Update wire.Digest
-		Fate   wire.UpdateFate
+		Agent        wire.AgentID
+		Round        wire.RoundID
+		UpdateDigest wire.Digest
+		Fate         wire.UpdateFate
 	}
-	// Aggregate computes the next model from the accepted updates, and saves it beside the current one. The result is
-	// Aggregated.
-	Aggregate struct {
+	// AggregateUpdates computes the next model from the accepted updates, and saves it beside the current one. The
+	// result is AggregationEnded.
+	AggregateUpdates struct {
 		Round         wire.RoundID
 		Plan          Plan
 		Contributions []Contribution
-		// BaseModelDiverged is true if the local steps of most participants diverged from the base model.
-		BaseModelDiverged bool
+		// MostParticipantsDiverged is true if the local steps of most participants diverged from the base model.
+		MostParticipantsDiverged bool
 	}
 	// WriteHistory appends the line of an ended round to the history, before the next journal record is saved. The
 	// journal already has the outcome, so a restart repeats this effect; the host does not write a line twice.
@@ -111,28 +112,28 @@ type (
 		Run              wire.RunID
 		Round            wire.RoundID // the current or the last round
 		Version          wire.ModelVersion
-		Pool             evaluation.ResultPool
+		ResultPool       evaluation.ResultPool
 		RespondingAgents int       // agents that have answered, including those with too few held-out rows
 		PresentAgents    int       // agents that are present, and those that answered and then left
 		TooFewAgents     bool      // too few agents have answered: the pool is empty
-		At               time.Time // in UTC, to the millisecond
+		EndedAt          time.Time // in UTC, to the millisecond
 	}
-	// DiscardRound ends all transfers of a round and removes its spool, at any later time.
-	DiscardRound struct{ Round wire.RoundID }
+	// DiscardRoundSpool ends all transfers of a round and removes its spool, at any later time.
+	DiscardRoundSpool struct{ Round wire.RoundID }
 )
 
-func (ReportEvent) effect()       {}
-func (SaveJournalRecord) effect() {}
-func (Announce) effect()          {}
-func (Invite) effect()            {}
-func (RequestEdges) effect()      {}
-func (RequestEdgesAhead) effect() {}
-func (SendStanding) effect()      {}
-func (ReceiveUpdate) effect()     {}
-func (AcceptUpdate) effect()      {}
-func (RefuseUpdate) effect()      {}
-func (SendUpdateFate) effect()    {}
-func (Aggregate) effect()         {}
-func (WriteHistory) effect()      {}
-func (ReportEvaluation) effect()  {}
-func (DiscardRound) effect()      {}
+func (ReportEvent) effect()          {}
+func (SaveJournalRecord) effect()    {}
+func (PublishAnnouncement) effect()  {}
+func (SendInvitation) effect()       {}
+func (RequestEdges) effect()         {}
+func (RequestEdgesAhead) effect()    {}
+func (SendRoundStanding) effect()    {}
+func (ReceiveUpdate) effect()        {}
+func (SendUpdateAcceptance) effect() {}
+func (SendUpdateRefusal) effect()    {}
+func (SendUpdateFate) effect()       {}
+func (AggregateUpdates) effect()     {}
+func (WriteHistory) effect()         {}
+func (ReportEvaluation) effect()     {}
+func (DiscardRoundSpool) effect()    {}

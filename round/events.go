@@ -11,15 +11,15 @@ import (
 // Event is an input of the machine: a message, a result of an effect, or a deadline that has passed.
 type Event interface{ event() }
 
-// Offer is an update that an agent offers by its manifest.
-type Offer struct {
+// UpdateOffer is an update that an agent offers by its manifest.
+type UpdateOffer struct {
 	Agent          wire.AgentID
 	Boot           wire.Epoch // of the agent's process
 	Run            wire.RunID
 	Round          wire.RoundID
 	Update         wire.Update
 	SignedManifest []byte // the manifest as the agent signed it, decrypted if it was encrypted
-	Seal           *wire.BlobSeal
+	Seal           *wire.BlobSealer
 }
 
 // Events of both machines.
@@ -35,18 +35,18 @@ type (
 // The events. The host has verified the messages of agents: their signature and federation, and that each is newer than
 // the messages before.
 type (
-	// Start begins the run, or resumes it from the record given to NewCoordinator. It is the first event.
-	Start struct{}
+	// StartOrResumeRun begins the run, or resumes it from the record given to NewCoordinator. It is the first event.
+	StartOrResumeRun struct{}
 	// StorageFailed: since the given time the host cannot write what the round needs. A round without a quorum at its
 	// deadline waits for StorageRecovered.
-	StorageFailed struct{ Since time.Time }
+	StorageFailed struct{ FailingSince time.Time }
 	// StorageRecovered: the host can write again. The deadline of the round is later by the time since StorageFailed.
 	StorageRecovered struct{}
 	// AnnouncementSent: an announcement was sent to the broker: for the first time, on a new connection, or as a
 	// repetition.
 	AnnouncementSent struct {
 		Round   wire.RoundID
-		Attempt wire.Attempt
+		Attempt wire.RoundAttempt
 		Phase   wire.AnnouncementPhase
 	}
 	// HelloReceived: a hello message of an agent has arrived.
@@ -73,8 +73,8 @@ type (
 		Round  wire.RoundID
 		Reason wire.DeclineReason
 	}
-	// OfferReceived: the manifest of an update has arrived.
-	OfferReceived struct{ Offer }
+	// UpdateOfferReceived: the manifest of an update has arrived.
+	UpdateOfferReceived struct{ UpdateOffer }
 	// UpdateStored: the whole update was received, checked and stored. A power cut may still lose it.
 	UpdateStored struct {
 		Agent  wire.AgentID
@@ -84,29 +84,30 @@ type (
 	}
 	// UpdateRejected: the update failed a check, or its transfer was given up.
 	UpdateRejected struct {
-		Agent  wire.AgentID
-		Round  wire.RoundID
-		Update wire.Digest
-		Reason wire.UpdateRefusalReason
+		Agent        wire.AgentID
+		Round        wire.RoundID
+		UpdateDigest wire.Digest
+		Reason       wire.UpdateRefusalReason
 	}
-	// CourseChanged: the operator has paused, resumed or stopped the run.
-	CourseChanged struct {
-		Course        RunCourse
+	// OperatorCommandChanged: the operator has paused, resumed or stopped the run.
+	OperatorCommandChanged struct {
+		Command       OperatorCommand
 		AbandonsRound bool // abandon the current round; otherwise it continues to its end
 	}
 	// EdgesReady is the result of RequestEdges, in the order of (A, B).
 	EdgesReady struct {
 		Round wire.RoundID
-		Edges []Edge
+		Edges []MixingEdge
 	}
 	// EdgesAheadReady: RequestEdgesAhead is done, or has failed.
 	EdgesAheadReady struct{}
-	// Aggregated is the result of Aggregate. The new model is on disk, and becomes valid with the next journal record.
-	Aggregated struct {
+	// AggregationEnded is the result of AggregateUpdates. The new model is on disk, and becomes valid with the next
+	// journal record.
+	AggregationEnded struct {
 		Round        wire.RoundID
 		NextPlan     Plan // of the next round, which has the new model
 		Measurements RoundMeasurements
-		// Err is why the round is abandoned; NextPlan and Measurements are then void. See ErrSpool.
+		// Err is why the round is abandoned; NextPlan and Measurements are then void. See ErrSpoolDamaged.
 		Err error
 		// SpoilingAgents are agents whose updates make the aggregate unusable. They are sidelined for the next draws,
 		// whether a model was made without their updates or not.
@@ -117,25 +118,26 @@ type (
 	}
 )
 
-// ErrSpool means that an accepted update can no longer be read from the coordinator's disk. No agent is at fault.
-var ErrSpool = errors.New("an accepted update cannot be read from the coordinator's disk")
+// ErrSpoolDamaged means that an accepted update can no longer be read from the coordinator's disk. No agent is at
+// fault.
+var ErrSpoolDamaged = errors.New("an accepted update cannot be read from the coordinator's disk")
 
-func (Tick) event()             {}
-func (LinkUp) event()           {}
-func (LinkDown) event()         {}
-func (Start) event()            {}
-func (StorageFailed) event()    {}
-func (StorageRecovered) event() {}
-func (AnnouncementSent) event() {}
-func (HelloReceived) event()    {}
-func (PresenceReceived) event() {}
-func (AgentsRevoked) event()    {}
-func (JoinedReceived) event()   {}
-func (DeclinedReceived) event() {}
-func (OfferReceived) event()    {}
-func (UpdateStored) event()     {}
-func (UpdateRejected) event()   {}
-func (CourseChanged) event()    {}
-func (EdgesReady) event()       {}
-func (EdgesAheadReady) event()  {}
-func (Aggregated) event()       {}
+func (Tick) event()                   {}
+func (LinkUp) event()                 {}
+func (LinkDown) event()               {}
+func (StartOrResumeRun) event()       {}
+func (StorageFailed) event()          {}
+func (StorageRecovered) event()       {}
+func (AnnouncementSent) event()       {}
+func (HelloReceived) event()          {}
+func (PresenceReceived) event()       {}
+func (AgentsRevoked) event()          {}
+func (JoinedReceived) event()         {}
+func (DeclinedReceived) event()       {}
+func (UpdateOfferReceived) event()    {}
+func (UpdateStored) event()           {}
+func (UpdateRejected) event()         {}
+func (OperatorCommandChanged) event() {}
+func (EdgesReady) event()             {}
+func (EdgesAheadReady) event()        {}
+func (AggregationEnded) event()       {}

@@ -5,8 +5,8 @@ import "fmt"
 // Miscounted holds the counts, which are kept as members change, against the members.
 func (c *Coordinator) Miscounted() error {
 	there, drawn, telling, fresh := 0, 0, 0, 0
-	for id, m := range c.roster.members {
-		if m.present && m.unfitReason == 0 {
+	for id, m := range c.roster.memberByAgent {
+		if m.isPresent && m.unfitReason == 0 {
 			there++
 			if m.reportsNewRows {
 				telling++
@@ -18,8 +18,9 @@ func (c *Coordinator) Miscounted() error {
 				drawn++
 			}
 		}
-		if m.sidelined != c.isSidelined(id) {
-			return fmt.Errorf("%s is marked as sitting out: %t, by the record: %t", id, m.sidelined, c.isSidelined(id))
+		if m.isSidelined != c.isSidelined(id) {
+			return fmt.Errorf("%s is marked as sitting out: %t, by the record: %t", id, m.isSidelined,
+				c.isSidelined(id))
 		}
 	}
 	if there != c.roster.availableMembers || drawn != c.roster.eligibleMembers {
@@ -27,16 +28,16 @@ func (c *Coordinator) Miscounted() error {
 			c.roster.availableMembers,
 			c.roster.eligibleMembers)
 	}
-	if telling != c.roster.membersReportingRows || fresh != c.roster.membersWithNewRows {
+	if telling != c.roster.membersReportingNewRows || fresh != c.roster.membersWithNewRows {
 		return fmt.Errorf("%d tell of new rows and %d have enough, the counts are %d and %d", telling, fresh,
-			c.roster.membersReportingRows, c.roster.membersWithNewRows)
+			c.roster.membersReportingNewRows, c.roster.membersWithNewRows)
 	}
-	if c.progress.byAgent == nil {
+	if c.progress.progressByAgent == nil {
 		return nil
 	}
-	var tallied [peerStates]int
-	for _, p := range c.progress.byAgent {
-		tallied[p.state] += p.Times
+	var tallied [participantStateCount]int
+	for _, p := range c.progress.progressByAgent {
+		tallied[p.state] += p.DrawCount
 	}
 	if tallied != c.progress.drawsByState {
 		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.progress.drawsByState)

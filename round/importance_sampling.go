@@ -12,9 +12,9 @@ import (
 
 // Bounds of importance sampling: of K·q_k, and of the lengths that count, in medians.
 const (
-	leastOdds  = 0.5
-	mostOdds   = 2
-	mostLength = 3
+	leastOdds        = 0.5
+	mostOdds         = 2
+	maxNormInMedians = 3
 )
 
 // ImportanceOdds writes K·q_k to dst, where q_k is the probability of agent k in each draw: in proportion to ‖v_k‖ of
@@ -43,7 +43,7 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 		if x <= 0 {
 			x = median
 		}
-		dst = append(dst, min(x/median, mostLength))
+		dst = append(dst, min(x/median, maxNormInMedians))
 	}
 	scale := oddsScale(dst)
 	for k, x := range dst {
@@ -81,42 +81,42 @@ func oddsScale(lengths []float64) float64 {
 
 // DrawByImportance draws l of the places with replacement, place k with the probability odds[k]/K in each draw. The
 // Times add up to l, and each place has its odds.
-func (s *Sampler) DrawByImportance(odds []float64, l int, rng *rand.Rand) []DrawnIndex {
+func (s *IndexSampler) DrawByImportance(odds []float64, l int, rng *rand.Rand) []DrawnIndex {
 	s.cumulativeOdds = s.cumulativeOdds[:0]
 	total := 0.0
 	for _, o := range odds {
 		total += o
 		s.cumulativeOdds = append(s.cumulativeOdds, total)
 	}
-	s.drawn = s.drawn[:0]
+	s.drawnIndices = s.drawnIndices[:0]
 	for range l {
 		at := rng.Float64() * total
 		k := sort.Search(len(odds)-1, func(k int) bool { return at < s.cumulativeOdds[k] })
-		s.drawn = append(s.drawn, k)
+		s.drawnIndices = append(s.drawnIndices, k)
 	}
-	places := s.countDrawn(len(odds))
+	places := s.countDrawnIndices(len(odds))
 	for i := range places {
 		places[i].Odds = odds[places[i].Index]
 	}
 	return places
 }
 
-// lastUpdateLengths are those of the last updates of agents; nil where no draw goes by them.
-func (c *Coordinator) lastUpdateLengths(agents []wire.AgentID) (all []float64) {
-	if c.cfg.Sampling == spec.Importance {
+// lastUpdateNorms are those of the last updates of agents; nil where no draw goes by them.
+func (c *Coordinator) lastUpdateNorms(agents []wire.AgentID) (all []float64) {
+	if c.cfg.Sampling == spec.SamplingImportance {
 		for _, a := range agents {
-			all = append(all, c.roster.members[a].lastUpdateLength)
+			all = append(all, c.roster.memberByAgent[a].lastUpdateNorm)
 		}
 	}
 	return all
 }
 
-// rememberUpdateLength keeps the length of an agent's last update where draws go by it, for as long as the process
+// rememberUpdateNorm keeps the length of an agent's last update where draws go by it, for as long as the process
 // lives and knows the agent.
-func (c *Coordinator) rememberUpdateLength(p *participantProgress) {
-	m := c.roster.members[p.Agent]
-	if m != nil && c.cfg.Sampling == spec.Importance && c.rec.Plan.Kind == wire.KindTraining {
-		m.lastUpdateLength = c.rec.Plan.NormalizedLength(c.cfg.WeightPlacement, Contribution{Weight: p.Weight,
-			UpdateMetadata: rule.UpdateMetadata{Norm: p.Norm}})
+func (c *Coordinator) rememberUpdateNorm(p *participantProgress) {
+	m := c.roster.memberByAgent[p.Agent]
+	if m != nil && c.cfg.Sampling == spec.SamplingImportance && c.record.Plan.Kind == wire.KindTraining {
+		m.lastUpdateNorm = c.record.Plan.NormPerStepWeight(c.cfg.WeightPlacement, Contribution{Weight: p.Weight,
+			UpdateMetadata: rule.UpdateMetadata{Norm: p.UpdateNorm}})
 	}
 }

@@ -67,7 +67,7 @@ func TestImportanceIsUnbiased(t *testing.T) {
 			v[k] = lengths[k]
 			mean += v[k] / agents
 		}
-		var y round.Sampler
+		var y round.IndexSampler
 		var plan round.Plan
 		// the fold of l draws, as the mean makes it
 		fold := func(places []round.DrawnIndex) (sum float64) {

@@ -9,21 +9,21 @@ import (
 
 // Whatever edges follow from has them made again when it changes.
 func TestMeshAgentEqual(t *testing.T) {
-	agent := func(change func(a *round.MeshAgent)) round.MeshAgent {
-		a := round.MeshAgent{ID: "a", CanMix: true, Location: wire.Location{Known: true, X: 1, Y: 2},
+	agent := func(change func(a *round.MixingAgent)) round.MixingAgent {
+		a := round.MixingAgent{ID: "a", CanMix: true, Location: wire.AgentLocation{Known: true, X: 1, Y: 2},
 			Neighbors: []wire.AgentID{"b"}}
 		change(&a)
 		return a
 	}
-	before := agent(func(*round.MeshAgent) {})
-	if !before.Equal(agent(func(*round.MeshAgent) {})) {
+	before := agent(func(*round.MixingAgent) {})
+	if !before.Equal(agent(func(*round.MixingAgent) {})) {
 		t.Error("nothing has changed, and it is not the same")
 	}
-	for what, change := range map[string]func(a *round.MeshAgent){
-		"the agent":   func(a *round.MeshAgent) { a.ID = "c" },
-		"mixing":      func(a *round.MeshAgent) { a.CanMix = false },
-		"the place":   func(a *round.MeshAgent) { a.Location.Y = 3 },
-		"a neighbour": func(a *round.MeshAgent) { a.Neighbors = []wire.AgentID{"b", "c"} },
+	for what, change := range map[string]func(a *round.MixingAgent){
+		"the agent":   func(a *round.MixingAgent) { a.ID = "c" },
+		"mixing":      func(a *round.MixingAgent) { a.CanMix = false },
+		"the place":   func(a *round.MixingAgent) { a.Location.Y = 3 },
+		"a neighbour": func(a *round.MixingAgent) { a.Neighbors = []wire.AgentID{"b", "c"} },
 	} {
 		if before.Equal(agent(change)) {
 			t.Errorf("%s has changed, and it is the same", what)

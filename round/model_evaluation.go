@@ -12,10 +12,10 @@ import (
 type evaluationState struct {
 	version wire.ModelVersion // 0 = none is evaluated
 	// before, agents of the process before may not have come back; zero when it has passed
-	returnGraceEndsAt time.Time
-	endsAt            time.Time
-	reportedAgents    map[wire.AgentID]bool
-	pool              evaluation.ResultPool
+	helloGraceEndsAt time.Time
+	endsAt           time.Time
+	reportedAgents   map[wire.AgentID]bool
+	resultPool       evaluation.ResultPool
 }
 
 // startEvaluation has the announced base model evaluated, if it is one that is to be and has not been. Training goes on
@@ -23,19 +23,21 @@ type evaluationState struct {
 // or until all agents that are present have reported, no other evaluation begins: a model that is due meanwhile is not
 // evaluated. The last model of a run always is.
 func (c *Coordinator) startEvaluation(now time.Time, phase wire.AnnouncementPhase) (rows uint32) {
-	p, every := &c.rec.Plan, wire.ModelVersion(c.cfg.Evaluation.EveryVersions)
-	if base := p.trainingBase(); every == 0 || !base.Present() || p.Version == 0 {
+	p, every := &c.record.Plan, wire.ModelVersion(c.cfg.Evaluation.EveryVersions)
+	if base := p.trainingBaseModel(); every == 0 || !base.IsSet() || p.BaseModelVersion == 0 {
 		return 0
 	}
 	e := &c.evaluationState
 	last := phase == wire.PhaseFinished
-	open := e.version != 0 && now.Before(e.endsAt) && !c.allEvaluated() && !last
-	if due := p.Version%every == 0 || last; due && !open && p.Version != e.version && c.rec.Evaluated < p.Version {
+	open := e.version != 0 && now.Before(e.endsAt) && !c.allAgentsEvaluated() && !last
+	if due := p.BaseModelVersion%every == 0 || last; due && !open && p.BaseModelVersion != e.version &&
+		c.record.LastEvaluatedVersion < p.BaseModelVersion {
 		c.endEvaluation(now)
-		*e = evaluationState{version: p.Version, returnGraceEndsAt: c.helloGraceEndsAt, endsAt: now.Add(c.cfg.Deadline),
+		*e = evaluationState{version: p.BaseModelVersion, helloGraceEndsAt: c.helloGraceEndsAt,
+			endsAt:         now.Add(c.cfg.RoundTimeout),
 			reportedAgents: map[wire.AgentID]bool{}}
 	}
-	if e.version != p.Version {
+	if e.version != p.BaseModelVersion {
 		return 0
 	}
 	return uint32(c.cfg.Evaluation.MinRows)
@@ -44,33 +46,33 @@ func (c *Coordinator) startEvaluation(now time.Time, phase wire.AnnouncementPhas
 // handleEvaluation takes what an agent says of the model that is evaluated: its first word.
 func (c *Coordinator) handleEvaluation(a wire.AgentID, m wire.Evaluation) {
 	e := &c.evaluationState
-	if e.version == 0 || !m.IsFor(c.rec.Run, e.version) || e.reportedAgents[a] {
+	if e.version == 0 || !m.IsFor(c.record.Run, e.version) || e.reportedAgents[a] {
 		return
 	}
 	e.reportedAgents[a] = true
-	e.pool.Add(a, m)
+	e.resultPool.Add(a, m)
 }
 
-// tickEvaluation ends an evaluation when its time is over, or when all agents that are there have spoken.
-func (c *Coordinator) tickEvaluation(now time.Time) {
+// endEvaluationIfDue ends an evaluation when its time is over, or when all agents that are there have spoken.
+func (c *Coordinator) endEvaluationIfDue(now time.Time) {
 	e := &c.evaluationState
 	if e.version == 0 {
 		return
 	}
-	if !now.Before(e.returnGraceEndsAt) {
-		e.returnGraceEndsAt = time.Time{}
+	if !now.Before(e.helloGraceEndsAt) {
+		e.helloGraceEndsAt = time.Time{}
 	}
-	if !now.Before(e.endsAt) || e.returnGraceEndsAt.IsZero() && c.allEvaluated() {
+	if !now.Before(e.endsAt) || e.helloGraceEndsAt.IsZero() && c.allAgentsEvaluated() {
 		c.endEvaluation(now)
 	}
 }
 
-func (c *Coordinator) allEvaluated() bool {
+func (c *Coordinator) allAgentsEvaluated() bool {
 	heard := c.evaluationState.reportedAgents
 	if len(heard) == 0 || len(heard) < c.roster.availableMembers {
 		return false
 	}
-	for id, m := range c.roster.members {
+	for id, m := range c.roster.memberByAgent {
 		if m.isAvailable() && !heard[id] {
 			return false
 		}
@@ -84,14 +86,14 @@ func (c *Coordinator) endEvaluation(now time.Time) {
 	if e.version == 0 {
 		return
 	}
-	c.rec.Evaluated = e.version
+	c.record.LastEvaluatedVersion = e.version
 	present := max(c.roster.availableMembers, len(e.reportedAgents))
-	done := ReportEvaluation{Run: c.rec.Run, Round: c.rec.Round, Version: e.version, Pool: e.pool,
+	done := ReportEvaluation{Run: c.record.Run, Round: c.record.Round, Version: e.version, ResultPool: e.resultPool,
 		RespondingAgents: len(e.reportedAgents),
-		PresentAgents:    present, At: now.UTC().Truncate(time.Millisecond)}
+		PresentAgents:    present, EndedAt: now.UTC().Truncate(time.Millisecond)}
 	if done.TooFewAgents = len(e.reportedAgents) < min(c.cfg.Evaluation.MinAgents, present); done.TooFewAgents {
-		done.Pool = evaluation.ResultPool{}
+		done.ResultPool = evaluation.ResultPool{}
 	}
-	c.emit(done)
+	c.emitEffect(done)
 	*e = evaluationState{}
 }

@@ -21,21 +21,21 @@ type crowd struct {
 	old    int // the first ones, which do not know how to be drawn: they always answer
 	plan   round.Plan
 	heard  map[int]int // of this round: hellos of each agent
-	record round.Record
-	asked  []uint32 // Of, by announcement
+	record round.JournalRecord
+	asked  []uint32 // AnswerProbability, by announcement
 }
 
 func newCrowd(t *testing.T, cfg round.Config, n, old int) *crowd {
 	c := &crowd{t: t, now: dawn, old: old, plan: round.Plan{Kind: wire.KindTraining,
-		Task: blob("task"), Base: blob("w0"), Bytes: 40}}
+		Task: blob("task"), BaseModel: blob("w0"), UpdateBytes: 40}}
 	for i := range n {
 		a := agentround.New(wire.AnnouncementPosition{}, wire.Digest{}, nil, rand.New(rand.NewPCG(1, uint64(i))))
 		a.Step(c.now, agentround.LinkUp{})
 		c.agents = append(c.agents, a)
 	}
-	c.lead = round.NewCoordinator(cfg, round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: c.plan}, nil)
+	c.lead = round.NewCoordinator(cfg, round.JournalRecord{Run: 7, Phase: round.CoordinatorIdle, Plan: c.plan}, nil)
 	c.step(round.LinkUp{})
-	c.step(round.Start{})
+	c.step(round.StartOrResumeRun{})
 	return c
 }
 
@@ -44,33 +44,33 @@ func (c *crowd) step(ev round.Event) {
 		switch e := e.(type) {
 		case round.SaveJournalRecord:
 			c.record = e.Record
-		case round.Announce:
+		case round.PublishAnnouncement:
 			c.step(round.AnnouncementSent{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase})
 			if e.Announcement.Phase == wire.PhaseGathering {
-				c.asked = append(c.asked, e.Announcement.Respond.AnswerThreshold)
+				c.asked = append(c.asked, e.Announcement.ResponsePolicy.AnswerProbability)
 				c.announce(e)
 			}
-		case round.Aggregate:
-			c.plan.Version++
-			c.plan.Base.Hash = name(fmt.Sprint("w", c.plan.Version))
-			c.step(round.Aggregated{Round: e.Round, NextPlan: c.plan})
+		case round.AggregateUpdates:
+			c.plan.BaseModelVersion++
+			c.plan.BaseModel.Hash = name(fmt.Sprint("w", c.plan.BaseModelVersion))
+			c.step(round.AggregationEnded{Round: e.Round, NextPlan: c.plan})
 		}
 	}
 }
 
 // announce lets each agent hear an announcement. Those that would answer do so at the end of the spread.
-func (c *crowd) announce(e round.Announce) {
+func (c *crowd) announce(e round.PublishAnnouncement) {
 	c.heard = map[int]int{}
 	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 7, Round: e.Round, Attempt: e.Announcement.Attempt,
 		Phase: e.Announcement.Phase}
 	for i, a := range c.agents {
 		ann := e.Announcement
 		if i < c.old {
-			ann.Respond = wire.ResponsePolicy{}
+			ann.ResponsePolicy = wire.AgentResponsePolicy{}
 		}
 		a.Step(c.now, agentround.AnnouncementReceived{Position: order, EnvelopeDigest: name(order.String()[:32]),
 			Announcement: ann})
-		a.Step(c.now, agentround.TaskChecked{Task: ann.Task.Hash, Samples: 100})
+		a.Step(c.now, agentround.TaskChecked{TaskDigest: ann.Task.Hash, RowCount: 100})
 	}
 }
 
@@ -82,7 +82,7 @@ func (c *crowd) hellos(spread time.Duration) {
 			if h, is := e.(agentround.SendHello); is {
 				c.heard[i]++
 				c.step(round.HelloReceived{Agent: wire.AgentID(fmt.Sprintf("a%04d", i)), Boot: 1,
-					Hello: wire.Hello{Samples: h.Samples, ResponseThreshold: h.LotteryThreshold}})
+					Hello: wire.Hello{Samples: h.RowCount, AnswerProbability: h.LotteryThreshold}})
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func (c *crowd) hellos(spread time.Duration) {
 
 // close ends the round with the updates of all its participants.
 func (c *crowd) close() {
-	for _, p := range c.lead.Record().Participants {
+	for _, p := range c.lead.JournalRecord().Participants {
 		c.step(round.JoinedReceived{Agent: p.Agent, Round: c.record.Round})
 		c.step(round.UpdateStored{Agent: p.Agent, Round: c.record.Round, Norm: 1,
 			Update: wire.Update{Kind: wire.KindTraining,
@@ -101,8 +101,8 @@ func (c *crowd) close() {
 func respondConfig(target int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = 20, 10
-	cfg.Gather = round.GatherConfig{Minimum: 20, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
-		Respond: round.ResponseConfig{TargetHellos: target, ListedAgents: 4000, Presence: round.PresenceAll}}
+	cfg.Gather = round.GatherConfig{MinAgents: 20, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
+		Response: round.ResponseConfig{TargetHellos: target, ListedAgents: 4000, Presence: round.PresenceOfAllAgents}}
 	return cfg
 }
 
@@ -134,7 +134,7 @@ func TestRespond(t *testing.T) {
 		if of := 1.3 * target / p; math.Abs(of-n) > 5*deviation/p {
 			t.Errorf("round %d: N is estimated as %g, is %d", r, of, n)
 		}
-		if k := c.record.Agents; k < cfg.Gather.Respond.TargetHellos {
+		if k := c.record.EligibleAgents; k < cfg.Gather.Response.TargetHellos {
 			t.Errorf("round %d is drawn from %d agents, fewer than %d", r, k, target)
 		}
 		c.close()
@@ -156,7 +156,7 @@ func TestRespond(t *testing.T) {
 // answer, and the next round asks for as many as it needs.
 func TestRespondFallsShort(t *testing.T) {
 	cfg := respondConfig(200)
-	cfg.Gather.Respond.ListedAgents = 4000 * 256
+	cfg.Gather.Response.ListedAgents = 4000 * 256
 	c := newCrowd(t, cfg, 4000, 0)
 	for len(c.asked) < 20 && c.record.Phase == round.CoordinatorGathering {
 		c.hellos(cfg.Gather.HelloSpread)
@@ -170,7 +170,7 @@ func TestRespondFallsShort(t *testing.T) {
 			t.Errorf("attempt %d asks for %d/2³², want twice %d", i+1, c.asked[i], c.asked[i-1])
 		}
 	}
-	if k := c.record.Agents; k < cfg.Gather.Minimum || len(c.asked) < 4 {
+	if k := c.record.EligibleAgents; k < cfg.Gather.MinAgents || len(c.asked) < 4 {
 		t.Fatalf("%d agents after %d attempts", k, len(c.asked))
 	}
 	attempts := len(c.asked)
@@ -182,7 +182,7 @@ func TestRespondFallsShort(t *testing.T) {
 			c.step(round.Tick{})
 		}
 	}
-	if n := c.record.Responding.Agents; math.Abs(n-4000) > 1000 {
+	if n := c.record.ResponseLottery.EstimatedAgents; math.Abs(n-4000) > 1000 {
 		t.Errorf("after %d attempts and 7 rounds N is estimated as %g, is 4000", attempts, n)
 	}
 }
@@ -199,7 +199,7 @@ func TestRespondNeverEnds(t *testing.T) {
 	if of := c.asked[len(c.asked)-1]; of != 0 {
 		t.Errorf("after 10 attempts without enough agents %d/2³² are asked, want all", of)
 	}
-	if n := c.record.Responding.Agents; math.Abs(n-5) > 1 {
+	if n := c.record.ResponseLottery.EstimatedAgents; math.Abs(n-5) > 1 {
 		t.Errorf("N is estimated as %g, is 5", n)
 	}
 }

@@ -16,17 +16,18 @@ func (c *Coordinator) handleAgentsRevoked(now time.Time, e AgentsRevoked) {
 		return is
 	})
 	for _, a := range gone {
-		m := c.roster.members[a]
-		c.roster.remove(a)
-		delete(c.sidelined, a)
+		m := c.roster.memberByAgent[a]
+		c.roster.removeMember(a)
+		delete(c.sidelinedAgentByID, a)
 		delete(c.rolloutTrial.residualsByAgent, a)
-		c.rec.Stop.RemoveAgent(a)
-		if m != nil && m.present {
-			c.report(AgentLeft{a, LeftRevoked, c.roster.eligibleMembers})
+		c.record.StopState.RemoveAgent(a)
+		if m != nil && m.isPresent {
+			c.reportEvent(AgentLeft{a, LeftRevoked, c.roster.eligibleMembers})
 		}
-		_, inBlock := slices.BinarySearchFunc(c.rec.Participants, a, compareToAgentID)
-		c.mixing.edgesMustChange = c.mixing.edgesMustChange || inBlock && c.rec.Plan.Endless
-		if p := c.progress.byAgent[a]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted {
+		_, inBlock := slices.BinarySearchFunc(c.record.Participants, a, compareParticipantToID)
+		c.mixing.edgesMustChange = c.mixing.edgesMustChange || inBlock && c.record.Plan.HasEndlessBlocks
+		if p := c.progress.progressByAgent[a]; p != nil && c.isInPhase(CoordinatorCollecting) &&
+			p.state < stateAccepted {
 			c.endParticipation(now, p)
 		}
 	}
@@ -34,19 +35,20 @@ func (c *Coordinator) handleAgentsRevoked(now time.Time, e AgentsRevoked) {
 
 // endParticipation ends the part of a participant that is revoked.
 func (c *Coordinator) endParticipation(now time.Time, p *participantProgress) {
-	c.changeState(p, peerOut)
-	if !p.offeredDigest.IsZero() {
-		c.refuse(p.Agent, c.rec.Run, c.rec.Round, p.offeredDigest, wire.RefuseNotSelected)
+	c.changeParticipantState(p, stateDroppedOut)
+	if !p.offeredUpdateDigest.IsZero() {
+		c.refuseUpdate(p.Agent, c.record.Run, c.record.Round, p.offeredUpdateDigest, wire.RefuseNotSelected)
 	}
 	c.reassignDraws(now, p)
-	c.closeIfReady(now)
+	c.closeRoundIfReady(now)
 }
 
-// edgesAmong keeps the edges between participants: one of them may have been revoked while the edges were made.
-func edgesAmong(edges []Edge, participants []Participant) []Edge {
+// edgesAmongParticipants keeps the edges between participants: one of them may have been revoked while the edges were
+// made.
+func edgesAmongParticipants(edges []MixingEdge, participants []Participant) []MixingEdge {
 	in := func(a wire.AgentID) bool {
-		_, found := slices.BinarySearchFunc(participants, a, compareToAgentID)
+		_, found := slices.BinarySearchFunc(participants, a, compareParticipantToID)
 		return found
 	}
-	return slices.DeleteFunc(slices.Clone(edges), func(e Edge) bool { return !in(e.A) || !in(e.B) })
+	return slices.DeleteFunc(slices.Clone(edges), func(e MixingEdge) bool { return !in(e.A) || !in(e.B) })
 }

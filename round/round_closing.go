@@ -15,27 +15,27 @@ import (
 // agent once, and so may have fewer draws than training with replacement.
 func (c *Coordinator) requiredDraws(all int) int { return min(c.cfg.Quorum, all) }
 
-// closeIfReady closes the round when its target is reached or nothing more can
+// closeRoundIfReady closes the round when its target is reached or nothing more can
 // come, and abandons it when the quorum is out of reach.
-func (c *Coordinator) closeIfReady(now time.Time) {
+func (c *Coordinator) closeRoundIfReady(now time.Time) {
 	accepted, possible, all := c.countDraws()
 	target := all
-	if c.rec.Plan.Kind == wire.KindTraining {
+	if c.record.Plan.Kind == wire.KindTraining {
 		target = min(all, c.cfg.Participants) // the rest are over-selected
 	}
 	ready := accepted >= target || possible == 0 && accepted >= c.requiredDraws(all)
 	if !ready {
-		c.mixing.reportsDeadline = time.Time{} // another was drawn meanwhile
+		c.mixing.edgeReportsDeadline = time.Time{} // another was drawn meanwhile
 	}
 	switch {
 	case ready && !c.awaitsEdgeReports(now):
-		c.close(now)
+		c.closeRound(now)
 	case ready:
 	case accepted+possible < c.requiredDraws(all) && c.mostParticipantsDiverged():
-		c.close(now)
-	case accepted+possible < c.requiredDraws(all) && c.mostMayHaveDiverged(): // which the other answers decide
+		c.closeRound(now)
+	case accepted+possible < c.requiredDraws(all) && c.mostParticipantsMayDiverge(): // which the other answers decide
 	case accepted+possible < c.requiredDraws(all):
-		c.abandon(now, AbandonQuorum, nil)
+		c.abandonRound(now, AbandonQuorumMissed, nil)
 	case accepted >= c.requiredDraws(all):
 		c.bringDeadlineForward(now, possible)
 	}
@@ -47,76 +47,77 @@ func (c *Coordinator) closeIfReady(now time.Time) {
 // once and is slow gets more each time, up to the whole deadline.
 func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
 	draws, satOut := c.awaitedSidelinedDraws()
-	if draws < possible || !c.pause.hostFailingSince.IsZero() {
+	if draws < possible || !c.deadlinePause.storageFailingSince.IsZero() {
 		return
 	}
 	most := float64(max(now.Sub(c.announcement.roundAnnouncedAt), time.Second)) * (1 + satOut/8)
 	at := c.announcement.roundAnnouncedAt.Add(time.Duration(most))
-	if most < float64(c.cfg.Deadline) && at.Before(c.phaseDeadline) {
+	if most < float64(c.cfg.RoundTimeout) && at.Before(c.phaseDeadline) {
 		c.phaseDeadline = at
 	}
 }
 
-// handleDeadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on while
-// the announcement is not out, or the host cannot write.
-func (c *Coordinator) handleDeadline(now time.Time) {
+// handleRoundDeadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on
+// while the announcement is not out, or the host cannot write.
+func (c *Coordinator) handleRoundDeadline(now time.Time) {
 	c.deadlinePassed = true
 	// otherwise the announcement may not have reached them, or their updates the coordinator
-	if c.linkUp && !c.announcement.publishedAt.IsZero() && !c.pause.roundInterrupted &&
-		c.pause.hostFailingSince.IsZero() {
-		c.sideline(c.missingParticipants(), SidelinedSilent)
+	if c.linkUp && !c.announcement.publishedAt.IsZero() && !c.deadlinePause.roundInterrupted &&
+		c.deadlinePause.storageFailingSince.IsZero() {
+		c.sidelineAgents(c.missingParticipants(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.countDraws(); {
 	case accepted >= c.requiredDraws(all), c.mostParticipantsDiverged():
-		c.close(now)
+		c.closeRound(now)
 	case c.announcement.publishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
-		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.Deadline)
-	case c.pause.hostFailingSince.IsZero():
-		c.abandon(now, AbandonQuorum, nil)
+		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.RoundTimeout)
+	case c.deadlinePause.storageFailingSince.IsZero():
+		c.abandonRound(now, AbandonQuorumMissed, nil)
 	default: // what is missing may have been sent
-		c.pause.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
+		c.deadlinePause.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
 	}
 }
 
-// close folds what is here. Nothing of it is on disk: a crash before the record of the next round opens this one again,
-// with the same participants, who offer again what they have kept.
-func (c *Coordinator) close(now time.Time) {
+// closeRound folds what is here. Nothing of it is on disk: a crash before the record of the next round opens this one
+// again, with the same participants, who offer again what they have kept.
+func (c *Coordinator) closeRound(now time.Time) {
 	c.dropSilentAgents(now)
-	c.enter(now, CoordinatorClosing)
+	c.enterPhase(now, CoordinatorClosing)
 	var accepted []Participant
-	for _, p := range c.rec.Participants {
-		if !p.Accepted.IsZero() {
+	for _, p := range c.record.Participants {
+		if !p.AcceptedUpdateDigest.IsZero() {
 			accepted = append(accepted, p)
 		}
 	}
-	c.emit(Aggregate{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg),
+	c.emitEffect(AggregateUpdates{c.record.Round, c.record.Plan, BuildContributions(accepted, &c.record.Plan, &c.cfg),
 		c.mostParticipantsDiverged()})
 }
 
 // mostParticipantsDiverged reports whether the local steps of more than half of the participants diverged from a model
 // that a fold of this run has made: the fold is rejected, and the run returns to an earlier model.
 func (c *Coordinator) mostParticipantsDiverged() bool {
-	declared, _ := c.countDiverged()
-	return 2*declared > len(c.progress.byAgent)
+	declared, _ := c.countDivergedParticipants()
+	return 2*declared > len(c.progress.progressByAgent)
 }
 
-// mostMayHaveDiverged reports whether diverged may become true with the answers that are still awaited.
-func (c *Coordinator) mostMayHaveDiverged() bool {
-	declared, awaited := c.countDiverged()
-	return declared > 0 && 2*(declared+awaited) > len(c.progress.byAgent)
+// mostParticipantsMayDiverge reports whether mostParticipantsDiverged may become true with the answers that are still
+// awaited.
+func (c *Coordinator) mostParticipantsMayDiverge() bool {
+	declared, awaited := c.countDivergedParticipants()
+	return declared > 0 && 2*(declared+awaited) > len(c.progress.progressByAgent)
 }
 
-// countDiverged counts the participants whose local steps diverged, and the participants without a result so far.
-// Both are 0 if the model was not made by a fold of this run.
-func (c *Coordinator) countDiverged() (declared, awaited int) {
-	if p := &c.rec.Plan; p.Kind != wire.KindTraining || len(p.Suspects) == 0 || p.Endless {
+// countDivergedParticipants counts the participants whose local steps diverged, and the participants without a result
+// so far. Both are 0 if the model was not made by a fold of this run.
+func (c *Coordinator) countDivergedParticipants() (declared, awaited int) {
+	if p := &c.record.Plan; p.Kind != wire.KindTraining || len(p.SuspectAgents) == 0 || p.HasEndlessBlocks {
 		return 0, 0
 	}
-	for _, p := range c.progress.byAgent {
+	for _, p := range c.progress.progressByAgent {
 		switch {
 		case p.localStepsDiverged:
 			declared++
-		case p.state < peerAccepted:
+		case p.state < stateAccepted:
 			awaited++
 		}
 	}
@@ -127,27 +128,27 @@ func (c *Coordinator) countDiverged() (declared, awaited int) {
 // before they are invited again says nothing about them: the answer may be their update.
 func (c *Coordinator) dropSilentAgents(now time.Time) {
 	if c.announcement.publishedAt.IsZero() || !c.deadlinePassed &&
-		now.Sub(c.announcement.publishedAt) <= c.cfg.InviteEvery {
+		now.Sub(c.announcement.publishedAt) <= c.cfg.ReinviteInterval {
 		return
 	}
 	var silent []wire.AgentID
-	for _, p := range c.progress.byAgent {
-		if m := c.roster.members[p.Agent]; m != nil && m.present && p.state == peerInvited {
+	for _, p := range c.progress.progressByAgent {
+		if m := c.roster.memberByAgent[p.Agent]; m != nil && m.isPresent && p.state == stateInvited {
 			silent = append(silent, p.Agent)
 		}
 	}
 	slices.Sort(silent)
 	for _, a := range silent {
-		c.roster.changeMember(a, func(m *rosterMember) { m.present = false })
-		c.report(AgentLeft{a, LeftSilent, c.roster.eligibleMembers})
+		c.roster.changeMember(a, func(m *rosterMember) { m.isPresent = false })
+		c.reportEvent(AgentLeft{a, LeftSilent, c.roster.eligibleMembers})
 	}
 }
 
 // missingParticipants returns, in id order, the participants that gave no result.
 func (c *Coordinator) missingParticipants() []wire.AgentID {
 	var ids []wire.AgentID
-	for _, p := range c.progress.byAgent {
-		if p.Times > 0 && (p.state == peerInvited || p.state == peerJoined) {
+	for _, p := range c.progress.progressByAgent {
+		if p.DrawCount > 0 && (p.state == stateInvited || p.state == stateJoined) {
 			ids = append(ids, p.Agent)
 		}
 	}
@@ -155,112 +156,116 @@ func (c *Coordinator) missingParticipants() []wire.AgentID {
 	return ids
 }
 
-// selectedCount counts the participants that were to send something.
-func (c *Coordinator) selectedCount() (n int) {
-	for _, p := range c.progress.byAgent {
-		if p.Times > 0 {
+// selectedAgentCount counts the participants that were to send something.
+func (c *Coordinator) selectedAgentCount() (n int) {
+	for _, p := range c.progress.progressByAgent {
+		if p.DrawCount > 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// handleAggregated moves on to the next plan.
-func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
-	if !c.isInPhase(CoordinatorClosing) || e.Round != c.rec.Round {
+// handleAggregationEnded moves on to the next plan.
+func (c *Coordinator) handleAggregationEnded(now time.Time, e AggregationEnded) {
+	if !c.isInPhase(CoordinatorClosing) || e.Round != c.record.Round {
 		return
 	}
-	c.sideline(e.SpoilingAgents, SidelinedFold)
+	c.sidelineAgents(e.SpoilingAgents, SidelinedSpoiledModel)
 	switch {
-	case errors.Is(e.Err, rule.ErrTooFew):
-		c.abandon(now, AbandonRule, e.Err)
+	case errors.Is(e.Err, rule.ErrTooFewUpdates):
+		c.abandonRound(now, AbandonTooFewForRule, e.Err)
 		return
-	case errors.Is(e.Err, ErrSpool):
-		c.abandon(now, AbandonSpool, e.Err)
+	case errors.Is(e.Err, ErrSpoolDamaged):
+		c.abandonRound(now, AbandonSpoolDamaged, e.Err)
 		return
 	case e.Err != nil:
-		c.abandon(now, AbandonFold, e.Err)
+		c.abandonRound(now, AbandonUnusableAggregate, e.Err)
 		return
 	}
-	c.rec.Counted = AcceptedUpdates{e.Round, map[wire.AgentID]wire.Digest{}}
-	for _, p := range c.progress.byAgent {
-		if p.state == peerAccepted {
-			c.rec.Counted.Updates[p.Agent] = p.Accepted
-			if !slices.Contains(e.NextPlan.Suspects, p.Agent) || c.sidelined[p.Agent].Reason != SidelinedFold {
-				c.clearSideline(p.Agent) // else whether its update spoils the model shows in the next round
+	c.record.LastAcceptedUpdates = AcceptedUpdates{e.Round, map[wire.AgentID]wire.Digest{}}
+	for _, p := range c.progress.progressByAgent {
+		if p.state == stateAccepted {
+			c.record.LastAcceptedUpdates.UpdateDigestByAgent[p.Agent] = p.AcceptedUpdateDigest
+			if !slices.Contains(e.NextPlan.SuspectAgents,
+				p.Agent) || c.sidelinedAgentByID[p.Agent].Reason != SidelinedSpoiledModel {
+				c.forgetSidelinedAgent(p.Agent) // else whether its update spoils the model shows in the next round
 			}
 			c.markRowsUsed(p.Agent, e.Round)
 		}
 	}
 	outcome := wire.RoundOutcome{Round: e.Round}
-	for a, update := range c.rec.Counted.Updates {
-		fate := max(e.FateByLeftOutAgent[a], wire.FateFolded)
-		tag := wire.UpdateTagOf(c.rec.Run, e.Round, a, update)
-		outcome.UpdateFates = append(outcome.UpdateFates, wire.TaggedFate{Tag: tag, Fate: fate})
+	for a, update := range c.record.LastAcceptedUpdates.UpdateDigestByAgent {
+		fate := max(e.FateByLeftOutAgent[a], wire.FateAggregated)
+		tag := wire.UpdateTagOf(c.record.Run, e.Round, a, update)
+		outcome.UpdateFates = append(outcome.UpdateFates, wire.TaggedUpdateFate{Tag: tag, Fate: fate})
 	}
-	c.rec.appendOutcome(outcome)
-	o := c.recordOutcome(now, RoundOutcome{Version: e.NextPlan.Version, Accepted: len(c.rec.Counted.Updates),
-		Measured: e.Measurements})
-	c.report(RoundClosed{
-		Round: o.Round, Kind: o.Kind, Version: o.Version, Selected: o.Selected, Accepted: o.Accepted,
-		AggregatedUpdates: o.Accepted - len(e.FateByLeftOutAgent),
-		Missing:           c.missingParticipants(), ByDeadline: c.deadlinePassed, RoundDuration: o.Took,
+	c.record.appendRoundOutcome(outcome)
+	o := c.recordRoundOutcome(now, RoundOutcome{ModelVersionAfter: e.NextPlan.BaseModelVersion,
+		AcceptedUpdates: len(c.record.LastAcceptedUpdates.UpdateDigestByAgent),
+		Measurements:    e.Measurements})
+	c.reportEvent(RoundClosed{
+		Round: o.Round, Kind: o.Kind, NewModelVersion: o.ModelVersionAfter, SelectedAgents: o.SelectedAgents,
+		AcceptedUpdates:   o.AcceptedUpdates,
+		AggregatedUpdates: o.AcceptedUpdates - len(e.FateByLeftOutAgent),
+		MissingAgents:     c.missingParticipants(), ClosedByDeadline: c.deadlinePassed, RoundDuration: o.RoundDuration,
 	})
-	c.noteMeasurements(&e)
-	c.rec.Plan, c.consecutiveAbandons = e.NextPlan, 0
-	c.progress.byAgent = nil
+	c.recordMeasurements(&e)
+	c.record.Plan, c.consecutiveAbandons = e.NextPlan, 0
+	c.progress.progressByAgent = nil
 	c.forgetParticipants()
 	switch why := c.runStopReason(now); {
 	case why != "":
-		c.finish(now, why)
-	case c.pauseOrStopByCourse(now):
-	case c.cfg.Pause > 0:
+		c.finishRun(now, why)
+	case c.pauseOrStopByCommand(now):
+	case c.cfg.PauseBetweenRounds > 0:
 		c.enterIdlePhase(now, CoordinatorIdle)
-		c.phaseDeadline = now.Add(c.cfg.Pause)
+		c.phaseDeadline = now.Add(c.cfg.PauseBetweenRounds)
 	default:
 		c.startNextRound(now)
 	}
 }
 
-// recordOutcome puts into the record how the round ended, and returns it.
-func (c *Coordinator) recordOutcome(now time.Time, o RoundOutcome) RoundOutcome {
-	o.Round, o.Attempt, o.Kind = c.rec.Round, c.rec.Attempt, c.rec.Plan.Kind
-	o.Selected, o.Took, o.At = c.selectedCount(), now.Sub(c.announcement.roundAnnouncedAt),
+// recordRoundOutcome puts into the record how the round ended, and returns it.
+func (c *Coordinator) recordRoundOutcome(now time.Time, o RoundOutcome) RoundOutcome {
+	o.Round, o.Attempt, o.Kind = c.record.Round, c.record.Attempt, c.record.Plan.Kind
+	o.SelectedAgents, o.RoundDuration, o.EndedAt = c.selectedAgentCount(), now.Sub(c.announcement.roundAnnouncedAt),
 		now.UTC().Truncate(time.Millisecond)
-	c.rec.Last, c.roundAwaitingDiscard = &o, o.Round
+	c.record.LastOutcome, c.roundAwaitingDiscard = &o, o.Round
 	return o
 }
 
 // The wait after an abandoned round, which doubles with each further one in a row.
 const (
-	retryFirst = time.Second
-	retryMost  = time.Minute
+	firstRoundRetryDelay = time.Second
+	maxRoundRetryDelay   = time.Minute
 )
 
-// abandon gives up the round: a journaled decision, and the one case in which
+// abandonRound gives up the round: a journaled decision, and the one case in which
 // all of its updates are thrown away. The next round has the same base, and
 // waits a little: what failed at once would fail at once again.
-func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
+func (c *Coordinator) abandonRound(now time.Time, reason AbandonReason, err error) {
 	c.dropSilentAgents(now)
 	accepted := 0
-	for _, p := range c.progress.byAgent {
-		if p.state == peerAccepted {
+	for _, p := range c.progress.progressByAgent {
+		if p.state == stateAccepted {
 			accepted++
 		}
 	}
-	c.rec.appendOutcome(wire.RoundOutcome{Round: c.rec.Round, Abandoned: true})
-	o := c.recordOutcome(now, RoundOutcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
-	c.report(RoundAbandoned{
-		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted,
-		Missing: c.missingParticipants(),
-		Err:     err, RoundDuration: o.Took,
+	c.record.appendRoundOutcome(wire.RoundOutcome{Round: c.record.Round, Abandoned: true})
+	o := c.recordRoundOutcome(now, RoundOutcome{AbandonReason: reason,
+		ModelVersionAfter: c.record.Plan.BaseModelVersion, AcceptedUpdates: accepted})
+	c.reportEvent(RoundAbandoned{
+		Round: o.Round, Kind: o.Kind, Reason: reason, SelectedAgents: o.SelectedAgents, AcceptedUpdates: accepted,
+		MissingAgents: c.missingParticipants(),
+		Err:           err, RoundDuration: o.RoundDuration,
 	})
-	if c.pauseOrStopByCourse(now) {
+	if c.pauseOrStopByCommand(now) {
 		return
 	}
-	c.retryAt = now.Add(min(retryFirst<<min(c.consecutiveAbandons, 10), retryMost))
+	c.retryRoundAt = now.Add(min(firstRoundRetryDelay<<min(c.consecutiveAbandons, 10), maxRoundRetryDelay))
 	c.consecutiveAbandons++
-	if c.waitForSchedule(now) {
+	if c.startScheduleWaitIfNeeded(now) {
 		return
 	}
 	c.advanceRound()
@@ -269,56 +274,56 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 
 // advanceRound moves the record to the round after the present one.
 func (c *Coordinator) advanceRound() {
-	c.rec.Round++
-	c.rec.Attempt = 1
-	c.readmitDue()
+	c.record.Round++
+	c.record.Attempt = 1
+	c.readmitDueAgents()
 }
 
 // The outcomes of a round, as label values.
 const (
-	outcomePublished = "published"
-	outcomeAbandoned = "abandoned"
+	publishedRoundLabel = "published"
+	abandonedRoundLabel = "abandoned"
 )
 
 // The results of a participant, as label values. Their numbers add up to the number of selected participants.
 const (
-	participantAccepted = "accepted"
-	participantMissing  = "missing"
-	participantOut      = "out"
+	acceptedParticipantLabel   = "accepted"
+	missingParticipantLabel    = "missing"
+	droppedOutParticipantLabel = "out"
 )
 
-// noAbandonReason is the label value of a published round.
-const noAbandonReason = "none"
+// noAbandonReasonLabel is the label value of a published round.
+const noAbandonReasonLabel = "none"
 
 var (
-	endedRounds   = endedRoundsMetric()
-	roundDuration = observe.HistogramByLabel("round_duration_seconds",
-		"Time from the announcement of a round to its end, by outcome.", roundBuckets,
-		"outcome", []string{outcomePublished, outcomeAbandoned})
-	roundsClosedByDeadline = observe.Counter("rounds_closed_by_deadline_total",
+	endedRoundCountMetric = newEndedRoundsMetric()
+	roundDurationMetric   = observe.HistogramByLabel("round_duration_seconds",
+		"Time from the announcement of a round to its end, by outcome.", roundDurationBuckets,
+		"outcome", []string{publishedRoundLabel, abandonedRoundLabel})
+	roundsClosedByDeadlineMetric = observe.Counter("rounds_closed_by_deadline_total",
 		"Published rounds that were closed by their deadline, with updates still missing.")
-	aggregatedUpdates = observe.Counter("updates_folded_total", "Updates that are in a model which is on disk.")
-	lastRoundTime     = observe.OptionalGauge("last_round_timestamp_seconds",
+	aggregatedUpdatesMetric = observe.Counter("updates_folded_total", "Updates that are in a model which is on disk.")
+	lastRoundTimeMetric     = observe.OptionalGauge("last_round_timestamp_seconds",
 		"When a round was last published, in Unix time.")
-	selectedParticipants = observe.Counter("participants_selected_total",
+	selectedParticipantsMetric = observe.Counter("participants_selected_total",
 		"Agents drawn for a round, counted when the round ends.")
-	missingParticipants = observe.Counter("participants_missing_total",
+	missingParticipantsMetric = observe.Counter("participants_missing_total",
 		"Participants that gave no result at all, counted when the round ends.")
-	lastRoundParticipants = observe.GaugeByLabel("last_round_participants",
+	lastRoundParticipantsMetric = observe.GaugeByLabel("last_round_participants",
 		"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined "+
 			"or refused).",
-		"fate", []string{participantAccepted, participantMissing, participantOut})
+		"fate", []string{acceptedParticipantLabel, missingParticipantLabel, droppedOutParticipantLabel})
 )
 
-func endedRoundsMetric() *observe.Metric {
-	m := &observe.Metric{Name: "rounds_total", Labels: []string{"kind", "outcome", "reason"},
+func newEndedRoundsMetric() *observe.Metric {
+	m := &observe.Metric{Name: "rounds_total", LabelNames: []string{"kind", "outcome", "reason"},
 		Help: "Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold " +
 			"an aggregate that is no model, rule fewer updates than aggregation.rule needs, model a base model and " +
 			"spool an update that the coordinator's disk has lost or changed, asked a command."}
 	for _, kind := range wire.RoundKinds() {
-		m.Series = append(m.Series, []string{kind.String(), outcomePublished, noAbandonReason})
+		m.InitialSeries = append(m.InitialSeries, []string{kind.String(), publishedRoundLabel, noAbandonReasonLabel})
 		for _, reason := range AbandonReasons() {
-			m.Series = append(m.Series, []string{kind.String(), outcomeAbandoned, string(reason)})
+			m.InitialSeries = append(m.InitialSeries, []string{kind.String(), abandonedRoundLabel, string(reason)})
 		}
 	}
 	return m
@@ -328,73 +333,76 @@ func endedRoundsMetric() *observe.Metric {
 type RoundClosed struct {
 	Round             wire.RoundID
 	Kind              wire.RoundKind
-	Version           wire.ModelVersion // of the new model
-	Selected          int
-	Accepted          int
+	NewModelVersion   wire.ModelVersion // of the new model
+	SelectedAgents    int
+	AcceptedUpdates   int
 	AggregatedUpdates int // accepted updates that are in the model
-	// Missing are the selected agents whose updates were neither accepted nor refused, and that did not decline.
-	Missing       []wire.AgentID
-	ByDeadline    bool
-	RoundDuration time.Duration
+	// MissingAgents are the selected agents whose updates were neither accepted nor refused, and that did not decline.
+	MissingAgents    []wire.AgentID
+	ClosedByDeadline bool
+	RoundDuration    time.Duration
 }
 
 // Describe implements observe.Event.
-func (e RoundClosed) Describe(d *observe.Description) {
-	d.Inc(endedRounds, e.Kind.String(), outcomePublished, noAbandonReason)
-	d.Observe(roundDuration, e.RoundDuration.Seconds(), outcomePublished)
-	if e.ByDeadline {
-		d.Inc(roundsClosedByDeadline)
+func (e RoundClosed) Describe(d *observe.EventDescription) {
+	d.IncCounter(endedRoundCountMetric, e.Kind.String(), publishedRoundLabel, noAbandonReasonLabel)
+	d.ObserveHistogram(roundDurationMetric, e.RoundDuration.Seconds(), publishedRoundLabel)
+	if e.ClosedByDeadline {
+		d.IncCounter(roundsClosedByDeadlineMetric)
 	}
-	d.Add(aggregatedUpdates, float64(e.AggregatedUpdates))
-	d.SetNow(lastRoundTime)
-	describeParticipants(d, e.Selected, e.Accepted, len(e.Missing))
-	attributes := []any{"round", e.Round, "kind", e.Kind, "accepted", e.Accepted, "selected", e.Selected,
+	d.AddToCounter(aggregatedUpdatesMetric, float64(e.AggregatedUpdates))
+	d.SetGaugeToNow(lastRoundTimeMetric)
+	recordParticipantMetrics(d, e.SelectedAgents, e.AcceptedUpdates, len(e.MissingAgents))
+	attributes := []any{"round", e.Round, "kind", e.Kind, "accepted", e.AcceptedUpdates, "selected", e.SelectedAgents,
 		"took", e.RoundDuration}
 	if e.Kind == wire.KindTraining {
-		attributes = append(attributes, "version", e.Version)
+		attributes = append(attributes, "version", e.NewModelVersion)
 	}
-	if len(e.Missing) > 0 {
-		attributes = append(attributes, "missing", e.Missing)
+	if len(e.MissingAgents) > 0 {
+		attributes = append(attributes, "missing", e.MissingAgents)
 	}
 	d.Log(observe.Info, "round closed", attributes...)
-	d.Show(observe.Activity, fmt.Sprintf("round %d closed with %d of %d", e.Round, e.Accepted, e.Selected))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d closed with %d of %d", e.Round, e.AcceptedUpdates,
+		e.SelectedAgents))
 }
 
 // RoundAbandoned: a round ended without a model, and its updates are deleted.
 type RoundAbandoned struct {
-	Round         wire.RoundID
-	Kind          wire.RoundKind
-	Reason        AbandonReason
-	Selected      int
-	Accepted      int
-	Missing       []wire.AgentID
-	Err           error
-	RoundDuration time.Duration
+	Round           wire.RoundID
+	Kind            wire.RoundKind
+	Reason          AbandonReason
+	SelectedAgents  int
+	AcceptedUpdates int
+	MissingAgents   []wire.AgentID
+	Err             error
+	RoundDuration   time.Duration
 }
 
 // Describe implements observe.Event.
-func (e RoundAbandoned) Describe(d *observe.Description) {
-	d.Inc(endedRounds, e.Kind.String(), outcomeAbandoned, string(e.Reason))
-	d.Observe(roundDuration, e.RoundDuration.Seconds(), outcomeAbandoned)
-	describeParticipants(d, e.Selected, e.Accepted, len(e.Missing))
-	attributes := []any{"round", e.Round, "reason", e.Reason, "accepted", e.Accepted, "selected", e.Selected,
+func (e RoundAbandoned) Describe(d *observe.EventDescription) {
+	d.IncCounter(endedRoundCountMetric, e.Kind.String(), abandonedRoundLabel, string(e.Reason))
+	d.ObserveHistogram(roundDurationMetric, e.RoundDuration.Seconds(), abandonedRoundLabel)
+	recordParticipantMetrics(d, e.SelectedAgents, e.AcceptedUpdates, len(e.MissingAgents))
+	attributes := []any{"round", e.Round, "reason", e.Reason, "accepted", e.AcceptedUpdates, "selected",
+		e.SelectedAgents,
 		"took", e.RoundDuration}
-	if len(e.Missing) > 0 {
-		attributes = append(attributes, "missing", e.Missing)
+	if len(e.MissingAgents) > 0 {
+		attributes = append(attributes, "missing", e.MissingAgents)
 	}
 	if e.Err != nil {
 		attributes = append(attributes, "err", e.Err)
 	}
 	d.Log(observe.Warn, "round abandoned", attributes...)
-	d.Show(observe.Activity, fmt.Sprintf("round %d abandoned with %d of %d", e.Round, e.Accepted, e.Selected))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d abandoned with %d of %d", e.Round,
+		e.AcceptedUpdates, e.SelectedAgents))
 }
 
-// describeParticipants counts the participants at the end of a round, because a restart opens a round again, but each
-// round ends once.
-func describeParticipants(d *observe.Description, selected, accepted, missing int) {
-	d.Add(selectedParticipants, float64(selected))
-	d.Add(missingParticipants, float64(missing))
-	d.Set(lastRoundParticipants, float64(accepted), participantAccepted)
-	d.Set(lastRoundParticipants, float64(missing), participantMissing)
-	d.Set(lastRoundParticipants, float64(selected-accepted-missing), participantOut)
+// recordParticipantMetrics counts the participants at the end of a round, because a restart opens a round again, but
+// each round ends once.
+func recordParticipantMetrics(d *observe.EventDescription, selected, accepted, missing int) {
+	d.AddToCounter(selectedParticipantsMetric, float64(selected))
+	d.AddToCounter(missingParticipantsMetric, float64(missing))
+	d.SetGauge(lastRoundParticipantsMetric, float64(accepted), acceptedParticipantLabel)
+	d.SetGauge(lastRoundParticipantsMetric, float64(missing), missingParticipantLabel)
+	d.SetGauge(lastRoundParticipantsMetric, float64(selected-accepted-missing), droppedOutParticipantLabel)
 }

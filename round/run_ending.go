@@ -12,25 +12,25 @@ import (
 // runStopReason returns why the run is over; empty if it is not. A statistics round that is due is held first: without
 // it agents would not get the model.
 func (c *Coordinator) runStopReason(now time.Time) stop.Reason {
-	p := &c.rec.Plan
+	p := &c.record.Plan
 	switch {
-	case c.cfg.Course == CourseStop:
-		return stop.Asked
-	case c.cfg.MaxAggregations > 0 && p.Version >= wire.ModelVersion(c.cfg.MaxAggregations):
-		return stop.Rounds
+	case c.cfg.OperatorCommand == CommandStop:
+		return stop.StoppedByOperator
+	case c.cfg.MaxAggregations > 0 && p.BaseModelVersion >= wire.ModelVersion(c.cfg.MaxAggregations):
+		return stop.MaxAggregationsReached
 	case p.Kind == wire.KindStatistics:
 		return ""
 	}
-	return c.rec.Stop.StopReason(&c.cfg.Stop, now)
+	return c.record.StopState.StopReason(&c.cfg.Stop, now)
 }
 
-// runEndsAt is when the time of the run is used up, if nothing else brings it to an end; zero if nobody waits for it. A
-// round under way goes on to its own end.
-func (c *Coordinator) runEndsAt() time.Time {
-	if !c.isBetweenRounds() || c.rec.Plan.Kind == wire.KindStatistics {
+// runTimeLimitEndsAt is when the time of the run is used up, if nothing else brings it to an end; zero if nobody waits
+// for it. A round under way goes on to its own end.
+func (c *Coordinator) runTimeLimitEndsAt() time.Time {
+	if !c.isBetweenRounds() || c.record.Plan.Kind == wire.KindStatistics {
 		return time.Time{}
 	}
-	return c.rec.Stop.EndsAt(&c.cfg.Stop)
+	return c.record.StopState.TimeLimitEndsAt(&c.cfg.Stop)
 }
 
 // isBetweenRounds reports whether the machine has begun, no round is under way, and the run goes on.
@@ -38,61 +38,62 @@ func (c *Coordinator) isBetweenRounds() bool {
 	return !c.phaseEnteredAt.IsZero() && (c.isInPhase(CoordinatorIdle) || c.isInPhase(CoordinatorGathering))
 }
 
-// noteMeasurements takes what was measured of a new model, before its plan is the present one.
-func (c *Coordinator) noteMeasurements(e *Aggregated) {
-	s := &c.rec.Stop
+// recordMeasurements takes what was measured of a new model, before its plan is the present one.
+func (c *Coordinator) recordMeasurements(e *AggregationEnded) {
+	s := &c.record.StopState
 	switch {
-	case !c.cfg.Stop.On():
+	case !c.cfg.Stop.IsEnabled():
 		return
-	case c.rec.Plan.Kind == wire.KindStatistics:
-		s.Rescaled = true
+	case c.record.Plan.Kind == wire.KindStatistics:
+		s.NextRisksIncomparable = true
 		return
 	}
 	m := &e.Measurements
-	s.RecordModel(&c.cfg.Stop, e.NextPlan.Version, stop.Measurements{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy,
-		MedianAgentRisk: m.Median, AgentRisks: e.AgentRisks})
-	c.report(StopProgressReported{c.cfg.Stop, *s})
+	s.RecordMeasurements(&c.cfg.Stop, e.NextPlan.BaseModelVersion, stop.Measurements{HeldOutRisk: m.HeldOutRisk,
+		R2: m.R2, Accuracy: m.Accuracy,
+		MedianAgentRisk: m.MedianAgentRisk, AgentRisks: e.AgentRisks})
+	c.reportEvent(StopProgressReported{c.cfg.Stop, *s})
 }
 
 // countTransferredBytes counts what a participant has fetched, and sent, to come from one state to another: the model
 // once, and its update once.
 func (c *Coordinator) countTransferredBytes(from, to participantState) {
-	if !c.cfg.Stop.On() {
+	if !c.cfg.Stop.IsEnabled() {
 		return
 	}
-	p := &c.rec.Plan
-	if from == peerInvited && (to == peerJoined || to == peerAccepted) {
-		c.rec.Stop.Bytes += uint64(p.trainingBase().Length)
+	p := &c.record.Plan
+	if from == stateInvited && (to == stateJoined || to == stateAccepted) {
+		c.record.StopState.TransferredBytes += uint64(p.trainingBaseModel().Length)
 	}
-	if to == peerAccepted {
-		c.rec.Stop.Bytes += uint64(p.Bytes)
+	if to == stateAccepted {
+		c.record.StopState.TransferredBytes += uint64(p.UpdateBytes)
 	}
 }
 
-// finish ends the run. The history's line of its last round says why; it is written again if the run ends later.
-func (c *Coordinator) finish(now time.Time, why stop.Reason) {
-	late := c.rec.Ended != why && c.roundAwaitingDiscard == 0 && c.rec.Last != nil
-	c.rec.Ended, c.retryAt, c.mixing.pendingParticipants = why, time.Time{}, nil
-	c.enter(now, CoordinatorFinished)
+// finishRun ends the run. The history's line of its last round says why; it is written again if the run ends later.
+func (c *Coordinator) finishRun(now time.Time, why stop.Reason) {
+	late := c.record.RunStopReason != why && c.roundAwaitingDiscard == 0 && c.record.LastOutcome != nil
+	c.record.RunStopReason, c.retryRoundAt, c.mixing.pendingParticipants = why, time.Time{}, nil
+	c.enterPhase(now, CoordinatorFinished)
 	c.saveJournalRecord(now)
 	if late {
-		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, why})
+		c.emitEffect(WriteHistory{c.record.Run, *c.record.LastOutcome, why})
 	}
-	c.announceRecord(now, wire.PhaseFinished)
-	c.report(RunFinished{c.rec.Plan.Version, why})
+	c.announcePhase(now, wire.PhaseFinished)
+	c.reportEvent(RunFinished{c.record.Plan.BaseModelVersion, why})
 }
 
 var (
-	runRisk = observe.OptionalGauge("run_risk",
+	runRiskMetric = observe.OptionalGauge("run_risk",
 		"The risk that round.stop judged last: on held-out data, else the mean of the "+
 			"last 5 medians of what participants told.")
-	bestRunRisk = observe.OptionalGauge("run_best_risk",
+	bestRunRiskMetric = observe.OptionalGauge("run_best_risk",
 		"The lowest of these risks that counted as an improvement.")
-	bestRunVersion = observe.OptionalGauge("run_best_version",
+	bestRunVersionMetric = observe.OptionalGauge("run_best_version",
 		"Version of the model whose aggregation had it.")
-	aggregationsWithoutImprovement = observe.OptionalGauge("run_aggregations_without_improvement",
+	aggregationsSinceBestMetric = observe.OptionalGauge("run_aggregations_without_improvement",
 		"Aggregations since then; round.stop.patience bounds them.")
-	runBytes = observe.OptionalGauge("run_bytes",
+	runTransferredBytesMetric = observe.OptionalGauge("run_bytes",
 		"Bytes of the models that participants fetched and of the updates that were "+
 			"accepted, since round.stop counts them.")
 )
@@ -104,36 +105,37 @@ type StopProgressReported struct {
 }
 
 // Describe implements observe.Event.
-func (e StopProgressReported) Describe(d *observe.Description) {
-	d.Set(runBytes, float64(e.Bytes))
-	if e.Judged > 0 {
-		d.Set(runRisk, e.Risk)
-		d.Set(bestRunRisk, e.Best)
-		d.Set(bestRunVersion, float64(e.BestAt))
-		d.Set(aggregationsWithoutImprovement, float64(e.Without))
+func (e StopProgressReported) Describe(d *observe.EventDescription) {
+	d.SetGauge(runTransferredBytesMetric, float64(e.TransferredBytes))
+	if e.JudgedRiskCount > 0 {
+		d.SetGauge(runRiskMetric, e.LatestRisk)
+		d.SetGauge(bestRunRiskMetric, e.BestRisk)
+		d.SetGauge(bestRunVersionMetric, float64(e.BestVersion))
+		d.SetGauge(aggregationsSinceBestMetric, float64(e.AggregationsSinceBest))
 	}
 }
 
 var (
-	runFinished = observe.Gauge("run_finished",
+	runFinishedMetric = observe.Gauge("run_finished",
 		"Whether all rounds of the run are done (1) or not (0).")
-	runEndReason = observe.GaugeByLabel("run_ended",
+	runEndReasonMetric = observe.GaugeByLabel("run_ended",
 		"Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
-			"it goes on.", "reason", observe.Strings(stop.Reasons()))
+			"it goes on.", "reason", observe.NamesAsStrings(stop.AllReasons()))
 )
 
 // RunFinished: the run is over.
 type RunFinished struct {
-	Version wire.ModelVersion
-	Reason  stop.Reason
+	ModelVersion wire.ModelVersion
+	Reason       stop.Reason
 }
 
 // Describe implements observe.Event.
-func (e RunFinished) Describe(d *observe.Description) {
-	d.Set(runFinished, 1)
-	d.Select(runEndReason, string(e.Reason))
-	d.Set(ModelVersion, float64(e.Version))
-	d.Log(observe.Info, "run finished", "version", e.Version, "reason", e.Reason,
+func (e RunFinished) Describe(d *observe.EventDescription) {
+	d.SetGauge(runFinishedMetric, 1)
+	d.SelectGaugeState(runEndReasonMetric, string(e.Reason))
+	d.SetGauge(ModelVersion, float64(e.ModelVersion))
+	d.Log(observe.Info, "run finished", "version", e.ModelVersion, "reason", e.Reason,
 		"to_continue", "coordinator task set KEY=VALUE")
-	d.Show(observe.Activity, fmt.Sprintf("the run is finished (%s), with version %d", e.Reason, e.Version))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("the run is finished (%s), with version %d", e.Reason,
+		e.ModelVersion))
 }

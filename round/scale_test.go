@@ -13,9 +13,9 @@ import (
 
 // scaleMachine is a coordinator's machine that gathers, and the ids of n agents that have said nothing yet.
 func scaleMachine(cfg round.Config, n int) (*round.Coordinator, []wire.AgentID) {
-	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}
-	m := round.NewCoordinator(cfg, round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
-	m.Step(dawn, round.Start{})
+	plan := round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}
+	m := round.NewCoordinator(cfg, round.JournalRecord{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
+	m.Step(dawn, round.StartOrResumeRun{})
 	m.Step(dawn, round.LinkUp{})
 	all := make([]wire.AgentID, n)
 	for i := range all {
@@ -26,7 +26,7 @@ func scaleMachine(cfg round.Config, n int) (*round.Coordinator, []wire.AgentID) 
 
 func scaleConfig(n int) round.Config {
 	cfg := round.DefaultConfig()
-	cfg.Participants, cfg.Quorum, cfg.Gather.Minimum = n, n, n
+	cfg.Participants, cfg.Quorum, cfg.Gather.MinAgents = n, n, n
 	return cfg
 }
 
@@ -37,17 +37,17 @@ func sayHello(m *round.Coordinator, all []wire.AgentID) {
 }
 
 // playRound has everybody join, offer and send, and returns the effect that ends the collecting.
-func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.Aggregate) {
+func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.AggregateUpdates) {
 	m.Step(dawn.Add(time.Minute), round.Tick{})
-	r := m.Record().Round
+	r := m.JournalRecord().Round
 	now := dawn.Add(2 * time.Minute)
 	u := wire.Update{Kind: wire.KindTraining, Base: blob("w0").Hash, Samples: 100,
 		Payload: wire.Manifest{Hash: name("x")}}
 	for _, a := range all {
 		m.Step(now, round.JoinedReceived{Agent: a, Round: r})
-		m.Step(now, round.OfferReceived{Offer: round.Offer{Agent: a, Run: 1, Round: r, Update: u}})
+		m.Step(now, round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: a, Run: 1, Round: r, Update: u}})
 		for _, e := range m.Step(now, round.UpdateStored{Agent: a, Round: r, Update: u}) {
-			if f, ok := e.(round.Aggregate); ok {
+			if f, ok := e.(round.AggregateUpdates); ok {
 				fold = f
 			}
 		}
@@ -129,7 +129,7 @@ func BenchmarkPresence(b *testing.B) {
 		sayHello(m, all)
 		for b.Loop() {
 			for _, a := range all {
-				m.Step(dawn, round.PresenceReceived{Agent: a, State: wire.StateLost})
+				m.Step(dawn, round.PresenceReceived{Agent: a, State: wire.PresenceLost})
 			}
 			sayHello(m, all)
 		}
@@ -174,7 +174,7 @@ func BenchmarkMeshed(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			cfg := scaleConfig(n)
-			cfg.Algorithm, cfg.Sampling, cfg.Participants, cfg.Quorum = spec.FedDec, spec.WithReplacement, 10, 1
+			cfg.Algorithm, cfg.Sampling, cfg.Participants, cfg.Quorum = spec.FedDec, spec.SamplingWithReplacement, 10, 1
 			for b.Loop() {
 				b.StopTimer()
 				m, all := scaleMachine(cfg, n)
@@ -192,10 +192,10 @@ func BenchmarkMeshed(b *testing.B) {
 }
 
 // ring joins each agent with the next k, in the order of (A, B).
-func ring(all []wire.AgentID, k int) (edges []round.Edge) {
+func ring(all []wire.AgentID, k int) (edges []round.MixingEdge) {
 	for i, a := range all {
 		for j := i + 1; j <= i+k && j < len(all); j++ {
-			edges = append(edges, round.Edge{A: a, B: all[j], Weight: 0.1})
+			edges = append(edges, round.MixingEdge{A: a, B: all[j], MixingWeight: 0.1})
 		}
 	}
 	return edges

@@ -8,42 +8,44 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// WaitReason tells what the next round waits for. It is a metric's label.
-type WaitReason string
+// ScheduleWaitReason tells what the next round waits for. It is a metric's label.
+type ScheduleWaitReason string
 
 // The reasons.
 const (
-	WaitWindow  WaitReason = "window"   // the next time at which rounds are opened
-	WaitNewRows WaitReason = "new_rows" // rows that no round has used
+	WaitForWindow  ScheduleWaitReason = "window"   // the next time at which rounds are opened
+	WaitForNewRows ScheduleWaitReason = "new_rows" // rows that no round has used
 )
 
-// WaitReasons returns all reasons, for closed label sets.
-func WaitReasons() []WaitReason { return []WaitReason{WaitWindow, WaitNewRows} }
+// ScheduleWaitReasons returns all reasons, for closed label sets.
+func ScheduleWaitReasons() []ScheduleWaitReason {
+	return []ScheduleWaitReason{WaitForWindow, WaitForNewRows}
+}
 
 // scheduleWait returns what the schedule waits for, and until when if it knows; empty if a round may be opened. A
 // process that has asked nobody for a hello knows of no rows. A statistics round in the middle of a run needs no new
 // ones.
-func (c *Coordinator) scheduleWait(now time.Time) (WaitReason, time.Time) {
-	s, p := &c.cfg.Schedule, &c.rec.Plan
-	again := p.Kind == wire.KindStatistics && p.Base.Present()
+func (c *Coordinator) scheduleWait(now time.Time) (ScheduleWaitReason, time.Time) {
+	s, p := &c.cfg.Schedule, &c.record.Plan
+	again := p.Kind == wire.KindStatistics && p.BaseModel.IsSet()
 	if c.hellosRequested && c.linkUp && !again && c.roster.membersWithNewRows < s.NewRows.MinAgents {
-		return WaitNewRows, time.Time{}
+		return WaitForNewRows, time.Time{}
 	}
 	if at := s.NextOpening(now); at.After(now) {
-		return WaitWindow, at
+		return WaitForWindow, at
 	}
 	return "", time.Time{}
 }
 
-// mayOpen reports whether the schedule lets a round be opened.
-func (c *Coordinator) mayOpen(now time.Time) bool {
+// mayOpenRound reports whether the schedule lets a round be opened.
+func (c *Coordinator) mayOpenRound(now time.Time) bool {
 	why, _ := c.scheduleWait(now)
 	return why == ""
 }
 
-// waitForSchedule reports whether the schedule lets no round be opened, and then sees to that. Agents are told that
-// none is under way; a window wakes the machine, and new rows any hello.
-func (c *Coordinator) waitForSchedule(now time.Time) bool {
+// startScheduleWaitIfNeeded reports whether the schedule lets no round be opened, and then sees to that. Agents are
+// told that none is under way; a window wakes the machine, and new rows any hello.
+func (c *Coordinator) startScheduleWaitIfNeeded(now time.Time) bool {
 	why, until := c.scheduleWait(now)
 	if why == "" {
 		c.lastReportedWait = ScheduleWait{}
@@ -54,49 +56,50 @@ func (c *Coordinator) waitForSchedule(now time.Time) bool {
 		c.enterIdlePhase(now, CoordinatorIdle)
 	}
 	c.phaseDeadline = until
-	c.reportWait(why, until)
+	c.reportScheduleWait(why, until)
 	return true
 }
 
 // enterIdlePhase says that no round is under way, in one of the phases of which that is so.
 func (c *Coordinator) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	switch {
-	case c.rec.Round == 0:
+	case c.record.Round == 0:
 		c.advanceRound()
 	case !c.isInPhase(CoordinatorClosing) && !c.isInPhase(CoordinatorCollecting) && !c.isInPhase(CoordinatorGathering):
-		c.rec.Attempt++ // this or a later phase of the round was announced
+		c.record.Attempt++ // this or a later phase of the round was announced
 	}
-	c.mixing.pendingParticipants, c.progress.byAgent, c.retryAt, c.lastReportedWait = nil, nil, time.Time{},
+	c.mixing.pendingParticipants, c.progress.progressByAgent, c.retryRoundAt, c.lastReportedWait = nil, nil,
+		time.Time{},
 		ScheduleWait{}
 	c.forgetParticipants()
-	c.enter(now, p)
+	c.enterPhase(now, p)
 	c.saveJournalRecord(now)
-	c.announceRecord(now, wire.PhaseIdle)
+	c.announcePhase(now, wire.PhaseIdle)
 }
 
-// reportWait reports what is waited for, when it changes.
-func (c *Coordinator) reportWait(why WaitReason, until time.Time) {
+// reportScheduleWait reports what is waited for, when it changes.
+func (c *Coordinator) reportScheduleWait(why ScheduleWaitReason, until time.Time) {
 	f := ScheduleWait{Reason: why, WindowOpensAt: until}
-	if n := &c.cfg.Schedule.NewRows; why == WaitNewRows {
-		f.AgentsWithNewRows, f.RequiredAgents, f.RequiredNewRows, f.WithoutRowCount = c.roster.membersWithNewRows,
+	if n := &c.cfg.Schedule.NewRows; why == WaitForNewRows {
+		f.AgentsWithNewRows, f.RequiredAgents, f.RequiredNewRows, f.AgentsWithoutRowCount = c.roster.membersWithNewRows,
 			n.MinAgents, n.MinRowsPerAgent,
-			c.roster.availableMembers-c.roster.membersReportingRows
+			c.roster.availableMembers-c.roster.membersReportingNewRows
 	}
 	if f != c.lastReportedWait {
-		f.Resumed = c.lastReportedWait.Reason == why
-		c.report(f)
-		f.Resumed = false
+		f.IsRepeated = c.lastReportedWait.Reason == why
+		c.reportEvent(f)
+		f.IsRepeated = false
 		c.lastReportedWait = f
 	}
 }
 
 // newRowsSuffice reports whether the rows that the round waits for are there.
 func (c *Coordinator) newRowsSuffice() bool {
-	if c.lastReportedWait.Reason != WaitNewRows {
+	if c.lastReportedWait.Reason != WaitForNewRows {
 		return false
 	}
 	if c.roster.membersWithNewRows < c.cfg.Schedule.NewRows.MinAgents {
-		c.reportWait(WaitNewRows, time.Time{})
+		c.reportScheduleWait(WaitForNewRows, time.Time{})
 		return false
 	}
 	return true
@@ -114,52 +117,54 @@ func (m *rosterMember) unusedRows(e *HelloReceived) (rows uint64, tells bool) {
 
 // markRowsUsed takes note that the model has an agent's rows.
 func (c *Coordinator) markRowsUsed(a wire.AgentID, r wire.RoundID) {
-	if c.roster.members[a] != nil && c.cfg.Schedule.NewRows.On() && c.rec.Plan.Kind == wire.KindTraining {
+	if c.roster.memberByAgent[a] != nil && c.cfg.Schedule.NewRows.IsEnabled() &&
+		c.record.Plan.Kind == wire.KindTraining {
 		c.roster.changeMember(a, func(m *rosterMember) { m.newRows, m.lastRoundUsingRows = 0, r })
 	}
 }
 
 var (
-	scheduleWaiting = observe.GaugeByLabel("schedule_waiting",
+	scheduleWaitingMetric = observe.GaugeByLabel("schedule_waiting",
 		"What the next round waits for by round.schedule: 1 for a window, or "+
 			"new rows of agents, 0 for the other, and for both while it does not wait.", "for",
-		observe.Strings(WaitReasons()))
-	agentsWithNewRows = observe.OptionalGauge("agents_with_new_rows",
+		observe.NamesAsStrings(ScheduleWaitReasons()))
+	agentsWithNewRowsMetric = observe.OptionalGauge("agents_with_new_rows",
 		"Agents with enough new rows for round.schedule.new_rows, when the "+
 			"next round last waited for them.")
 )
 
-// ScheduleWait: the schedule does not allow a round to open yet. The event is repeated as Resumed when more of the
+// ScheduleWait: the schedule does not allow a round to open yet. The event is repeated with IsRepeated when more of the
 // awaited rows are there.
 type ScheduleWait struct {
-	Reason            WaitReason
-	WindowOpensAt     time.Time // zero if the wait is for new rows
-	AgentsWithNewRows int       // agents that have RequiredNewRows
-	RequiredAgents    int       // agents that must have RequiredNewRows
-	RequiredNewRows   int       // new rows of one agent
-	WithoutRowCount   int       // agents that have not reported their number of rows
-	Resumed           bool
+	Reason                ScheduleWaitReason
+	WindowOpensAt         time.Time // zero if the wait is for new rows
+	AgentsWithNewRows     int       // agents that have RequiredNewRows
+	RequiredAgents        int       // agents that must have RequiredNewRows
+	RequiredNewRows       int       // new rows of one agent
+	AgentsWithoutRowCount int       // agents that have not reported their number of rows
+	IsRepeated            bool
 }
 
 // Describe implements observe.Event.
-func (e ScheduleWait) Describe(d *observe.Description) {
-	d.Select(scheduleWaiting, string(e.Reason))
-	if e.Reason == WaitWindow {
+func (e ScheduleWait) Describe(d *observe.EventDescription) {
+	d.SelectGaugeState(scheduleWaitingMetric, string(e.Reason))
+	if e.Reason == WaitForWindow {
 		d.Log(observe.Info, "rounds rest until the next window of round.schedule",
 			"opens", e.WindowOpensAt.Format(time.RFC3339))
-		d.Show(observe.Activity, "rounds rest until "+e.WindowOpensAt.Format("Mon 15:04"))
+		d.ShowStatusValue(observe.ActivityStatus, "rounds rest until "+e.WindowOpensAt.Format("Mon 15:04"))
 		return
 	}
-	if e.Reason == WaitNewRows {
-		d.Set(agentsWithNewRows, float64(e.AgentsWithNewRows))
+	if e.Reason == WaitForNewRows {
+		d.SetGauge(agentsWithNewRowsMetric, float64(e.AgentsWithNewRows))
 	}
 	attributes := []any{"agents", e.AgentsWithNewRows, "wanted", e.RequiredAgents, "rows", e.RequiredNewRows}
-	if e.Resumed {
+	if e.IsRepeated {
 		d.Log(observe.Debug, "waiting for new rows", attributes...)
 	} else {
 		d.Log(observe.Info, "the next round waits until enough agents have new rows",
-			append(attributes, "agents_without_row_count", e.WithoutRowCount)...)
+			append(attributes, "agents_without_row_count", e.AgentsWithoutRowCount)...)
 	}
-	d.Show(observe.Activity, fmt.Sprintf("%d of %d agents have %d new rows", e.AgentsWithNewRows, e.RequiredAgents,
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("%d of %d agents have %d new rows", e.AgentsWithNewRows,
+		e.RequiredAgents,
 		e.RequiredNewRows))
 }

@@ -15,10 +15,10 @@ type agentPlayer struct {
 	t       *testing.T
 	machine *agentround.Machine
 	seed    uint64
-	obeyed  agentround.SavePosition // on disk
-	full    bool                    // the disk
-	slow    bool                    // the disk
-	unsaved agentround.SavePosition // then
+	obeyed  agentround.SaveAnnouncementPosition // on disk
+	full    bool                                // the disk
+	slow    bool                                // the disk
+	unsaved agentround.SaveAnnouncementPosition // then
 	saved   *agentround.SavedUpdate
 	train   agentround.Train // the last one
 }
@@ -38,22 +38,22 @@ func (p *agentPlayer) play(now time.Time, c command) []any {
 		return nil
 	case "restart":
 		p.seed++
-		p.unsaved = agentround.SavePosition{}
+		p.unsaved = agentround.SaveAnnouncementPosition{}
 		p.restart()
 		return nil
 	}
 	if c.name == "disk" {
 		p.full, p.slow = c.word(0) == "full", c.word(0) == "slow"
-		if p.full || p.slow || p.unsaved == (agentround.SavePosition{}) {
+		if p.full || p.slow || p.unsaved == (agentround.SaveAnnouncementPosition{}) {
 			return nil
 		}
-		p.obeyed, p.unsaved = p.unsaved, agentround.SavePosition{}
-		return anys(p.machine.Step(now, agentround.PositionSaved{Position: p.obeyed.Position}))
+		p.obeyed, p.unsaved = p.unsaved, agentround.SaveAnnouncementPosition{}
+		return anys(p.machine.Step(now, agentround.AnnouncementPositionSaved{Position: p.obeyed.Position}))
 	}
 	effects := p.machine.Step(now, p.event(c))
 	for i := 0; i < len(effects); i++ {
 		switch e := effects[i].(type) {
-		case agentround.SavePosition:
+		case agentround.SaveAnnouncementPosition:
 			if e.Position.Compare(p.obeyed.Position) <= 0 {
 				p.t.Errorf("obeyed %s after %s", e.Position, p.obeyed.Position)
 			}
@@ -61,13 +61,13 @@ func (p *agentPlayer) play(now time.Time, c command) []any {
 				continue
 			}
 			if !p.full {
-				p.obeyed, p.unsaved = e, agentround.SavePosition{}
+				p.obeyed, p.unsaved = e, agentround.SaveAnnouncementPosition{}
 			}
-			effects = append(effects, p.machine.Step(now, agentround.PositionSaved{Position: e.Position,
+			effects = append(effects, p.machine.Step(now, agentround.AnnouncementPositionSaved{Position: e.Position,
 				Failed: p.full})...)
 		case agentround.Train:
 			p.train = e
-		case agentround.ReleaseRound:
+		case agentround.EndRoundWork:
 			p.saved = nil
 		}
 	}
@@ -93,38 +93,38 @@ func (p *agentPlayer) event(c command) agentround.Event {
 		return p.announcement(c)
 	case "invited":
 		return agentround.InvitationReceived{AnnouncementDigest: name(c.word(0)), TimeLeft: c.span("left", "1m"),
-			StepWeight: 1,
-			Samples:    c.num("samples", 0),
-			MustUpload: c.opt("uploads", "yes") == "yes", EndedEdges: endedEdges(c),
+			StepWeight:    1,
+			KnownRowCount: c.num("samples", 0),
+			MustUpload:    c.opt("uploads", "yes") == "yes", EndedEdges: endedEdges(c),
 			UnsupportedErr: unknown(c).CheckSupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
-		return agentround.PositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
+		return agentround.AnnouncementPositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
 		return agentround.RoundStandingReceived{AnnouncementDigest: name(c.word(0)),
-			Standing: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
-			Samples:  c.num("samples", 100)}
+			Standing:      pick(c.word(1), wire.StatusSelectionPending, wire.StatusNotSelected),
+			KnownRowCount: c.num("samples", 100)}
 	case "accepted":
-		return agentround.AcceptanceReceived{Run: run, Round: r, Update: name(c.word(0))}
+		return agentround.UpdateAcceptanceReceived{Run: run, Round: r, UpdateDigest: name(c.word(0))}
 	case "refused":
-		return agentround.RefusalReceived{Run: run, Round: r, Update: name(c.word(0)),
+		return agentround.UpdateRefusalReceived{Run: run, Round: r, UpdateDigest: name(c.word(0)),
 			Reason: pick(c.word(1), wire.UpdateRefusalReasons()...)}
 	case "prepared":
-		return agentround.TaskChecked{Task: name(c.word(0)), Samples: c.num("samples", 100),
+		return agentround.TaskChecked{TaskDigest: name(c.word(0)), RowCount: c.num("samples", 100),
 			UnfitReason:           pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			StatisticsUpdateBytes: uint32(c.num("statistics", 0))}
 	case "stranded":
 		return agentround.FetchStalled{NeededBeyondRound: c.opt("beyond", "no") == "yes"}
 	case "lacking":
-		return agentround.PartsMissing{}
+		return agentround.DownloadDataMissing{}
 	case "budget":
 		return agentround.UplinkBudgetChanged{BytesLeft: command{name: "budget",
 			opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "barred":
-		return agentround.OwnerBarredRounds{Rule: c.opt("rule", "device"), Reason: pick(c.opt("by", ""),
+		return agentround.OwnerRuleChanged{RuleName: c.opt("rule", "device"), Reason: pick(c.opt("by", ""),
 			wire.DeclineReasons()...)}
 	case "fetched":
-		return agentround.ModelFetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
+		return agentround.ModelFetched{BaseModelDigest: name(c.word(0)), Failed: len(c.words) > 1}
 	case "trained":
 		return p.trained(c)
 	}
@@ -134,14 +134,14 @@ func (p *agentPlayer) event(c command) agentround.Event {
 // endedEdges reads the option "ended=NEIGHBOUR".
 func endedEdges(c command) []wire.EndedEdge {
 	if id := c.opt("ended", ""); id != "" {
-		return []wire.EndedEdge{{ID: wire.AgentID(id), Reason: wire.EndFar}}
+		return []wire.EndedEdge{{NeighborID: wire.AgentID(id), Reason: wire.EdgeEndTooDistant}}
 	}
 	return nil
 }
 
 // unknown reads the option "section=NEED": a section that no build knows.
 func unknown(c command) wire.UnknownSections {
-	need := pick(c.opt("section", ""), wire.NeedIgnore, wire.NeedDecline)
+	need := pick(c.opt("section", ""), wire.IgnoreUnknownSection, wire.DeclineUnknownSection)
 	if need == 0 {
 		return nil
 	}
@@ -152,12 +152,13 @@ func unknown(c command) wire.UnknownSections {
 func (p *agentPlayer) announcement(c command) agentround.Event {
 	phase := pick(c.word(2), wire.PhaseGathering, wire.PhaseOpen, wire.PhaseIdle, wire.PhaseFinished)
 	ann := wire.Announcement{
-		Attempt: wire.Attempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
+		Attempt: wire.RoundAttempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
 		Task: wire.BlobRef{Hash: name(c.opt("task", "task")), Length: 1}, HelloSpreadMillis: 5000,
 		RoundTimeoutMillis: 60000,
-		Extra:              unknown(c), Respond: wire.ResponsePolicy{AnswerThreshold: uint32(c.num("respond", 0)),
-			AwayMillis:       uint32(c.num("after", 0)),
-			AwaySpreadMillis: uint32(c.num("within", 0))},
+		Extra:              unknown(c),
+		ResponsePolicy: wire.AgentResponsePolicy{AnswerProbability: uint32(c.num("respond", 0)),
+			DisconnectMillis:       uint32(c.num("after", 0)),
+			DisconnectSpreadMillis: uint32(c.num("within", 0))},
 	}
 	if c.opt("kind", "training") == "statistics" {
 		ann.Kind = wire.KindStatistics
@@ -174,9 +175,9 @@ func (p *agentPlayer) announcement(c command) agentround.Event {
 		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}
 	e := agentround.AnnouncementReceived{Position: order, EnvelopeDigest: name(c.word(0)), Announcement: ann,
-		Retained: c.opt("retained", "no") == "yes"}
+		IsRetained: c.opt("retained", "no") == "yes"}
 	if c.opt("others", "no") == "yes" {
-		e.Announcement.Selection = wire.Selection{CommonWeight: 1, Tags: []uint64{1}}
+		e.Announcement.Selection = wire.AgentSelection{CommonStepSizeWeight: 1, AgentTags: []uint64{1}}
 	}
 	if c.opt("selected", "no") == "yes" {
 		e.StepWeight = 1
@@ -187,7 +188,7 @@ func (p *agentPlayer) announcement(c command) agentround.Event {
 // trained saves the update before the machine is told, as a host does.
 func (p *agentPlayer) trained(c command) agentround.Event {
 	order := p.train.Position
-	e := agentround.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))),
+	e := agentround.TrainingEnded{Run: wire.RunID(c.num("run", uint64(order.Run))),
 		Round: wire.RoundID(c.num("round", uint64(order.Round)))}
 	if e.FailureReason = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.FailureReason == 0 {
 		e.UpdateDigest = name(c.word(0))

@@ -37,7 +37,7 @@ type coordinatorPlayer struct {
 
 type coordinatorDisk struct {
 	last   wire.AnnouncementPosition // announced
-	record round.Record
+	record round.JournalRecord
 	spool  map[wire.AgentID]round.SpooledUpdate
 }
 
@@ -69,7 +69,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 		return nil
 	}
 	if c.name == "spool" { // the machine is not told in time
-		p.disk.spool[wire.AgentID(c.word(0))] = round.SpooledUpdate{Update: name(c.word(1)), Norm: 1}
+		p.disk.spool[wire.AgentID(c.word(0))] = round.SpooledUpdate{UpdateDigest: name(c.word(1)), Norm: 1}
 		return nil
 	}
 	p.now = now
@@ -96,7 +96,7 @@ func (p *coordinatorPlayer) step(now time.Time, ev round.Event) []round.Effect {
 	effects, out := p.machine.Step(now, ev), false
 	for _, e := range effects {
 		p.keep(e)
-		if _, is := e.(round.Announce); is {
+		if _, is := e.(round.PublishAnnouncement); is {
 			out = p.up && !p.slow
 		}
 	}
@@ -111,9 +111,9 @@ func (p *coordinatorPlayer) keep(e round.Effect) {
 	switch e := e.(type) {
 	case round.SaveJournalRecord:
 		p.disk.record = e.Record
-	case round.DiscardRound:
+	case round.DiscardRoundSpool:
 		p.disk.spool = map[wire.AgentID]round.SpooledUpdate{}
-	case round.Announce:
+	case round.PublishAnnouncement:
 		o := wire.AnnouncementPosition{Run: p.disk.record.Run, Round: e.Round, Attempt: e.Announcement.Attempt,
 			Phase: e.Announcement.Phase}
 		if o.Compare(p.disk.last) <= 0 {
@@ -129,22 +129,24 @@ func (p *coordinatorPlayer) begin(c command) {
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Algorithm:    spec.Algorithm(c.opt("algorithm", "fedavg")),
 		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)),
-		ExtraParticipants: int(c.num("over", 0)),
-		Sampling:          spec.Sampling(c.opt("sampling", "without_replacement")),
-		Robust:            c.opt("robust", "false") == "true",
-		AgentWeightRule:   spec.AgentWeightRule(c.opt("weights", "equal")),
-		WeightPlacement:   spec.WeightPlacement(c.opt("weighting", "step")),
-		MaxAggregations:   int(c.num("rounds", 0)), Seed: c.num("seed", 1),
+		ExtraParticipants:     int(c.num("over", 0)),
+		Sampling:              spec.ParticipantSampling(c.opt("sampling", "without_replacement")),
+		UsesRobustAggregation: c.opt("robust", "false") == "true",
+		AgentWeightRule:       spec.AgentWeightRule(c.opt("weights", "equal")),
+		WeightPlacement:       spec.WeightPlacement(c.opt("weighting", "step")),
+		MaxAggregations:       int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.GatherConfig{
-			TargetAgents: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
+			TargetAgents: int(c.num("target", 0)), MinAgents: int(c.num("minimum", 1)),
 			FirstRoundMinAgents: int(c.num("first", 0)), WindowLength: c.span("within", "30s"),
 			HelloSpread: c.span("spread", "5s"),
-			Respond: round.ResponseConfig{TargetHellos: int(c.num("respond", 0)), ListedAgents: int(c.num("listed", 0)),
-				ReturnAfter: c.span("after", "0s"), ReturnWithin: c.span("back", "0s"),
+			Response: round.ResponseConfig{TargetHellos: int(c.num("respond", 0)), ListedAgents: int(c.num("listed",
+				0)),
+				ReturnAfter: c.span("after", "0s"), ReturnSpread: c.span("back", "0s"),
 				Presence: round.PresencePolicy(c.opt("presence", "all"))},
 		},
-		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
-		Rollout: rollout.Default(), Stop: stopRule(c),
+		RoundTimeout: c.span("deadline", "2m"), PauseBetweenRounds: c.span("pause", "0s"),
+		ReinviteInterval: c.span("every", "1m"),
+		Rollout:          rollout.DefaultConfig(), Stop: stopRule(c),
 		Evaluation: evaluation.Config{EveryVersions: int(c.num("evaluate", 0)), MinRows: 20,
 			MinAgents: int(c.num("min_agents", 1))},
 		Schedule: schedule.Config{NewRows: schedule.NewRowsCondition{MinAgents: int(c.num("fresh", 0)),
@@ -158,20 +160,20 @@ func (p *coordinatorPlayer) begin(c command) {
 		panic(err)
 	}
 	p.plan = round.Plan{
-		Kind:   pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining),
-		Task:   wire.BlobRef{Hash: name("task")},
-		Schema: name("floats"), Bytes: 40, Base: wire.BlobRef{Length: uint32(c.num("model", 0))},
-		StepSize: 0.1, Exchange: spec.ExchangeParameters,
-		Endless: c.opt("blocks", "") == "endless",
+		Kind:         pick(c.opt("kind", "training"), wire.KindStatistics, wire.KindTraining),
+		Task:         wire.BlobRef{Hash: name("task")},
+		UpdateSchema: name("floats"), UpdateBytes: 40, BaseModel: wire.BlobRef{Length: uint32(c.num("model", 0))},
+		ServerStepSize: 0.1, Exchange: spec.ExchangeParameters,
+		HasEndlessBlocks: c.opt("blocks", "") == "endless",
 	}
 	if c.opt("exchange", "") == "gradient" {
 		p.plan.Exchange = spec.ExchangeGradient
 	}
 	if p.plan.Kind == wire.KindTraining {
-		p.plan.Base.Hash = name("w0")
+		p.plan.BaseModel.Hash = name("w0")
 	}
 	p.up, p.slow, p.board = false, false, nil
-	p.disk = coordinatorDisk{record: round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan},
+	p.disk = coordinatorDisk{record: round.JournalRecord{Run: 7, Phase: round.CoordinatorIdle, Plan: p.plan},
 		spool: map[wire.AgentID]round.SpooledUpdate{}}
 	p.machine = round.NewCoordinator(p.cfg, p.disk.record, nil)
 }
@@ -193,7 +195,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	r := wire.RoundID(c.num("round", uint64(p.disk.record.Round)))
 	switch c.name {
 	case "start":
-		return round.Start{}
+		return round.StartOrResumeRun{}
 	case "tick":
 		return round.Tick{}
 	case "link":
@@ -204,9 +206,9 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "announced":
 		return *p.board
 	case "hello":
-		h := wire.Hello{ResponseThreshold: uint32(c.num("drawn", 0)),
-			OutcomeRequest: wire.OutcomeRequest{Round: wire.RoundID(c.num("asks", 0))},
-			PeerKey:        wire.X25519PublicKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
+		h := wire.Hello{AnswerProbability: uint32(c.num("drawn", 0)),
+			FateRequest: wire.UpdateFateRequest{Round: wire.RoundID(c.num("asks", 0))},
+			PeerKey:     wire.X25519PublicKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			UnfitReason: pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			DataProblem: wire.DataProblem{Column: c.opt("column", ""), Reason: c.opt("why", ""),
 				UnusableValues: c.num("bad", 0)},
@@ -214,7 +216,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 				LastUsedRound: wire.RoundID(c.num("since", 0))}}
 		if v := c.num("evaluates", 0); v > 0 {
 			h.Evaluation = wire.Evaluation{Run: wire.RunID(c.num("run", 7)), Version: wire.ModelVersion(v),
-				Rows: uint32(c.num("rows", 100)), Risk: float64(c.num("risk", 50))}
+				Rows: uint32(c.num("rows", 100)), RiskSum: float64(c.num("risk", 50))}
 		}
 		if v := c.num("judges", 0); v > 0 {
 			h.Residuals = wire.CandidateResiduals{Run: 7, Version: wire.ModelVersion(v),
@@ -225,37 +227,38 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		return round.HelloReceived{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
 	case "storage":
 		if c.word(0) == "failed" {
-			return round.StorageFailed{Since: p.now}
+			return round.StorageFailed{FailingSince: p.now}
 		}
 		return round.StorageRecovered{}
 	case "steered":
-		p.cfg.Course = round.RunCourse(c.word(0)) // a host keeps it
-		return round.CourseChanged{Course: p.cfg.Course, AbandonsRound: c.opt("now", "") == "yes"}
+		p.cfg.OperatorCommand = round.OperatorCommand(c.word(0)) // a host keeps it
+		return round.OperatorCommandChanged{Command: p.cfg.OperatorCommand, AbandonsRound: c.opt("now", "") == "yes"}
 	case "revoked":
 		return round.AgentsRevoked{Agents: []wire.AgentID{a}}
 	case "presence":
-		return round.PresenceReceived{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline,
-			wire.StateLost)}
+		return round.PresenceReceived{Agent: a, State: pick(c.word(1), wire.PresenceOnline, wire.PresenceOffline,
+			wire.PresenceLost)}
 	case "joined":
 		return round.JoinedReceived{Agent: a, Round: r}
 	case "declined":
 		return round.DeclinedReceived{Agent: a, Round: r, Reason: pick(c.word(1), wire.DeclineReasons()...)}
 	case "offer":
-		return round.OfferReceived{Offer: round.Offer{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r,
+		return round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: a, Run: wire.RunID(c.num("run", 7)),
+			Round:  r,
 			Update: p.update(c)}}
 	case "stored":
 		if r == p.disk.record.Round {
-			p.disk.spool[a] = round.SpooledUpdate{Update: name(c.word(1)), Norm: 1}
+			p.disk.spool[a] = round.SpooledUpdate{UpdateDigest: name(c.word(1)), Norm: 1}
 		}
 		return round.UpdateStored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
 	case "rejected":
-		return round.UpdateRejected{Agent: a, Round: r, Update: name(c.word(1)),
+		return round.UpdateRejected{Agent: a, Round: r, UpdateDigest: name(c.word(1)),
 			Reason: pick(c.word(2), wire.UpdateRefusalReasons()...)}
 	case "meshed": // a1-a2 a2-a3: all edges, with one weight
 		m := round.EdgesReady{Round: r}
 		for _, e := range c.words {
 			from, to, _ := strings.Cut(e, "-")
-			m.Edges = append(m.Edges, round.Edge{A: wire.AgentID(from), B: wire.AgentID(to), Weight: 0.25})
+			m.Edges = append(m.Edges, round.MixingEdge{A: wire.AgentID(from), B: wire.AgentID(to), MixingWeight: 0.25})
 		}
 		return m
 	case "ahead":
@@ -267,7 +270,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 }
 
 func (p *coordinatorPlayer) update(c command) wire.Update {
-	u := wire.Update{Kind: p.disk.record.Plan.Kind, Base: p.disk.record.Plan.Base.Hash, Samples: c.num("samples", 100)}
+	u := wire.Update{Kind: p.disk.record.Plan.Kind, Base: p.disk.record.Plan.BaseModel.Hash, Samples: c.num("samples",
+		100)}
 	if k := c.opt("kind", ""); k != "" {
 		u.Kind = pick(k, wire.KindStatistics, wire.KindTraining)
 	}
@@ -275,7 +279,7 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 		u.Base = name(b)
 	}
 	u.Extra = unknown(c)
-	u.Payload = wire.Manifest{Hash: name(c.word(1)), Schema: name(c.opt("schema", "floats")),
+	u.Payload = wire.Manifest{Hash: name(c.word(1)), VectorSchema: name(c.opt("schema", "floats")),
 		Length: uint32(c.num("length", 40)), Codec: spec.Codec(c.opt("codec", string(p.disk.record.Plan.Codec)))}
 	return u
 }
@@ -284,21 +288,22 @@ func (p *coordinatorPlayer) update(c command) wire.Update {
 // that holds them, and training by the next version.
 func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 	if problem := c.opt("error", ""); problem != "" {
-		return round.Aggregated{Round: r, Err: errors.New(problem)}
+		return round.AggregationEnded{Round: r, Err: errors.New(problem)}
 	}
 	next := p.disk.record.Plan
 	if next.Kind == wire.KindStatistics {
 		next.Kind, next.Task.Hash = wire.KindTraining, name("task+statistics")
 	} else {
-		next.Version++
-		next.Offset += 10
+		next.BaseModelVersion++
+		next.LocalStepOffset += 10
 		next.Kind = pick(c.opt("next", "training"), wire.KindStatistics, wire.KindTraining)
 	}
-	next.Base.Hash = name(fmt.Sprint("w", next.Version))
-	if p.cfg.Rollout.On() {
-		next.File = blob(fmt.Sprint("file", next.Version))
+	next.BaseModel.Hash = name(fmt.Sprint("w", next.BaseModelVersion))
+	if p.cfg.Rollout.IsEnabled() {
+		next.ModelFile = blob(fmt.Sprint("file", next.BaseModelVersion))
 	}
-	return round.Aggregated{Round: r, NextPlan: next, Measurements: round.RoundMeasurements{HeldOut: c.figure("risk"),
-		R2:     c.figure("r2"),
-		Median: c.figure("told")}}
+	return round.AggregationEnded{Round: r, NextPlan: next,
+		Measurements: round.RoundMeasurements{HeldOutRisk: c.figure("risk"),
+			R2:              c.figure("r2"),
+			MedianAgentRisk: c.figure("told")}}
 }

@@ -66,7 +66,7 @@ func value(v reflect.Value) string {
 	case time.Time:
 		return x.Sub(dawn).String()
 	case round.Plan:
-		return strings.TrimRight(fmt.Sprintf("%s-v%d-%s", x.Kind, x.Version, nameOf(x.Base.Hash)), "-")
+		return strings.TrimRight(fmt.Sprintf("%s-v%d-%s", x.Kind, x.BaseModelVersion, nameOf(x.BaseModel.Hash)), "-")
 	case wire.Announcement:
 		s := strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.BaseModelVersion,
 			nameOf(x.Task.Hash), nameOf(x.BaseModel.Hash)), "-")
@@ -76,22 +76,22 @@ func value(v reflect.Value) string {
 		if x.InitialCreditChunks > 0 {
 			s += fmt.Sprintf("-credit%d", x.InitialCreditChunks)
 		}
-		if r := x.Respond; r != (wire.ResponsePolicy{}) {
-			s += fmt.Sprintf("-respond%.6g", float64(r.AnswerThreshold)/(1<<32))
+		if r := x.ResponsePolicy; r != (wire.AgentResponsePolicy{}) {
+			s += fmt.Sprintf("-respond%.6g", float64(r.AnswerProbability)/(1<<32))
 			if r.PresenceInRoundOnly {
 				s += "-presence"
 			}
-			if r.AwayMillis > 0 || r.AwaySpreadMillis > 0 {
-				s += fmt.Sprintf("-return%d+%dms", r.AwayMillis, r.AwaySpreadMillis)
+			if r.DisconnectMillis > 0 || r.DisconnectSpreadMillis > 0 {
+				s += fmt.Sprintf("-return%d+%dms", r.DisconnectMillis, r.DisconnectSpreadMillis)
 			}
 		}
 		if x.MinEvaluationRows > 0 {
 			s += fmt.Sprintf("-evaluate%d", x.MinEvaluationRows)
 		}
-		if r := x.Rollout; r.Released.Present() {
-			s += fmt.Sprintf("-released%d", r.Released.Version)
-			if r.Candidate.Present() {
-				s += fmt.Sprintf("-candidate%d@%g", r.Candidate.Version, r.AgentShare)
+		if r := x.Rollout; r.ReleasedModel.IsSet() {
+			s += fmt.Sprintf("-released%d", r.ReleasedModel.Version)
+			if r.CandidateModel.IsSet() {
+				s += fmt.Sprintf("-candidate%d@%g", r.CandidateModel.Version, r.CandidateAgentShare)
 			}
 		}
 		return s
@@ -99,15 +99,16 @@ func value(v reflect.Value) string {
 		r := x.Summarize(1)
 		return fmt.Sprintf("{agents=%d rows=%d risk=%.6g}", r.ReportingAgents, r.Rows, r.Risk)
 	case round.Participant:
-		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
+		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.DrawCount, x.Weight,
+			nameOf(x.AcceptedUpdateDigest)), "=")
 	case round.SelectedAgent:
 		return fmt.Sprintf("%s@%.4g", x.Agent, x.StepWeight)
-	case round.Edge:
-		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.Weight)
-	case wire.Peer:
-		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.MixingWeight, x.Key[0])
+	case round.MixingEdge:
+		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.MixingWeight)
+	case wire.MixingPeer:
+		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.MixingWeight, x.PublicKey[0])
 	case round.Contribution:
-		s := fmt.Sprintf("%.6g*%s:%s", x.Factor, x.Agent, nameOf(x.Update))
+		s := fmt.Sprintf("%.6g*%s:%s", x.ContributionFactor, x.Agent, nameOf(x.UpdateDigest))
 		if x.Norm != 1 { // that of all updates in scripts
 			s += fmt.Sprintf("‖%g‖", x.Norm)
 		}
@@ -115,7 +116,7 @@ func value(v reflect.Value) string {
 	case *round.RoundOutcome:
 		return fmt.Sprintf("%d.%d", x.Round, x.Attempt)
 	case round.AcceptedUpdates:
-		return fmt.Sprintf("%d%v", x.Round, slices.Sorted(maps.Keys(x.Updates)))
+		return fmt.Sprintf("%d%v", x.Round, slices.Sorted(maps.Keys(x.UpdateDigestByAgent)))
 	case fmt.Stringer:
 		return x.String()
 	case error:

@@ -16,137 +16,141 @@ type SidelineReason string
 
 // The reasons for not drawing an agent for a while.
 const (
-	SidelinedSilent SidelineReason = "silent" // it was drawn, and had not sent its update at the deadline
-	SidelinedFold   SidelineReason = "fold"   // its update spoiled the fold
+	SidelinedSilent       SidelineReason = "silent" // it was drawn, and had not sent its update at the deadline
+	SidelinedSpoiledModel SidelineReason = "fold"   // its update spoiled the fold
 )
 
 // SidelineReasons returns all reasons, for closed label sets.
-func SidelineReasons() []SidelineReason { return []SidelineReason{SidelinedSilent, SidelinedFold} }
-
-// Sidelined is an agent that spoiled a round. It sits out: it is not drawn and not counted in K up to a round, longer
-// with each time. The count ends with the first update of the agent that is folded.
-//
-// It is in the record, since a restart of the coordinator would otherwise be an amnesty, and a liar may cause restarts.
-type Sidelined struct {
-	Agent  wire.AgentID
-	Reason SidelineReason // of the last time
-	Times  int            // in a row
-	Draws  int            // that it sat out the last time
-	Until  wire.RoundID   // the last round that is drawn without it
+func SidelineReasons() []SidelineReason {
+	return []SidelineReason{SidelinedSilent, SidelinedSpoiledModel}
 }
 
-// mostTurns bounds how many of its turns an agent sits out.
-const mostTurns = 64
+// SidelinedAgent is an agent that spoiled a round. It sits out: it is not drawn and not counted in K up to a round,
+// longer with each time. The count ends with the first update of the agent that is folded.
+//
+// It is in the record, since a restart of the coordinator would otherwise be an amnesty, and a liar may cause restarts.
+type SidelinedAgent struct {
+	Agent               wire.AgentID
+	Reason              SidelineReason // of the last time
+	ConsecutiveFailures int            `json:"Times"` // in a row
+	DrawsSatOut         int            `json:"Draws"` // that it sat out the last time
+	LastSidelinedRound  wire.RoundID   `json:"Until"` // the last round that is drawn without it
+}
+
+// maxTurnsSatOut bounds how many of its turns an agent sits out.
+const maxTurnsSatOut = 64
 
 // roundsPerAgentDraw returns how many draws there are for one of an agent: K/L, rounded up.
 func (c *Coordinator) roundsPerAgentDraw() int {
-	return max(1, (c.rec.Agents+c.cfg.Participants-1)/c.cfg.Participants)
+	return max(1, (c.record.EligibleAgents+c.cfg.Participants-1)/c.cfg.Participants)
 }
 
-// sideline lets agents sit out: for one turn, and for twice as many each time it happens again.
-func (c *Coordinator) sideline(agents []wire.AgentID, reason SidelineReason) {
+// sidelineAgents lets agents sit out: for one turn, and for twice as many each time it happens again.
+func (c *Coordinator) sidelineAgents(agents []wire.AgentID, reason SidelineReason) {
 	for _, a := range slices.Sorted(slices.Values(agents)) {
-		s := c.sidelined[a]
+		s := c.sidelinedAgentByID[a]
 		s.Agent, s.Reason = a, reason
-		s.Times++
-		s.Draws = min(1<<min(s.Times-1, 30), mostTurns) * c.roundsPerAgentDraw()
-		s.Until = c.rec.Round + wire.RoundID(s.Draws)
-		c.sidelined[a] = s
-		c.markSidelined(a, true)
-		c.report(AgentSidelined{Agent: a, Round: c.rec.Round, Reason: reason, DrawsSatOut: s.Draws,
-			LastSidelinedRound: s.Until,
+		s.ConsecutiveFailures++
+		s.DrawsSatOut = min(1<<min(s.ConsecutiveFailures-1, 30), maxTurnsSatOut) * c.roundsPerAgentDraw()
+		s.LastSidelinedRound = c.record.Round + wire.RoundID(s.DrawsSatOut)
+		c.sidelinedAgentByID[a] = s
+		c.setMemberSidelined(a, true)
+		c.reportEvent(AgentSidelined{Agent: a, Round: c.record.Round, Reason: reason, DrawsSatOut: s.DrawsSatOut,
+			LastSidelinedRound: s.LastSidelinedRound,
 			EligibleAgents:     c.roster.eligibleMembers})
 	}
 }
 
-// markSidelined marks a member, if there is one: who says hello later is marked then.
-func (c *Coordinator) markSidelined(a wire.AgentID, out bool) {
-	if c.roster.members[a] != nil {
-		c.roster.changeMember(a, func(m *rosterMember) { m.sidelined = out })
+// setMemberSidelined marks a member, if there is one: who says hello later is marked then.
+func (c *Coordinator) setMemberSidelined(a wire.AgentID, out bool) {
+	if c.roster.memberByAgent[a] != nil {
+		c.roster.changeMember(a, func(m *rosterMember) { m.isSidelined = out })
 	}
 }
 
 // isSidelined reports whether an agent is not drawn in the present round.
 func (c *Coordinator) isSidelined(a wire.AgentID) bool {
-	s, ok := c.sidelined[a]
-	return ok && s.Until >= c.rec.Round
+	s, ok := c.sidelinedAgentByID[a]
+	return ok && s.LastSidelinedRound >= c.record.Round
 }
 
-// clearSideline ends the count of an agent whose update was folded.
-func (c *Coordinator) clearSideline(a wire.AgentID) {
+// forgetSidelinedAgent ends the count of an agent whose update was folded.
+func (c *Coordinator) forgetSidelinedAgent(a wire.AgentID) {
 	if !c.isSidelined(a) {
-		delete(c.sidelined, a)
+		delete(c.sidelinedAgentByID, a)
 	}
 }
 
 // awaitedSidelinedDraws counts the draws of those that were sidelined and are awaited. satOut is the most draws that
 // one of them would have sat out if that were not bounded.
 func (c *Coordinator) awaitedSidelinedDraws() (draws int, satOut float64) {
-	for a, s := range c.sidelined {
-		if p := c.progress.byAgent[a]; p != nil && (p.state == peerInvited || p.state == peerJoined) && p.Times > 0 {
-			draws += p.Times
-			satOut = max(satOut, math.Ldexp(float64(c.roundsPerAgentDraw()), s.Times-1))
+	for a, s := range c.sidelinedAgentByID {
+		if p := c.progress.progressByAgent[a]; p != nil && (p.state == stateInvited || p.state == stateJoined) &&
+			p.DrawCount > 0 {
+			draws += p.DrawCount
+			satOut = max(satOut, math.Ldexp(float64(c.roundsPerAgentDraw()), s.ConsecutiveFailures-1))
 		}
 	}
 	return draws, satOut
 }
 
-// readmitDue ends the time of those that have sat out the rounds before the present one, and forgets those of long ago.
-func (c *Coordinator) readmitDue() {
-	for _, a := range slices.Sorted(maps.Keys(c.sidelined)) {
-		switch s := c.sidelined[a]; {
-		case s.Until+1 == c.rec.Round:
+// readmitDueAgents ends the time of those that have sat out the rounds before the present one, and forgets those of
+// long ago.
+func (c *Coordinator) readmitDueAgents() {
+	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
+		switch s := c.sidelinedAgentByID[a]; {
+		case s.LastSidelinedRound+1 == c.record.Round:
 			c.readmitAgent(a, false)
-		case s.Until+wire.RoundID(mostTurns*s.Draws) < c.rec.Round:
-			delete(c.sidelined, a)
+		case s.LastSidelinedRound+wire.RoundID(maxTurnsSatOut*s.DrawsSatOut) < c.record.Round:
+			delete(c.sidelinedAgentByID, a)
 		}
 	}
 }
 
-// readmitEarly ends the time of those whose time is nearest to over, while fewer agents may be drawn than a round
+// readmitAgentsEarly ends the time of those whose time is nearest to over, while fewer agents may be drawn than a round
 // needs: a federation does not stand still because agents sit out.
-func (c *Coordinator) readmitEarly() {
-	missing := c.cfg.Gather.Minimum - c.roster.eligibleMembers
+func (c *Coordinator) readmitAgentsEarly() {
+	missing := c.cfg.Gather.MinAgents - c.roster.eligibleMembers
 	if missing <= 0 {
 		return
 	}
-	var sitting []Sidelined
-	for a, s := range c.sidelined {
-		if m := c.roster.members[a]; m != nil && m.sidelined && m.isAvailable() {
+	var sitting []SidelinedAgent
+	for a, s := range c.sidelinedAgentByID {
+		if m := c.roster.memberByAgent[a]; m != nil && m.isSidelined && m.isAvailable() {
 			sitting = append(sitting, s)
 		}
 	}
 	sort.Slice(sitting, func(i, j int) bool {
 		a, b := &sitting[i], &sitting[j]
-		return cmp.Or(cmp.Compare(a.Until, b.Until), cmp.Compare(a.Agent, b.Agent)) < 0
+		return cmp.Or(cmp.Compare(a.LastSidelinedRound, b.LastSidelinedRound), cmp.Compare(a.Agent, b.Agent)) < 0
 	})
 	for _, s := range sitting[:min(missing, len(sitting))] {
-		s.Until = c.rec.Round - 1
-		c.sidelined[s.Agent] = s
+		s.LastSidelinedRound = c.record.Round - 1
+		c.sidelinedAgentByID[s.Agent] = s
 		c.readmitAgent(s.Agent, true)
 	}
 }
 
 func (c *Coordinator) readmitAgent(a wire.AgentID, early bool) {
-	c.markSidelined(a, false)
-	c.report(AgentReadmitted{Agent: a, Round: c.rec.Round, ReadmittedEarly: early,
+	c.setMemberSidelined(a, false)
+	c.reportEvent(AgentReadmitted{Agent: a, Round: c.record.Round, ReadmittedEarly: early,
 		EligibleAgents: c.roster.eligibleMembers})
 }
 
-// sidelinedList returns, in id order, those whose time ends with round from, or later.
-func (c *Coordinator) sidelinedList(from wire.RoundID) (list []Sidelined) {
-	for _, a := range slices.Sorted(maps.Keys(c.sidelined)) {
-		if s := c.sidelined[a]; s.Until >= from {
+// listSidelinedAgents returns, in id order, those whose time ends with round from, or later.
+func (c *Coordinator) listSidelinedAgents(from wire.RoundID) (list []SidelinedAgent) {
+	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
+		if s := c.sidelinedAgentByID[a]; s.LastSidelinedRound >= from {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-var agentsSidelined = observe.CounterByLabel("agents_sidelined_total",
+var sidelineCountMetric = observe.CounterByLabel("agents_sidelined_total",
 	"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at "+
 		"the deadline, those of the fold spoiled the model.",
-	"reason", observe.Strings(SidelineReasons()))
+	"reason", observe.NamesAsStrings(SidelineReasons()))
 
 // AgentSidelined: an agent failed in a round. It is not drawn for a while, nor counted in K.
 type AgentSidelined struct {
@@ -159,14 +163,14 @@ type AgentSidelined struct {
 }
 
 // Describe implements observe.Event.
-func (e AgentSidelined) Describe(d *observe.Description) {
-	d.Inc(agentsSidelined, string(e.Reason))
-	d.Set(eligibleAgents, float64(e.EligibleAgents))
+func (e AgentSidelined) Describe(d *observe.EventDescription) {
+	d.IncCounter(sidelineCountMetric, string(e.Reason))
+	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
 	d.Log(observe.Warn, "agent failed in the round and sits out the next draws", "agent", e.Agent, "round", e.Round,
 		"reason", e.Reason, "draws", e.DrawsSatOut, "until_round", e.LastSidelinedRound, "agents", e.EligibleAgents)
 }
 
-var earlyReadmissions = observe.Counter("agents_readmitted_early_total",
+var earlyReadmissionsMetric = observe.Counter("agents_readmitted_early_total",
 	"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there.")
 
 // AgentReadmitted: an agent that sat out may be drawn again.
@@ -178,10 +182,10 @@ type AgentReadmitted struct {
 }
 
 // Describe implements observe.Event.
-func (e AgentReadmitted) Describe(d *observe.Description) {
-	d.Set(eligibleAgents, float64(e.EligibleAgents))
+func (e AgentReadmitted) Describe(d *observe.EventDescription) {
+	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
 	if e.ReadmittedEarly {
-		d.Inc(earlyReadmissions)
+		d.IncCounter(earlyReadmissionsMetric)
 		d.Log(observe.Warn, "agent may be drawn again early, because too few others are present", "agent", e.Agent,
 			"round", e.Round, "agents", e.EligibleAgents)
 		return

@@ -41,10 +41,10 @@ func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
 	if err := cfg.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	plan := round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}
+	plan := round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}
 	d := &drive{t: t, now: dawn, silent: map[wire.AgentID]bool{}, spoils: map[wire.AgentID]bool{}}
-	d.machine = round.NewCoordinator(cfg, round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
-	d.step(round.Start{})
+	d.machine = round.NewCoordinator(cfg, round.JournalRecord{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
+	d.step(round.StartOrResumeRun{})
 	d.step(round.LinkUp{})
 	for i := range agents {
 		d.hello(agentNumber(i))
@@ -54,8 +54,8 @@ func newDrive(t *testing.T, cfg round.Config, agents int) *drive {
 
 // TestFoldErrors: a round is abandoned with the reason of its fold's error.
 func TestFoldErrors(t *testing.T) {
-	for reason, err := range map[round.AbandonReason]error{round.AbandonRule: rule.ErrTooFew,
-		round.AbandonSpool: round.ErrSpool, round.AbandonFold: errors.New("not finite")} {
+	for reason, err := range map[round.AbandonReason]error{round.AbandonTooFewForRule: rule.ErrTooFewUpdates,
+		round.AbandonSpoolDamaged: round.ErrSpoolDamaged, round.AbandonUnusableAggregate: errors.New("not finite")} {
 		d := newDrive(t, driveConfig(2, 2), 2)
 		d.foldErr = fmt.Errorf("of two: %w", err)
 		d.rounds(2)
@@ -90,16 +90,16 @@ func (d *drive) perform(e round.Effect) {
 	switch e := e.(type) {
 	case round.ReportEvent:
 		d.events = append(d.events, e.Event)
-	case round.Announce:
+	case round.PublishAnnouncement:
 		d.pending = append(d.pending, announcedOf(e))
 		for _, x := range e.SelectedAgents {
 			d.work(x.Agent, true)
 		}
-	case round.Invite:
+	case round.SendInvitation:
 		d.work(e.Agent, e.MustUpload)
-	case round.Aggregate:
-		folded := round.Aggregated{Round: e.Round, NextPlan: e.Plan, Err: d.foldErr}
-		folded.NextPlan.Version++
+	case round.AggregateUpdates:
+		folded := round.AggregationEnded{Round: e.Round, NextPlan: e.Plan, Err: d.foldErr}
+		folded.NextPlan.BaseModelVersion++
 		for _, x := range e.Contributions {
 			if d.spoils[x.Agent] {
 				folded.SpoilingAgents = append(folded.SpoilingAgents, x.Agent)
@@ -111,13 +111,13 @@ func (d *drive) perform(e round.Effect) {
 }
 
 // announcedOf is the event that an announcement is out.
-func announcedOf(e round.Announce) round.AnnouncementSent {
+func announcedOf(e round.PublishAnnouncement) round.AnnouncementSent {
 	return round.AnnouncementSent{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase}
 }
 
 // work is what an agent does that is drawn.
 func (d *drive) work(a wire.AgentID, uploads bool) {
-	r := d.machine.Record().Round
+	r := d.machine.JournalRecord().Round
 	d.pending = append(d.pending, round.JoinedReceived{Agent: a, Round: r})
 	if d.silent[a] || !uploads {
 		return
@@ -182,8 +182,8 @@ func eventsOf[F observe.Event](events []observe.Event) (of []F) {
 
 func driveConfig(agents, minimum int) round.Config {
 	cfg := round.DefaultConfig()
-	cfg.Participants, cfg.Quorum, cfg.Gather.Minimum = agents, 1, minimum
-	cfg.Pause = time.Second // else one step plays all rounds
+	cfg.Participants, cfg.Quorum, cfg.Gather.MinAgents = agents, 1, minimum
+	cfg.PauseBetweenRounds = time.Second // else one step plays all rounds
 	return cfg
 }
 
@@ -214,7 +214,7 @@ func TestSilenceTakesLittleTime(t *testing.T) {
 	d.rounds(201)
 	var took []time.Duration
 	for _, f := range eventsOf[round.RoundClosed](d.events) {
-		if slices.Contains(f.Missing, "a002") {
+		if slices.Contains(f.MissingAgents, "a002") {
 			took = append(took, f.RoundDuration)
 		}
 	}
@@ -290,7 +290,7 @@ func TestSpoiledFoldSitsOut(t *testing.T) {
 		t.Errorf("%d of 200 rounds were abandoned, want 9", n)
 	}
 	for _, f := range eventsOf[round.AgentSidelined](d.events) {
-		if f.Agent != "a001" || f.Reason != round.SidelinedFold {
+		if f.Agent != "a001" || f.Reason != round.SidelinedSpoiledModel {
 			t.Errorf("%s", show(f))
 		}
 	}
@@ -301,32 +301,34 @@ func TestSittingOutSurvivesARestart(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.silent["a002"] = true
 	before := d.rounds(8)[7]
-	d.machine = round.NewCoordinator(driveConfig(4, 3), d.machine.Record(), nil)
+	d.machine = round.NewCoordinator(driveConfig(4, 3), d.machine.JournalRecord(), nil)
 	d.events, d.silent = nil, nil
-	d.step(round.Start{})
+	d.step(round.StartOrResumeRun{})
 	d.step(round.LinkUp{})
 	for i := range 4 {
 		d.hello(agentNumber(i))
 	}
 	for _, o := range d.rounds(4) {
-		if drawn := slices.Contains(o.Participants, "a002"); drawn != (o.Round > before.SidelinedAgents[0].Until) {
+		if drawn := slices.Contains(o.Participants,
+			"a002"); drawn != (o.Round > before.SidelinedAgents[0].LastSidelinedRound) {
 			t.Errorf("it sat out until round %d, before the restart in round %d: drawn in round %d: %t",
-				before.SidelinedAgents[0].Until, before.Round, o.Round, drawn)
+				before.SidelinedAgents[0].LastSidelinedRound, before.Round, o.Round, drawn)
 		}
 	}
 }
 
 // TestReadmittedEarly: too few others are there, so those come back whose time is over next, of those that are heard.
 func TestReadmittedEarly(t *testing.T) {
-	r := round.Record{Run: 1, Round: 1, Phase: round.CoordinatorIdle,
-		Plan: round.Plan{Kind: wire.KindTraining, Base: blob("w0"), Exchange: spec.ExchangeParameters}}
+	r := round.JournalRecord{Run: 1, Round: 1, Phase: round.CoordinatorIdle,
+		Plan: round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}}
 	for i, until := range []wire.RoundID{5, 20, 40, 30, 20, 90, 80, 70, 60} {
-		r.Sidelined = append(r.Sidelined, round.Sidelined{Agent: agentNumber(i), Until: until, Draws: int(until)})
+		r.SidelinedAgents = append(r.SidelinedAgents, round.SidelinedAgent{Agent: agentNumber(i),
+			LastSidelinedRound: until, DrawsSatOut: int(until)})
 	}
 	d := &drive{t: t, now: dawn, machine: round.NewCoordinator(driveConfig(9, 3), r, nil)}
-	d.step(round.Start{})
+	d.step(round.StartOrResumeRun{})
 	d.step(round.LinkUp{})
-	for i := range r.Sidelined[1:] { // the first is away
+	for i := range r.SidelinedAgents[1:] { // the first is away
 		d.hello(agentNumber(i + 1))
 	}
 	d.rounds(1)
@@ -348,8 +350,8 @@ func TestFullDiskIsNotSilence(t *testing.T) {
 		d.silent[agentNumber(i)] = true
 	}
 	d.rounds(1)
-	d.now = d.now.Add(cfg.Deadline - time.Second)
-	d.step(round.StorageFailed{Since: d.now})
+	d.now = d.now.Add(cfg.RoundTimeout - time.Second)
+	d.step(round.StorageFailed{FailingSince: d.now})
 	d.now = d.now.Add(time.Hour)
 	d.step(round.StorageRecovered{})
 	d.untilAbandoned()

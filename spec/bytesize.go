@@ -10,8 +10,8 @@ import (
 // ByteSize is a number of bytes, written with a unit: "40MB" (powers of 1000) or "64KiB" (powers of 1024).
 type ByteSize int64
 
-// units are in the order in which String tries them.
-var units = []struct {
+// byteSizeUnits are in the order in which String tries them.
+var byteSizeUnits = []struct {
 	name string
 	size ByteSize
 }{
@@ -21,7 +21,7 @@ var units = []struct {
 
 // String returns the size in the largest unit that gives a whole number; ParseByteSize reads it back.
 func (s ByteSize) String() string {
-	for _, u := range units {
+	for _, u := range byteSizeUnits {
 		if s != 0 && s%u.size == 0 {
 			return strconv.FormatInt(int64(s/u.size), 10) + u.name
 		}
@@ -32,7 +32,7 @@ func (s ByteSize) String() string {
 // ParseByteSize reads a whole number and a unit. A missing unit is an error: bytes, kilobytes and megabytes are all
 // a plausible guess.
 func ParseByteSize(text string) (ByteSize, error) {
-	for _, u := range units {
+	for _, u := range byteSizeUnits {
 		number, ok := cutSuffixFold(text, u.name)
 		if !ok {
 			continue

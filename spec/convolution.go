@@ -5,10 +5,10 @@ import "fmt"
 // Convolution says how the kind conv1d reads a row, and what its filter layers are: the n features are Channels streams
 // of n/Channels steps each, one channel after the other. The zero value is that of the other kinds.
 type Convolution struct {
-	InputChannels int   `yaml:"channels" json:"channels,omitempty"`
-	KernelSteps   int   `yaml:"kernel" json:"kernel,omitempty"`   // steps that a filter sees, of all channels
-	Filters       []int `yaml:"filters" json:"filters,omitempty"` // of each layer, from the input on
-	PoolSteps     int   `yaml:"pool" json:"pool,omitempty"`       // steps of a layer of which the largest is kept; 1 = all are
+	InputChannels   int   `yaml:"channels" json:"channels,omitempty"`
+	KernelSteps     int   `yaml:"kernel" json:"kernel,omitempty"`   // steps that a filter sees, of all channels
+	FiltersPerLayer []int `yaml:"filters" json:"filters,omitempty"` // of each layer, from the input on
+	PoolSteps       int   `yaml:"pool" json:"pool,omitempty"`       // steps of a layer of which the largest is kept; 1 = all are
 }
 
 // maxLayers bounds the layers of a model below the last.
@@ -21,17 +21,17 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 		const other = "is %v; it goes with the kind conv1d, and with no other: remove it"
 		c.Require(v.InputChannels == 0, key+".channels", other, v.InputChannels)
 		c.Require(v.KernelSteps == 0, key+".kernel", other, v.KernelSteps)
-		c.Require(len(v.Filters) == 0, key+".filters", other, v.Filters)
+		c.Require(len(v.FiltersPerLayer) == 0, key+".filters", other, v.FiltersPerLayer)
 		c.Require(v.PoolSteps == 0, key+".pool", other, v.PoolSteps)
 		return
 	}
-	c.Require(len(v.Filters) >= 1, key+".filters",
+	c.Require(len(v.FiltersPerLayer) >= 1, key+".filters",
 		"is %v; the kind conv1d needs it: filters of each layer, such as [16]",
-		v.Filters)
-	c.Require(len(v.Filters)+hidden <= maxLayers, key+".filters",
+		v.FiltersPerLayer)
+	c.Require(len(v.FiltersPerLayer)+hidden <= maxLayers, key+".filters",
 		"has %d layers, and hidden %d; want at most %d together",
-		len(v.Filters), hidden, maxLayers)
-	for i, n := range v.Filters {
+		len(v.FiltersPerLayer), hidden, maxLayers)
+	for i, n := range v.FiltersPerLayer {
 		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.filters[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
 	for _, f := range []struct {
@@ -52,7 +52,7 @@ func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 			"channels of one length: add or remove features, or change it", v.InputChannels, features)}
 	}
 	n := features / v.InputChannels
-	for i, filters := range v.Filters {
+	for i, filters := range v.FiltersPerLayer {
 		of := fmt.Sprintf("the %d steps that filters[%d] leaves", n, max(i-1, 0))
 		if i == 0 {
 			of = fmt.Sprintf("the %d steps of a channel (%d features in %d channels)", n, features, v.InputChannels)

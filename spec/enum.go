@@ -23,8 +23,8 @@ func checkEnum[W ~string](word W, known []W) error {
 	return fmt.Errorf("want %s, got %q", JoinOr(known), string(word))
 }
 
-// OneOf needs one of the words that only one file knows.
-func OneOf[W ~string](c *ProblemList, key string, got W, known ...W) {
+// RequireOneOf needs one of the words that only one file knows.
+func RequireOneOf[W ~string](c *ProblemList, key string, got W, known ...W) {
 	c.AddError(key, checkEnum(got, known))
 }
 

@@ -42,17 +42,18 @@ func of[W interface {
 // These words stand in files, and are labels of metrics: to change one is to break them.
 func TestWords(t *testing.T) {
 	for _, w := range []words{
-		of[spec.Risk]("squared, logistic, softmax, huber or full_squared", "squared", "logistic", "softmax", "huber",
+		of[spec.LossKind]("squared, logistic, softmax, huber or full_squared", "squared", "logistic", "softmax",
+			"huber",
 			"full_squared"),
 		of[spec.Activation]("tanh, relu or identity", "tanh", "relu", "identity"),
 		of[spec.ModelKind]("linear, logistic, softmax, mlp, autoencoder, conv1d or external", "linear", "logistic",
 			"softmax", "mlp", "autoencoder", "conv1d", "external"),
-		of[spec.Exchange]("parameters or gradient", "parameters", "gradient"),
+		of[spec.ExchangeKind]("parameters or gradient", "parameters", "gradient"),
 		of[spec.NoiseLaw]("none, gaussian or laplace", "none", "gaussian", "laplace"),
 		of[spec.Codec]("raw, bfloat16, int8, int4, signs or top_k:0.05", "raw", "bfloat16", "int8", "int4", "signs",
 			"top_k:0.05"),
 		of[spec.Algorithm]("fedavg or feddec", "fedavg", "feddec"),
-		of[spec.Sampling]("without_replacement, with_replacement or importance", "without_replacement",
+		of[spec.ParticipantSampling]("without_replacement, with_replacement or importance", "without_replacement",
 			"with_replacement", "importance"),
 		of[spec.AgentWeightRule]("equal or samples", "equal", "samples"),
 		of[spec.EdgeSource]("radius, file, ring, complete or discovered", "radius", "file", "ring", "complete",
@@ -81,8 +82,8 @@ func TestWords(t *testing.T) {
 }
 
 func TestRegression(t *testing.T) {
-	for risk, want := range map[spec.Risk]bool{
-		spec.RiskSquared: true, spec.RiskFullSquared: true, spec.RiskLogistic: false, spec.RiskSoftmax: false,
+	for risk, want := range map[spec.LossKind]bool{
+		spec.LossSquared: true, spec.LossFullSquared: true, spec.LossLogistic: false, spec.LossSoftmax: false,
 	} {
 		if risk.IsRegression() != want {
 			t.Errorf("%s: regression is %v", risk, !want)

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Exchange is what an agent sends in a training round.
-type Exchange string
+// ExchangeKind is what an agent sends in a training round.
+type ExchangeKind string
 
 // The exchanges.
 const (
-	ExchangeParameters Exchange = "parameters" // Δ_k = ψ_k − w_{i−1} (lecture (11)–(12))
-	ExchangeGradient   Exchange = "gradient"   // g_k at w_{i−1} (lecture (13)–(14))
+	ExchangeParameters ExchangeKind = "parameters" // Δ_k = ψ_k − w_{i−1} (lecture (11)–(12))
+	ExchangeGradient   ExchangeKind = "gradient"   // g_k at w_{i−1} (lecture (13)–(14))
 )
 
-var exchanges = []Exchange{ExchangeParameters, ExchangeGradient}
+var exchanges = []ExchangeKind{ExchangeParameters, ExchangeGradient}
 
 // UnmarshalText reads an exchange.
-func (e *Exchange) UnmarshalText(text []byte) error { return parseEnum(e, text, exchanges) }
+func (e *ExchangeKind) UnmarshalText(text []byte) error { return parseEnum(e, text, exchanges) }
 
 // Validate reports a word that is no exchange.
-func (e Exchange) Validate() error { return checkEnum(e, exchanges) }
+func (e ExchangeKind) Validate() error { return checkEnum(e, exchanges) }
 
 // NoiseLaw is the distribution of the perturbation v that is added to gradients (2nd-order (8)), independent over the
 // coordinates and with mean zero. It helps to leave saddles; it protects nobody's data.
@@ -55,22 +55,25 @@ const (
 	CodecBFloat16 Codec = "bfloat16" // the upper half of float32, rounded to nearest even: 2 bytes, relative error 2⁻⁹
 )
 
-// topK is the name of the codec that sends the elements with the largest magnitudes; the word has the share of them.
-const topK = "top_k"
+// topKCodecName is the name of the codec that sends the elements with the largest magnitudes; the word has the share of
+// them.
+const topKCodecName = "top_k"
 
-// TopK is the word of the codec that sends a share of the elements, those with the largest magnitudes, with their
+// TopKCodec is the word of the codec that sends a share of the elements, those with the largest magnitudes, with their
 // indices. The agent keeps the rest for its next update.
-func TopK(share float64) Codec { return Codec(topK + ":" + strconv.FormatFloat(share, 'g', -1, 64)) }
+func TopKCodec(share float64) Codec {
+	return Codec(topKCodecName + ":" + strconv.FormatFloat(share, 'g', -1, 64))
+}
 
-// usualShare is the share of top_k without one.
-const usualShare = 0.05
+// defaultTopKShare is the share of top_k without one.
+const defaultTopKShare = 0.05
 
 // TopKShare returns the share of the elements that the codec top_k sends. ok is false for other codecs, for a share of
 // one half or more, where the codec raw needs fewer bytes, and for a share that is not in canonical form.
 func (c Codec) TopKShare() (share float64, ok bool) {
-	text, found := strings.CutPrefix(string(c), topK+":")
+	text, found := strings.CutPrefix(string(c), topKCodecName+":")
 	share, err := strconv.ParseFloat(text, 64)
-	return share, found && err == nil && share > 0 && share < 0.5 && c == TopK(share)
+	return share, found && err == nil && share > 0 && share < 0.5 && c == TopKCodec(share)
 }
 
 // Name is the word without its number.
@@ -92,22 +95,22 @@ func CodecNames() (names []string) {
 
 // MixingCodecs returns those for what neighbours mix: it must keep the mean of the agents where it is. A codec that is
 // biased is for updates only.
-func MixingCodecs() []Codec { return slices.Clone(mixing) }
+func MixingCodecs() []Codec { return slices.Clone(mixingCodecs) }
 
 var (
-	mixing = []Codec{CodecRaw, CodecBFloat16, CodecInt8, CodecInt4}
-	codecs = append(MixingCodecs(), CodecSigns, TopK(usualShare))
+	mixingCodecs = []Codec{CodecRaw, CodecBFloat16, CodecInt8, CodecInt4}
+	codecs       = append(MixingCodecs(), CodecSigns, TopKCodec(defaultTopKShare))
 )
 
 // UnmarshalText reads a codec: top_k alone has the usual share.
 func (c *Codec) UnmarshalText(text []byte) error {
 	word := Codec(text)
-	if word == topK {
-		word = TopK(usualShare)
+	if word == topKCodecName {
+		word = TopKCodec(defaultTopKShare)
 	}
-	if number, found := strings.CutPrefix(string(word), topK+":"); found {
+	if number, found := strings.CutPrefix(string(word), topKCodecName+":"); found {
 		if share, err := strconv.ParseFloat(number, 64); err == nil {
-			word = TopK(share) // as it is compared
+			word = TopKCodec(share) // as it is compared
 		}
 	}
 	if err := word.Validate(); err != nil {
@@ -122,12 +125,13 @@ func (c Codec) Validate() error {
 	if _, ok := c.TopKShare(); ok {
 		return nil
 	}
-	if c.Name() == topK {
-		return fmt.Errorf("want a share of the elements above 0 and below 0.5, such as %s, got %q", TopK(usualShare),
+	if c.Name() == topKCodecName {
+		return fmt.Errorf("want a share of the elements above 0 and below 0.5, such as %s, got %q",
+			TopKCodec(defaultTopKShare),
 			string(c))
 	}
 	return checkEnum(c, codecs)
 }
 
-// ValidateMixing reports a word that is no codec for what neighbours mix.
-func (c Codec) ValidateMixing() error { return checkEnum(c, mixing) }
+// ValidateForMixing reports a word that is no codec for what neighbours mix.
+func (c Codec) ValidateForMixing() error { return checkEnum(c, mixingCodecs) }

@@ -16,9 +16,9 @@ func FuzzColumn(f *testing.F) {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
-		c, err := ParseColumn(name)
+		c, err := ParseColumnExpression(name)
 		if err == nil {
-			again, err := ParseColumn(c.String())
+			again, err := ParseColumnExpression(c.String())
 			if err != nil || again != c {
 				t.Fatalf("%q is %+v, whose name %q is %+v: %v", name, c, c.String(), again, err)
 			}
@@ -29,7 +29,8 @@ func FuzzColumn(f *testing.F) {
 			if r.CheckColumns(&found, "task", []string{feature}, "label"); found.Err() != nil {
 				continue
 			}
-			if got, err := ParseColumn(feature); err != nil || !got.IsCalendar() && r.InputIndex(got.Input) < 0 {
+			if got,
+				err := ParseColumnExpression(feature); err != nil || !got.IsCalendar() && r.InputIndex(got.Input) < 0 {
 				t.Fatalf("%q has no problem, and is no column of the recipe: %+v, %v", feature, got, err)
 			}
 		}
@@ -53,14 +54,14 @@ func FuzzRecipe(f *testing.F) {
 		if classes != "" {
 			in.Classes = strings.Split(classes, "\n")
 		}
-		g := Grid{Step: time.Duration(step), Lateness: time.Duration(lateness), Zone: zone}
+		g := TimeGrid{Step: time.Duration(step), Lateness: time.Duration(lateness), Zone: zone}
 		r := RowRecipe{g, []InputSeries{in}}.WithDefaults()
 		var found ProblemList
 		if r.Check(&found, "task"); found.Err() != nil {
 			return
 		}
 		for _, column := range r.ExpandFeatures([]string{name, "hour", "weekday"}) {
-			if c, err := ParseColumn(column); err != nil || c.String() != column ||
+			if c, err := ParseColumnExpression(column); err != nil || c.String() != column ||
 				!slices.Contains([]string{name, "hour", "weekday"}, c.Input) {
 				t.Fatalf("%q of a recipe without a problem is %+v: %v", column, c, err)
 			}

@@ -17,7 +17,7 @@ func TestPairsInDocs(t *testing.T) {
 	}
 	const head = "| this | not with | in | since |\n|---|---|---|---|\n"
 	var table strings.Builder
-	for _, p := range spec.Incompatibilities(spec.Everywhere) {
+	for _, p := range spec.Incompatibilities(spec.InBothFiles) {
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", pick(p.A), pick(p.B), p.Place, p.Reason)
 	}
 	_, rest, found := strings.Cut(string(text), head)
@@ -26,8 +26,8 @@ func TestPairsInDocs(t *testing.T) {
 	}
 }
 
-func pick(p spec.OptionValue) string {
-	if p.Not {
+func pick(p spec.OptionCondition) string {
+	if p.IsNegated {
 		return fmt.Sprintf("`%s` other than `%s`", p.Option, p.Word)
 	}
 	return fmt.Sprintf("`%s: %s`", p.Option, p.Word)
@@ -36,13 +36,13 @@ func pick(p spec.OptionValue) string {
 func TestChoice(t *testing.T) {
 	c := spec.ChosenOptions{spec.OptionServerOptimizer: "fedavgm", spec.OptionExchange: "gradient"}
 	var k spec.ProblemList
-	c.Check(&k, spec.InCoordinator, map[spec.Option]string{spec.OptionExchange: "task.exchange"})
+	c.Check(&k, spec.InCoordinatorFile, map[spec.OptionName]string{spec.OptionExchange: "task.exchange"})
 	want := "server_optimizer.name: fedavgm does not go with task.exchange gradient: gradients have a step size of " +
 		"their own"
 	if got := fmt.Sprint(k.Err()); got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
-	if c.Matches(spec.OptionValue{Option: spec.OptionServerEvery, Word: "1", Not: true}) {
+	if c.Matches(spec.OptionCondition{Option: spec.OptionServerEvery, Word: "1", IsNegated: true}) {
 		t.Error("an option that was not chosen has a word")
 	}
 }

@@ -12,30 +12,31 @@ const (
 	EdgesDiscovered EdgeSource = "discovered" // agents that have found each other: both ends say so
 )
 
-var edges = []EdgeSource{EdgesRadius, EdgesFile, EdgesRing, EdgesComplete, EdgesDiscovered}
+var edgeSources = []EdgeSource{EdgesRadius, EdgesFile, EdgesRing, EdgesComplete, EdgesDiscovered}
 
 // UnmarshalText reads a source of edges.
-func (e *EdgeSource) UnmarshalText(text []byte) error { return parseEnum(e, text, edges) }
+func (e *EdgeSource) UnmarshalText(text []byte) error { return parseEnum(e, text, edgeSources) }
 
 // Validate reports a word that is no source of edges.
-func (e EdgeSource) Validate() error { return checkEnum(e, edges) }
+func (e EdgeSource) Validate() error { return checkEnum(e, edgeSources) }
 
 // EdgeWeightRule says how the weights of the edges are chosen.
 type EdgeWeightRule string
 
 // The rules.
 const (
-	// Metropolis: w_ij = 1/(1 + max(d_i, d_j)); an edge needs only the degrees of its two ends.
-	Metropolis EdgeWeightRule = "metropolis"
-	// BestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) with eigenvalues of the Laplacian, which of all constants
-	// gives the mixing matrix the smallest |λ₂| (Xiao, Boyd 2004).
-	BestConstant EdgeWeightRule = "best-constant"
-	MaxDegree    EdgeWeightRule = "max-degree" // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
-	// Fastest: the symmetric weights, negative ones too, that give it the smallest |λ₂| (Xiao, Boyd 2004).
-	Fastest EdgeWeightRule = "fastest"
+	// EdgeWeightsMetropolis: w_ij = 1/(1 + max(d_i, d_j)); an edge needs only the degrees of its two ends.
+	EdgeWeightsMetropolis EdgeWeightRule = "metropolis"
+	// EdgeWeightsBestConstant: the same weight for all, 2/(λ₁+λ_{n−1}) with eigenvalues of the Laplacian, which of all
+	// constants gives the mixing matrix the smallest |λ₂| (Xiao, Boyd 2004).
+	EdgeWeightsBestConstant EdgeWeightRule = "best-constant"
+	EdgeWeightsMaxDegree    EdgeWeightRule = "max-degree" // the same weight for all, 1/max d_i (Xiao, Boyd 2004)
+	// EdgeWeightsFastest: the symmetric weights, negative ones too, that give it the smallest |λ₂| (Xiao, Boyd 2004).
+	EdgeWeightsFastest EdgeWeightRule = "fastest"
 )
 
-var edgeRules = []EdgeWeightRule{Metropolis, BestConstant, MaxDegree, Fastest}
+var edgeRules = []EdgeWeightRule{EdgeWeightsMetropolis, EdgeWeightsBestConstant, EdgeWeightsMaxDegree,
+	EdgeWeightsFastest}
 
 // UnmarshalText reads a rule.
 func (r *EdgeWeightRule) UnmarshalText(text []byte) error { return parseEnum(r, text, edgeRules) }

@@ -6,37 +6,39 @@ import (
 	"slices"
 )
 
-// Risk is the loss Q of one sample (h, γ) with model output z; z = hᵀw for a model without hidden layers.
-type Risk string
+// LossKind is the loss Q of one sample (h, γ) with model output z; z = hᵀw for a model without hidden layers.
+type LossKind string
 
 // The risks.
 const (
-	RiskSquared  Risk = "squared"  // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
-	RiskLogistic Risk = "logistic" // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
-	RiskSoftmax  Risk = "softmax"  // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
-	// RiskHuber is ½r² of r = z − γ up to δ, and δ(|r| − δ/2) beyond: rows far off pull no harder than those at δ.
-	RiskHuber Risk = "huber"
-	// RiskFullSquared is (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec. Only
+	LossSquared  LossKind = "squared"  // ½(γ − z)², gradient −h(γ − z): lecture (36)–(37)
+	LossLogistic LossKind = "logistic" // ln(1 + exp(−γ z)), γ = ±1: lecture (15)
+	LossSoftmax  LossKind = "softmax"  // ln Σ_c exp(z_c) − z_γ, γ = 0 … C−1: cross-entropy
+	// LossHuber is ½r² of r = z − γ up to δ, and δ(|r| − δ/2) beyond: rows far off pull no harder than those at δ.
+	LossHuber LossKind = "huber"
+	// LossFullSquared is (γ − z)², gradient −2h(γ − z): a row of the regression (1/M)‖Xz − Y‖² of feddec. Only
 	// simulations have it: the protocol has no byte for it.
-	RiskFullSquared Risk = "full_squared"
+	LossFullSquared LossKind = "full_squared"
 )
 
-var risks = []Risk{RiskSquared, RiskLogistic, RiskSoftmax, RiskHuber, RiskFullSquared}
+var lossKinds = []LossKind{LossSquared, LossLogistic, LossSoftmax, LossHuber, LossFullSquared}
 
 // UnmarshalText reads a risk.
-func (r *Risk) UnmarshalText(text []byte) error { return parseEnum(r, text, risks) }
+func (r *LossKind) UnmarshalText(text []byte) error { return parseEnum(r, text, lossKinds) }
 
 // Validate reports a word that is no risk.
-func (r Risk) Validate() error { return checkEnum(r, risks) }
+func (r LossKind) Validate() error { return checkEnum(r, lossKinds) }
 
-// DeviceRisks returns the risks that devices can train on, as "squared, logistic or softmax".
-func DeviceRisks() string {
-	return JoinOr(slices.DeleteFunc(slices.Clone(risks), func(r Risk) bool { return r == RiskFullSquared }))
+// DeviceLossNames returns the risks that devices can train on, as "squared, logistic or softmax".
+func DeviceLossNames() string {
+	return JoinOr(slices.DeleteFunc(slices.Clone(lossKinds), func(r LossKind) bool { return r == LossFullSquared }))
 }
 
 // IsRegression reports whether targets are numbers and not classes. A statistics round then standardises the target,
 // and evaluations have an R².
-func (r Risk) IsRegression() bool { return r == RiskSquared || r == RiskFullSquared || r == RiskHuber }
+func (r LossKind) IsRegression() bool {
+	return r == LossSquared || r == LossFullSquared || r == LossHuber
+}
 
 // Activation is what a hidden layer applies to each unit.
 type Activation string
@@ -89,16 +91,16 @@ func (k ModelKind) Validate() error { return checkEnum(k, append(ModelKinds(), M
 // HasTarget reports whether rows have a target, which the model predicts.
 func (k ModelKind) HasTarget() bool { return k != ModelAutoencoder && k != ModelExternal }
 
-// riskByKind has the risk of each kind without hidden layers that has a risk of its own. All other models without
-// hidden layers are linear.
-var riskByKind = map[ModelKind]Risk{ModelLogistic: RiskLogistic, ModelSoftmax: RiskSoftmax}
+// lossKindByModelKind has the risk of each kind without hidden layers that has a risk of its own. All other models
+// without hidden layers are linear.
+var lossKindByModelKind = map[ModelKind]LossKind{ModelLogistic: LossLogistic, ModelSoftmax: LossSoftmax}
 
-// KindOf returns the kind of a model of layers with that many hidden ones.
-func KindOf(hidden int, r Risk) ModelKind {
+// ModelKindOf returns the kind of a model of layers with that many hidden ones.
+func ModelKindOf(hidden int, r LossKind) ModelKind {
 	if hidden > 0 {
 		return ModelMLP
 	}
-	for kind, of := range riskByKind {
+	for kind, of := range lossKindByModelKind {
 		if of == r {
 			return kind
 		}
@@ -106,9 +108,9 @@ func KindOf(hidden int, r Risk) ModelKind {
 	return ModelLinear
 }
 
-// FollowsFromLayers reports whether KindOf returns the kind: a task does not name it then.
+// FollowsFromLayers reports whether ModelKindOf returns the kind: a task does not name it then.
 func (k ModelKind) FollowsFromLayers() bool {
-	return k == ModelLinear || k == ModelMLP || riskByKind[k] != ""
+	return k == ModelLinear || k == ModelMLP || lossKindByModelKind[k] != ""
 }
 
 // Model is the key model of a task, and of the data of an experiment.
@@ -122,14 +124,14 @@ type Model struct {
 	HiddenUnits []int      `yaml:"hidden" json:"hidden"`
 	Activation  Activation `yaml:"activation" json:"activation"` // of hidden layers
 	// of an mlp or a conv1d; of a linear model, squared or huber
-	Risk       Risk    `yaml:"risk" json:"risk"`
-	HuberDelta float64 `yaml:"huber_delta" json:"huber_delta"`
-	Bias       bool    `yaml:"bias" json:"bias"`
-	Ridge      float64 `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
-	// Frozen names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
-	Frozen []string `yaml:"frozen" json:"frozen"`
-	// Trainer is the name under which devices have the program of an external model.
-	Trainer string `yaml:"trainer" json:"trainer,omitempty"`
+	Risk       LossKind `yaml:"risk" json:"risk"`
+	HuberDelta float64  `yaml:"huber_delta" json:"huber_delta"`
+	Bias       bool     `yaml:"bias" json:"bias"`
+	Ridge      float64  `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
+	// FrozenTensors names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
+	FrozenTensors []string `yaml:"frozen" json:"frozen"`
+	// TrainerName is the name under which devices have the program of an external model.
+	TrainerName string `yaml:"trainer" json:"trainer,omitempty"`
 	// InitialModelFile is a safetensors file with the model that new runs begin with; empty for one that is drawn. An
 	// external model has its tensors from there.
 	InitialModelFile string `yaml:"initial" json:"initial,omitempty"`
@@ -138,18 +140,18 @@ type Model struct {
 // maxUnits bounds the units of a layer, and classes.
 const maxUnits = 65536
 
-// Loss is the risk that the model is trained on: that of its kind, or Risk of an mlp or a conv1d.
-func (m *Model) Loss() Risk {
+// EffectiveLossKind is the risk that the model is trained on: that of its kind, or Risk of an mlp or a conv1d.
+func (m *Model) EffectiveLossKind() LossKind {
 	switch m.Kind {
 	case ModelLinear:
-		if m.Risk == RiskHuber {
-			return RiskHuber
+		if m.Risk == LossHuber {
+			return LossHuber
 		}
-		return RiskSquared
+		return LossSquared
 	case ModelAutoencoder:
-		return RiskSquared
+		return LossSquared
 	}
-	return cmp.Or(riskByKind[m.Kind], m.Risk)
+	return cmp.Or(lossKindByModelKind[m.Kind], m.Risk)
 }
 
 // Outputs is the number of outputs: one for each class of a softmax, else 1.
@@ -159,11 +161,12 @@ func (m *Model) Outputs() int { return max(m.Classes, 1) }
 func (m *Model) Check(c *ProblemList, key string) {
 	c.AddError(key+".kind", m.Kind.Validate())
 	external := m.Kind == ModelExternal
-	c.Require(external == (m.Trainer != ""), key+".trainer", "is %q; the kind external needs it, and no other has it",
-		m.Trainer)
+	c.Require(external == (m.TrainerName != ""), key+".trainer",
+		"is %q; the kind external needs it, and no other has it",
+		m.TrainerName)
 	c.Require(!external || m.InitialModelFile != "", key+".initial",
 		"is empty; the kind external needs a file with the model's tensors")
-	c.Require(!external || len(m.Frozen) == 0, key+".frozen",
+	c.Require(!external || len(m.FrozenTensors) == 0, key+".frozen",
 		"does not go with the kind external: its program trains it")
 	c.AddError(key+".risk", m.Risk.Validate())
 	c.AddError(key+".activation", m.Activation.Validate())
@@ -174,19 +177,19 @@ func (m *Model) Check(c *ProblemList, key string) {
 	for i, n := range m.HiddenUnits {
 		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
-	if m.Loss() == RiskSoftmax {
+	if m.EffectiveLossKind() == LossSoftmax {
 		c.Require(m.Classes >= 2 && m.Classes <= maxUnits, key+".classes", "is %d; want 2 to %d with a softmax",
 			m.Classes,
 			maxUnits)
 	} else {
 		c.Require(m.Classes == 0, key+".classes", "is %d; it goes with a softmax, and with no other", m.Classes)
 	}
-	c.Require((m.Loss() == RiskHuber) == (m.HuberDelta != 0), key+".huber_delta",
+	c.Require((m.EffectiveLossKind() == LossHuber) == (m.HuberDelta != 0), key+".huber_delta",
 		"is %v; it goes with the risk huber, and with no other", m.HuberDelta)
 	c.Require(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
 		m.HuberDelta)
 	if !external {
-		m.CheckTensors(c, key+".frozen", m.Frozen, m.tensorNames())
+		m.CheckTensors(c, key+".frozen", m.FrozenTensors, m.tensorNames())
 	}
 	c.Require(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
@@ -204,7 +207,7 @@ func (m *Model) CheckTensors(c *ProblemList, key string, names, want []string) {
 
 // tensorNames names the layers and their tensors, as the flat vector has them.
 func (m *Model) tensorNames() (names []string) {
-	for i := range len(m.Filters) + len(m.HiddenUnits) + 1 {
+	for i := range len(m.FiltersPerLayer) + len(m.HiddenUnits) + 1 {
 		layer := fmt.Sprintf("layer%d", i)
 		names = append(names, layer, layer+".weight")
 		if m.Bias {

@@ -11,7 +11,7 @@ func TestModel(t *testing.T) {
 	for want, change := range map[string]func(*spec.Model){
 		"": func(*spec.Model) {},
 		"\n": func(m *spec.Model) {
-			m.Kind, m.HiddenUnits, m.Risk, m.Classes, m.Ridge = spec.ModelMLP, []int{3}, spec.RiskSoftmax, 2, 0.1
+			m.Kind, m.HiddenUnits, m.Risk, m.Classes, m.Ridge = spec.ModelMLP, []int{3}, spec.LossSoftmax, 2, 0.1
 		},
 		`m.kind: want linear, logistic, softmax, mlp, autoencoder, conv1d or external, got "cubic"`: func(m *spec.Model) { m.Kind = "cubic" },
 		`m.risk: want squared, logistic, softmax, huber or full_squared, got ""`:                    func(m *spec.Model) { m.Risk = "" },
@@ -36,13 +36,13 @@ func TestModel(t *testing.T) {
 		},
 		"m.huber_delta: is 1; it goes with the risk huber, and with no other": func(m *spec.Model) { m.HuberDelta = 1 },
 		"m.huber_delta: is 0; it goes with the risk huber, and with no other": func(m *spec.Model) {
-			m.Risk = spec.RiskHuber
+			m.Risk = spec.LossHuber
 		},
 		"m.huber_delta: is -1; want a positive number": func(m *spec.Model) {
-			m.Risk, m.HuberDelta = spec.RiskHuber, -1
+			m.Risk, m.HuberDelta = spec.LossHuber, -1
 		},
 		`m.frozen[1]: is "layer1"; want layer0, layer0.weight or layer0.bias`: func(m *spec.Model) {
-			m.Frozen = []string{"layer0", "layer1"}
+			m.FrozenTensors = []string{"layer0", "layer1"}
 		},
 		"m.ridge: is -1; want 0 or more": func(m *spec.Model) {
 			m.Ridge = -1
@@ -51,7 +51,7 @@ func TestModel(t *testing.T) {
 			m.Ridge = math.NaN()
 		},
 	} {
-		m := spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
+		m := spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true}
 		change(&m)
 		var c spec.ProblemList
 		m.Check(&c, "m")
@@ -60,15 +60,16 @@ func TestModel(t *testing.T) {
 }
 
 func TestLoss(t *testing.T) {
-	if m := (spec.Model{Kind: spec.ModelLinear, Risk: spec.RiskHuber}); m.Loss() != spec.RiskHuber {
-		t.Errorf("a linear model with the risk huber has the risk %s", m.Loss())
+	if m := (spec.Model{Kind: spec.ModelLinear, Risk: spec.LossHuber}); m.EffectiveLossKind() != spec.LossHuber {
+		t.Errorf("a linear model with the risk huber has the risk %s", m.EffectiveLossKind())
 	}
-	for kind, want := range map[spec.ModelKind]spec.Risk{
-		spec.ModelLinear: spec.RiskSquared, spec.ModelLogistic: spec.RiskLogistic, spec.ModelSoftmax: spec.RiskSoftmax,
-		spec.ModelMLP: spec.RiskFullSquared,
+	for kind, want := range map[spec.ModelKind]spec.LossKind{
+		spec.ModelLinear: spec.LossSquared, spec.ModelLogistic: spec.LossLogistic, spec.ModelSoftmax: spec.LossSoftmax,
+		spec.ModelMLP: spec.LossFullSquared,
 	} {
-		if m := (spec.Model{Kind: kind, Risk: spec.RiskFullSquared}); m.Loss() != want || m.Outputs() != 1 {
-			t.Errorf("%s: risk %s with %d outputs, want %s with 1", kind, m.Loss(), m.Outputs(), want)
+		if m := (spec.Model{Kind: kind,
+			Risk: spec.LossFullSquared}); m.EffectiveLossKind() != want || m.Outputs() != 1 {
+			t.Errorf("%s: risk %s with %d outputs, want %s with 1", kind, m.EffectiveLossKind(), m.Outputs(), want)
 		}
 	}
 }

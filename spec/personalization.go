@@ -29,29 +29,29 @@ type PersonalOptions struct {
 	DittoLambda float64        `yaml:"lambda" json:"lambda"` // λ of ditto
 }
 
-// DefaultPersonal makes nothing an agent's own.
-func DefaultPersonal() PersonalOptions {
+// DefaultPersonalOptions makes nothing an agent's own.
+func DefaultPersonalOptions() PersonalOptions {
 	return PersonalOptions{Method: PersonalLayers, DittoLambda: 0.1}
 }
 
-// Ditto reports whether each agent has a whole model of its own beside the shared one.
-func (p *PersonalOptions) Ditto() bool { return p.Method == PersonalDitto }
+// UsesDitto reports whether each agent has a whole model of its own beside the shared one.
+func (p *PersonalOptions) UsesDitto() bool { return p.Method == PersonalDitto }
 
 // Enabled reports whether agents have anything of their own.
-func (p *PersonalOptions) Enabled() bool { return p.Ditto() || len(p.Layers) > 0 }
+func (p *PersonalOptions) Enabled() bool { return p.UsesDitto() || len(p.Layers) > 0 }
 
-// OptionWord is the word of [OptionPersonal].
-func (p *PersonalOptions) OptionWord() string {
+// MethodOrNone is the word of [OptionPersonal].
+func (p *PersonalOptions) MethodOrNone() string {
 	if !p.Enabled() {
 		return "none"
 	}
 	return string(p.Method)
 }
 
-// CheckPersonal finds what cannot be; key is that of the section. Whether there are such layers the model knows.
-func CheckPersonal(c *ProblemList, key string, p *PersonalOptions) {
+// CheckPersonalOptions finds what cannot be; key is that of the section. Whether there are such layers the model knows.
+func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 	c.AddError(key+".method", p.Method.Validate())
-	c.Require(!p.Ditto() || len(p.Layers) == 0, key+".layers",
+	c.Require(!p.UsesDitto() || len(p.Layers) == 0, key+".layers",
 		"is %v with the method ditto, whose whole model is the agent's own: remove one of them", p.Layers)
 	c.Require(p.DittoLambda >= 0 && !math.IsInf(p.DittoLambda, 1), key+".lambda",
 		"is %v; want a finite number of 0 or more",
@@ -64,10 +64,11 @@ type Finetune struct {
 	Steps int `yaml:"steps" json:"steps"` // 0 = none
 }
 
-// MaxFinetune bounds the steps of fine-tuning.
-const MaxFinetune = 1_000_000
+// MaxFinetuneSteps bounds the steps of fine-tuning.
+const MaxFinetuneSteps = 1_000_000
 
 // CheckFinetune finds what cannot be; key is that of the section.
 func CheckFinetune(c *ProblemList, key string, f *Finetune) {
-	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetune, key+".steps", "is %d; want 0 (none) to %d", f.Steps, MaxFinetune)
+	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetuneSteps, key+".steps", "is %d; want 0 (none) to %d", f.Steps,
+		MaxFinetuneSteps)
 }

@@ -19,23 +19,24 @@ func (a *Algorithm) UnmarshalText(text []byte) error { return parseEnum(a, text,
 // Validate reports a word that is no algorithm.
 func (a Algorithm) Validate() error { return checkEnum(a, algorithms) }
 
-// Sampling says how the L participants are drawn from the K agents.
-type Sampling string
+// ParticipantSampling says how the L participants are drawn from the K agents.
+type ParticipantSampling string
 
 // The samplings.
 const (
-	WithoutReplacement Sampling = "without_replacement" // ch5 (5.8)
-	WithReplacement    Sampling = "with_replacement"    // a repeated draw counts twice
-	Importance         Sampling = "importance"          // the same, in proportion to the lengths of the last updates
+	SamplingWithoutReplacement ParticipantSampling = "without_replacement" // ch5 (5.8)
+	SamplingWithReplacement    ParticipantSampling = "with_replacement"    // a repeated draw counts twice
+	// The same, in proportion to the lengths of the last updates.
+	SamplingImportance ParticipantSampling = "importance"
 )
 
-var samplings = []Sampling{WithoutReplacement, WithReplacement, Importance}
+var samplings = []ParticipantSampling{SamplingWithoutReplacement, SamplingWithReplacement, SamplingImportance}
 
 // UnmarshalText reads a sampling.
-func (s *Sampling) UnmarshalText(text []byte) error { return parseEnum(s, text, samplings) }
+func (s *ParticipantSampling) UnmarshalText(text []byte) error { return parseEnum(s, text, samplings) }
 
 // Validate reports a word that is no sampling.
-func (s Sampling) Validate() error { return checkEnum(s, samplings) }
+func (s ParticipantSampling) Validate() error { return checkEnum(s, samplings) }
 
 // AgentWeightRule says how much each agent counts in the aggregate risk Σ p_k J_k.
 type AgentWeightRule string
@@ -46,27 +47,31 @@ const (
 	WeightsSamples AgentWeightRule = "samples" // p_k in proportion to the agent's rows
 )
 
-var weights = []AgentWeightRule{WeightsEqual, WeightsSamples}
+var agentWeightRules = []AgentWeightRule{WeightsEqual, WeightsSamples}
 
 // UnmarshalText reads weights.
-func (w *AgentWeightRule) UnmarshalText(text []byte) error { return parseEnum(w, text, weights) }
+func (w *AgentWeightRule) UnmarshalText(text []byte) error {
+	return parseEnum(w, text, agentWeightRules)
+}
 
 // Validate reports a word that is no weights.
-func (w AgentWeightRule) Validate() error { return checkEnum(w, weights) }
+func (w AgentWeightRule) Validate() error { return checkEnum(w, agentWeightRules) }
 
 // WeightPlacement says where p_k is applied; never at both places, which would give p_k².
 type WeightPlacement string
 
 // The places (2nd-order (5)).
 const (
-	WeightingStep WeightPlacement = "step" // in the local step size, μ_k = μ·K·p_k/E_k
-	WeightingMean WeightPlacement = "mean" // in the server's average, w + (K/L) Σ p_k Δ_k
+	WeightInStepSize   WeightPlacement = "step" // in the local step size, μ_k = μ·K·p_k/E_k
+	WeightInServerMean WeightPlacement = "mean" // in the server's average, w + (K/L) Σ p_k Δ_k
 )
 
-var weightings = []WeightPlacement{WeightingStep, WeightingMean}
+var weightPlacements = []WeightPlacement{WeightInStepSize, WeightInServerMean}
 
 // UnmarshalText reads a weighting.
-func (w *WeightPlacement) UnmarshalText(text []byte) error { return parseEnum(w, text, weightings) }
+func (w *WeightPlacement) UnmarshalText(text []byte) error {
+	return parseEnum(w, text, weightPlacements)
+}
 
 // Validate reports a word that is no weighting.
-func (w WeightPlacement) Validate() error { return checkEnum(w, weightings) }
+func (w WeightPlacement) Validate() error { return checkEnum(w, weightPlacements) }

@@ -8,15 +8,15 @@ import (
 )
 
 // RowRecipe says how rows are made of readings: on which grid of times, and of which inputs. The columns are named in
-// the task's features and target; see [Column]. The zero value is no recipe: a line of the source is a row.
+// the task's features and target; see [ColumnExpression]. The zero value is no recipe: a line of the source is a row.
 type RowRecipe struct {
-	Grid   Grid
+	Grid   TimeGrid
 	Inputs []InputSeries
 }
 
-// Grid is the key grid of a task. Its points are the multiples of Step in UTC; point t stands for the readings with a
-// time in (t − Step, t].
-type Grid struct {
+// TimeGrid is the key grid of a task. Its points are the multiples of Step in UTC; point t stands for the readings with
+// a time in (t − Step, t].
+type TimeGrid struct {
 	Step time.Duration `yaml:"step"`
 	// Lateness is how much older than the newest reading of a source another one may be when it comes.
 	Lateness time.Duration `yaml:"lateness"`
@@ -70,17 +70,17 @@ type ValueTransform string
 
 // The scales.
 const (
-	ScaleNone  ValueTransform = "none"
-	ScaleLog1p ValueTransform = "log1p" // ln(1 + x), of values above −1
+	TransformNone  ValueTransform = "none"
+	TransformLog1p ValueTransform = "log1p" // ln(1 + x), of values above −1
 )
 
-var scales = []ValueTransform{ScaleNone, ScaleLog1p}
+var valueTransforms = []ValueTransform{TransformNone, TransformLog1p}
 
 // UnmarshalText reads a scale.
-func (s *ValueTransform) UnmarshalText(text []byte) error { return parseEnum(s, text, scales) }
+func (s *ValueTransform) UnmarshalText(text []byte) error { return parseEnum(s, text, valueTransforms) }
 
 // Validate reports a word that is no scale.
-func (s ValueTransform) Validate() error { return checkEnum(s, scales) }
+func (s ValueTransform) Validate() error { return checkEnum(s, valueTransforms) }
 
 // Bounds of a recipe.
 const (
@@ -88,12 +88,12 @@ const (
 	MaxInputs = 256
 	// MaxClasses bounds the classes of an input.
 	MaxClasses = 256
-	// MaxReach bounds how many grid points a column, a wait or a lateness spans.
-	MaxReach = 10_000
-	// MaxPeriod bounds the durations of a grid and of its inputs, which travel as 32 bits of milliseconds.
-	MaxPeriod time.Duration = math.MaxUint32 * time.Millisecond
+	// MaxSpanPoints bounds how many grid points a column, a wait or a lateness spans.
+	MaxSpanPoints = 10_000
+	// MaxGridDuration bounds the durations of a grid and of its inputs, which travel as 32 bits of milliseconds.
+	MaxGridDuration time.Duration = math.MaxUint32 * time.Millisecond
 
-	maxText = 64 // bytes of a name, a unit, a class, a zone
+	maxTextBytes = 64 // bytes of a name, a unit, a class, a zone
 )
 
 // WithDefaults returns the recipe with the words that were left out.
@@ -107,7 +107,7 @@ func (r RowRecipe) WithDefaults() RowRecipe {
 			}
 		}
 		if in.Transform == "" {
-			in.Transform = ScaleNone
+			in.Transform = TransformNone
 		}
 		inputs[i] = in
 	}
@@ -132,47 +132,48 @@ func (r *RowRecipe) InputIndex(name string) int {
 func (r *RowRecipe) Check(c *ProblemList, key string) {
 	g := key + ".grid"
 	if len(r.Inputs) == 0 {
-		c.Require(r.Grid == Grid{}, g, "is set without %s.inputs: add the inputs, or remove this", key)
+		c.Require(r.Grid == TimeGrid{}, g, "is set without %s.inputs: add the inputs, or remove this", key)
 		return
 	}
 	step := r.Grid.Step
-	c.Require(step >= time.Millisecond && step <= MaxPeriod && step%time.Millisecond == 0, g+".step",
-		"is %s; want 1ms to %s, in whole milliseconds", step, shortDuration(MaxPeriod))
-	r.checkPeriod(c, g+".lateness", r.Grid.Lateness)
-	c.Require(len(r.Grid.Zone) <= maxText && r.Grid.Zone != "Local", g+".zone",
+	c.Require(step >= time.Millisecond && step <= MaxGridDuration && step%time.Millisecond == 0, g+".step",
+		"is %s; want 1ms to %s, in whole milliseconds", step, shortDuration(MaxGridDuration))
+	r.checkGridDuration(c, g+".lateness", r.Grid.Lateness)
+	c.Require(len(r.Grid.Zone) <= maxTextBytes && r.Grid.Zone != "Local", g+".zone",
 		"is %q; want a zone such as Europe/Berlin, which means the same on every device", r.Grid.Zone)
 	c.Require(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
 	for i := range r.Inputs {
 		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
 		in.check(c, at)
-		r.checkPeriod(c, at+".wait", in.LabelLateness)
-		r.checkPeriod(c, at+".stuck", in.StuckAfter)
+		r.checkGridDuration(c, at+".wait", in.LabelLateness)
+		r.checkGridDuration(c, at+".stuck", in.StuckAfter)
 		c.Require(r.InputIndex(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
 	}
 }
 
-// checkPeriod finds what cannot be a duration of a grid.
-func (r *RowRecipe) checkPeriod(c *ProblemList, key string, d time.Duration) {
-	most := MaxPeriod
-	if step := r.Grid.Step; step >= time.Millisecond && step < MaxPeriod/MaxReach {
-		most = MaxReach * step
+// checkGridDuration finds what cannot be a duration of a grid.
+func (r *RowRecipe) checkGridDuration(c *ProblemList, key string, d time.Duration) {
+	most := MaxGridDuration
+	if step := r.Grid.Step; step >= time.Millisecond && step < MaxGridDuration/MaxSpanPoints {
+		most = MaxSpanPoints * step
 	}
 	c.Require(d >= 0 && d <= most && d%time.Millisecond == 0, key, "is %s; want 0 to %s, in whole milliseconds", d,
 		shortDuration(most))
 }
 
 func (in *InputSeries) check(c *ProblemList, key string) {
-	c.Require(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
-		in.Name, maxText)
+	c.Require(isValidInputName(in.Name), key+".name",
+		"is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
+		in.Name, maxTextBytes)
 	c.Require(isPrintableText(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit,
-		maxText)
+		maxTextBytes)
 	c.AddError(key+".join", in.Resampling.Validate())
 	c.AddError(key+".scale", in.Transform.Validate())
 	n, two := len(in.Classes), len(in.ValidRange) == 2
 	c.Require(len(in.ValidRange) == 0 || two && finite(in.ValidRange[0]) && finite(in.ValidRange[1]) &&
 		in.ValidRange[0] < in.ValidRange[1],
 		key+".range", "is %v; want [LEAST, LARGEST]", in.ValidRange)
-	c.Require(in.Transform != ScaleLog1p || !two || in.ValidRange[0] > -1, key+".range",
+	c.Require(in.Transform != TransformLog1p || !two || in.ValidRange[0] > -1, key+".range",
 		"begins at %v with the scale log1p; want above -1", in.ValidRange)
 	c.Require(in.MaxJump >= 0 && finite(in.MaxJump), key+".jump", "is %v; want a change above 0, or 0 for any",
 		in.MaxJump)
@@ -185,22 +186,22 @@ func (in *InputSeries) check(c *ProblemList, key string) {
 	c.Require(in.MaxJump == 0, key+".jump", "is %v; an input with classes has none", in.MaxJump)
 	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
 	c.Require(in.Resampling == ResampleLast, key+".join", "is %s; an input with classes has last", in.Resampling)
-	c.Require(in.Transform == ScaleNone, key+".scale", "is %s; an input with classes has none", in.Transform)
+	c.Require(in.Transform == TransformNone, key+".scale", "is %s; an input with classes has none", in.Transform)
 	c.Require(len(in.ValidRange) == 0, key+".range", "is %v; an input with classes has none", in.ValidRange)
 	seen := make(map[string]bool, n)
 	for i, class := range in.Classes {
 		c.Require(class != "" && class == strings.TrimSpace(class) && isPrintableText(class) && !seen[class],
 			fmt.Sprintf("%s.classes[%d]", key, i),
 			"is %q; want a text of its own, of 1 to %d bytes that can be printed, without space around it", class,
-			maxText)
+			maxTextBytes)
 		seen[class] = true
 	}
 }
 
 func finite(x float64) bool { return x-x == 0 }
 
-func validName(s string) bool {
-	if s == "" || len(s) > maxText || s == calendarHour || s == calendarWeekday {
+func isValidInputName(s string) bool {
+	if s == "" || len(s) > maxTextBytes || s == calendarHour || s == calendarWeekday {
 		return false
 	}
 	for _, c := range []byte(s) {
@@ -213,7 +214,7 @@ func validName(s string) bool {
 
 // isPrintableText reports whether a text is UTF-8 without control characters, and not too long.
 func isPrintableText(s string) bool {
-	return len(s) <= maxText && strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
+	return len(s) <= maxTextBytes && strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' || r == 0x7f
 	})
 }

@@ -10,8 +10,8 @@ import (
 )
 
 func air() RowRecipe {
-	return RowRecipe{Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"}, []InputSeries{
-		{Name: "pm25", Unit: "µg/m³", ValidRange: []float64{0, 1000}, Transform: ScaleLog1p},
+	return RowRecipe{TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"}, []InputSeries{
+		{Name: "pm25", Unit: "µg/m³", ValidRange: []float64{0, 1000}, Transform: TransformLog1p},
 		{Name: "temp", ValidRange: []float64{-50, 60}},
 		{Name: "wd", Classes: []string{"N", "N N E"}},
 		{Name: "label", LabelLateness: 24 * time.Hour},
@@ -19,26 +19,26 @@ func air() RowRecipe {
 }
 
 func TestColumnNames(t *testing.T) {
-	for name, want := range map[string]Column{
+	for name, want := range map[string]ColumnExpression{
 		"pm25":            {Input: "pm25"},
-		"pm25 lag 3h":     {Input: "pm25", Operation: ByLag, LagOrWindow: 3 * time.Hour},
-		"PM2.5 std 1h30m": {Input: "PM2.5", Operation: ByStd, LagOrWindow: 90 * time.Minute},
-		"x mean 10s":      {Input: "x", Operation: ByMean, LagOrWindow: 10 * time.Second},
-		"x min 20m":       {Input: "x", Operation: ByMin, LagOrWindow: 20 * time.Minute},
-		"x max 48h":       {Input: "x", Operation: ByMax, LagOrWindow: 48 * time.Hour},
-		"hour sin":        {Input: "hour", Operation: BySin},
-		"weekday cos":     {Input: "weekday", Operation: ByCos},
-		"wd = N N E":      {Input: "wd", Operation: ByIs, Class: "N N E"},
-		"pm25 in 6h":      {Input: "pm25", Operation: ByIn, LagOrWindow: 6 * time.Hour},
+		"pm25 lag 3h":     {Input: "pm25", Operation: OperationLag, LagOrWindow: 3 * time.Hour},
+		"PM2.5 std 1h30m": {Input: "PM2.5", Operation: OperationStd, LagOrWindow: 90 * time.Minute},
+		"x mean 10s":      {Input: "x", Operation: OperationMean, LagOrWindow: 10 * time.Second},
+		"x min 20m":       {Input: "x", Operation: OperationMin, LagOrWindow: 20 * time.Minute},
+		"x max 48h":       {Input: "x", Operation: OperationMax, LagOrWindow: 48 * time.Hour},
+		"hour sin":        {Input: "hour", Operation: OperationSin},
+		"weekday cos":     {Input: "weekday", Operation: OperationCos},
+		"wd = N N E":      {Input: "wd", Operation: OperationIsClass, Class: "N N E"},
+		"pm25 in 6h":      {Input: "pm25", Operation: OperationHorizon, LagOrWindow: 6 * time.Hour},
 	} {
-		got, err := ParseColumn(name)
+		got, err := ParseColumnExpression(name)
 		if err != nil || got != want || got.String() != name {
 			t.Errorf("%q is %+v, named %q, %v", name, got, got, err)
 		}
 	}
 	for _, name := range []string{"", " ", "a b", "a lag", "a lag 3", "a lag -3h", "a lag 0s", "a  lag 3h", "a lag 3h ",
 		"hour", "weekday", "hour lag 3h", "hour sin ", "a sin", "a =", "ä", "a median 3h", "= N"} {
-		if c, err := ParseColumn(name); err == nil {
+		if c, err := ParseColumnExpression(name); err == nil {
 			t.Errorf("%q is read as %+v", name, c)
 		}
 	}
@@ -89,7 +89,7 @@ func TestRecipeProblems(t *testing.T) {
 		"an unknown join":    {func(r *RowRecipe) { r.Inputs[0].Resampling = "mode" }, "task.inputs[0].join"},
 		"an unknown scale":   {func(r *RowRecipe) { r.Inputs[0].Transform = "exp" }, "task.inputs[0].scale"},
 		"a mean of classes":  {func(r *RowRecipe) { r.Inputs[2].Resampling = ResampleMean }, "task.inputs[2].join"},
-		"a scale of classes": {func(r *RowRecipe) { r.Inputs[2].Transform = ScaleLog1p }, "task.inputs[2].scale"},
+		"a scale of classes": {func(r *RowRecipe) { r.Inputs[2].Transform = TransformLog1p }, "task.inputs[2].scale"},
 		"a range of classes": {func(r *RowRecipe) { r.Inputs[2].ValidRange = []float64{0, 1} }, "task.inputs[2].range"},
 		"one class":          {func(r *RowRecipe) { r.Inputs[2].Classes = []string{"N"} }, "task.inputs[2].classes"},
 		"a class twice":      {func(r *RowRecipe) { r.Inputs[2].Classes[1] = "N" }, "task.inputs[2].classes[1]"},
@@ -119,7 +119,7 @@ func TestRecipeProblems(t *testing.T) {
 func many(n int) []InputSeries {
 	all := make([]InputSeries, n)
 	for i := range all {
-		all[i] = InputSeries{Name: fmt.Sprint("x", i), Resampling: ResampleMean, Transform: ScaleNone}
+		all[i] = InputSeries{Name: fmt.Sprint("x", i), Resampling: ResampleMean, Transform: TransformNone}
 	}
 	return all
 }

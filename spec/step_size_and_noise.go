@@ -9,13 +9,13 @@ import "math"
 // (feddec Thm 1), where t counts local steps across rounds and H is the number of local steps between server rounds.
 type StepSize struct {
 	Constant float64 `yaml:"constant" json:"constant"` // μ; not used with Diminishing
-	// Normalize divides by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1. FedDec has none.
-	Normalize   bool `yaml:"normalize" json:"normalize"`
-	Diminishing bool `yaml:"diminishing" json:"diminishing"`
+	// NormalizesStepSize divides by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1. FedDec has none.
+	NormalizesStepSize bool `yaml:"normalize" json:"normalize"`
+	Diminishing        bool `yaml:"diminishing" json:"diminishing"`
 	// μ_sc; 0 in an experiment = that of its problem
 	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"`
 	Smoothness      float64 `yaml:"smoothness" json:"smoothness"` // L_s; 0 in an experiment = that of its problem
-	Gamma           float64 `yaml:"gamma" json:"gamma"`           // γ itself; 0 = that maximum
+	DecayOffset     float64 `yaml:"gamma" json:"gamma"`           // γ itself; 0 = that maximum
 }
 
 // Check finds what cannot be; key is that of the step size.
@@ -26,7 +26,7 @@ func (s StepSize) Check(c *ProblemList, key string) {
 	for _, f := range []struct {
 		name  string
 		value float64
-	}{{"strong_convexity", s.StrongConvexity}, {"smoothness", s.Smoothness}, {"gamma", s.Gamma}} {
+	}{{"strong_convexity", s.StrongConvexity}, {"smoothness", s.Smoothness}, {"gamma", s.DecayOffset}} {
 		c.Require(f.value == 0 || positive(f.value), key+"."+f.name, "is %v; want a positive number, or 0", f.value)
 		c.Require(f.value == 0 || s.Diminishing, key+"."+f.name,
 			"is %v without %s.diminishing: set that to true, or remove this", f.value, key)

@@ -9,8 +9,8 @@ import (
 
 func TestStepSize(t *testing.T) {
 	for want, s := range map[string]spec.StepSize{
-		"":   {Constant: 0.1, Normalize: true},
-		"\n": {Constant: 0.1, Diminishing: true, StrongConvexity: 1, Smoothness: 4, Gamma: 9},
+		"":   {Constant: 0.1, NormalizesStepSize: true},
+		"\n": {Constant: 0.1, Diminishing: true, StrongConvexity: 1, Smoothness: 4, DecayOffset: 9},
 		"s.constant: is 0; want a positive number":    {},
 		"s.constant: is NaN; want a positive number":  {Constant: math.NaN()},
 		"s.constant: is +Inf; want a positive number": {Constant: math.Inf(1)},
@@ -19,8 +19,8 @@ func TestStepSize(t *testing.T) {
 		"s.smoothness: is NaN; want a positive number, or 0": {Diminishing: true,
 			Smoothness: math.NaN()},
 		"s.gamma: is +Inf; want a positive number, or 0": {Diminishing: true,
-			Gamma: math.Inf(1)},
-		"s.gamma: is 3 without s.diminishing: set that to true, or remove this": {Constant: 1, Gamma: 3},
+			DecayOffset: math.Inf(1)},
+		"s.gamma: is 3 without s.diminishing: set that to true, or remove this": {Constant: 1, DecayOffset: 3},
 	} {
 		var c spec.ProblemList
 		s.Check(&c, "s")

@@ -17,13 +17,13 @@ type TimeWindow struct {
 // TimeWindows are parts of the week. None are the whole week.
 type TimeWindows []TimeWindow
 
-// days are the names of the days, by time.Weekday.
-var days = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
+// weekdayNames are the names of the days, by time.Weekday.
+var weekdayNames = []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
-// ParseWindows reads a list such as 22:00-06:30, Sat-Sun 00:00-24:00, Mon 12:00-13:00.
-func ParseWindows(texts []string) (all TimeWindows, err error) {
+// ParseTimeWindows reads a list such as 22:00-06:30, Sat-Sun 00:00-24:00, Mon 12:00-13:00.
+func ParseTimeWindows(texts []string) (all TimeWindows, err error) {
 	for _, text := range texts {
-		w, err := ParseWindow(text)
+		w, err := ParseTimeWindow(text)
 		if err != nil {
 			return nil, err
 		}
@@ -32,8 +32,8 @@ func ParseWindows(texts []string) (all TimeWindows, err error) {
 	return all, nil
 }
 
-// ParseWindow reads one of them.
-func ParseWindow(text string) (TimeWindow, error) {
+// ParseTimeWindow reads one of them.
+func ParseTimeWindow(text string) (TimeWindow, error) {
 	on, part, some := strings.Cut(text, " ")
 	if !some {
 		part = text
@@ -54,9 +54,9 @@ func ParseWindow(text string) (TimeWindow, error) {
 		if !span {
 			to = from
 		}
-		if first, last = day(from), day(to); first < 0 || last < 0 {
+		if first, last = weekdayIndex(from), weekdayIndex(to); first < 0 || last < 0 {
 			return TimeWindow{}, fmt.Errorf("%q is on no day; want %s, or two of them as Sat-Sun", text,
-				strings.Join(days, ", "))
+				strings.Join(weekdayNames, ", "))
 		}
 	}
 	for d := first; ; d = (d + 1) % 7 {
@@ -67,9 +67,9 @@ func ParseWindow(text string) (TimeWindow, error) {
 	}
 }
 
-// day is the number of a day, or −1.
-func day(name string) int {
-	for d, n := range days {
+// weekdayIndex is the number of a day, or −1.
+func weekdayIndex(name string) int {
+	for d, n := range weekdayNames {
 		if strings.EqualFold(n, name) {
 			return d
 		}
@@ -101,10 +101,10 @@ func (all TimeWindows) Contain(at time.Time) bool {
 	return len(all) == 0
 }
 
-// Next returns the first time from then on that is in one of the windows, in the zone of the time. It looks at each
-// minute, and so needs to know nothing of clocks that are put forward or back: a window that a day does not have is
-// waited for, and one that a day has twice comes twice.
-func (all TimeWindows) Next(from time.Time) time.Time {
+// NextTimeInside returns the first time from then on that is in one of the windows, in the zone of the time. It looks
+// at each minute, and so needs to know nothing of clocks that are put forward or back: a window that a day does not
+// have is waited for, and one that a day has twice comes twice.
+func (all TimeWindows) NextTimeInside(from time.Time) time.Time {
 	if all.Contain(from) {
 		return from
 	}

@@ -10,7 +10,7 @@ import (
 
 func windows(t *testing.T, texts ...string) spec.TimeWindows {
 	t.Helper()
-	all, err := spec.ParseWindows(texts)
+	all, err := spec.ParseTimeWindows(texts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func TestWindowsNext(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := windows(t, c.windows...)
-		got := all.Next(from.In(zone(t, c.zone)))
+		got := all.NextTimeInside(from.In(zone(t, c.zone)))
 		if want, _ := time.Parse(time.RFC3339, c.want); !got.Equal(want) || !all.Contain(got) {
 			t.Errorf("%s: opens at %s, want %s", name, got.UTC().Format(time.RFC3339), c.want)
 		}
@@ -115,20 +115,20 @@ func TestParseWindow(t *testing.T) {
 	for _, bad := range []string{"", "22:00", "22:00-6:30", "25:00-06:00", "22:60-06:00", "24:01-06:00", "06:00-06:00",
 		"22:00-06:30x", "-1:00-06:00", "22:00 06:30", "Sat", "Sat-Sun", "Sa 22:00-06:00", "Sat- 22:00-06:00",
 		"Sat-Sun-Mon 22:00-06:00", "22:00-06:00 Sat", "Sat  22:00-06:00", " 22:00-06:00"} {
-		if w, err := spec.ParseWindow(bad); err == nil {
+		if w, err := spec.ParseTimeWindow(bad); err == nil {
 			t.Errorf("%q is taken for %+v", bad, w)
 		}
-		if all, err := spec.ParseWindows([]string{"00:00-01:00", bad}); err == nil {
+		if all, err := spec.ParseTimeWindows([]string{"00:00-01:00", bad}); err == nil {
 			t.Errorf("%q is taken for %+v", bad, all)
 		}
 	}
-	w, err := spec.ParseWindow("Fri-Sun 22:00-06:30")
+	w, err := spec.ParseTimeWindow("Fri-Sun 22:00-06:30")
 	want := spec.TimeWindow{Days: [7]bool{true, false, false, false, false, true, true}, From: 22 * time.Hour,
 		To: 6*time.Hour + 30*time.Minute}
 	if err != nil || w != want {
 		t.Errorf("%+v, %v", w, err)
 	}
-	if all, err := spec.ParseWindows(nil); err != nil || len(slices.Clone(all)) != 0 {
+	if all, err := spec.ParseTimeWindows(nil); err != nil || len(slices.Clone(all)) != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -13,19 +13,19 @@ import (
 // tempPrefix marks files that are still being written. Lock removes those that a crash left behind.
 const tempPrefix = ".fedmesh-tmp-"
 
-// WriteFile replaces path by data, atomically and durably: after a crash the file holds either the old content or
-// the new, never a mix. It writes a temporary file in the same folder, fsyncs it, renames it over path and fsyncs
-// the folder. The mode is perm less the umask, as with os.WriteFile. On error nothing was changed and nothing is left
-// over, except where the error says that only the last step, the fsync of the folder, failed.
-func (d Disk) WriteFile(path string, data []byte, perm fs.FileMode) error {
-	return d.replace(path, [][]byte{data}, perm, true)
+// WriteFileDurably replaces path by data, atomically and durably: after a crash the file holds either the old content
+// or the new, never a mix. It writes a temporary file in the same folder, fsyncs it, renames it over path and fsyncs
+// the folder. The mode is perm less the umask, as with os.WriteFileDurably. On error nothing was changed and nothing is
+// left over, except where the error says that only the last step, the fsync of the folder, failed.
+func (d Disk) WriteFileDurably(path string, data []byte, perm fs.FileMode) error {
+	return d.replaceFile(path, [][]byte{data}, perm, true)
 }
 
-// replace is WriteFile of pieces, one behind the other. Where it is not to be durable it syncs nothing: after a power
-// cut the file may be torn, or gone.
-func (d Disk) replace(path string, pieces [][]byte, perm fs.FileMode, durable bool) error {
+// replaceFile is WriteFileDurably of pieces, one behind the other. Where it is not to be durable it syncs nothing:
+// after a power cut the file may be torn, or gone.
+func (d Disk) replaceFile(path string, pieces [][]byte, perm fs.FileMode, durable bool) error {
 	dir := filepath.Dir(path)
-	temp, err := d.writeTemp(dir, pieces, perm, durable)
+	temp, err := d.writeTempFile(dir, pieces, perm, durable)
 	if err != nil {
 		return explainFileError("write", path, err)
 	}
@@ -42,8 +42,9 @@ func (d Disk) replace(path string, pieces [][]byte, perm fs.FileMode, durable bo
 	return nil
 }
 
-// writeTemp writes a temporary file in dir, which is durable or not, and returns its path; on error it is gone again.
-func (d Disk) writeTemp(dir string, pieces [][]byte, perm fs.FileMode, durable bool) (path string, err error) {
+// writeTempFile writes a temporary file in dir, which is durable or not, and returns its path; on error it is gone
+// again.
+func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durable bool) (path string, err error) {
 	path = filepath.Join(dir, tempPrefix+rand.Text())
 	// as os.CreateTemp does, with the umask: that would make the file 0600, and a Chmod would not heed it
 	f, err := d.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
@@ -65,7 +66,8 @@ func (d Disk) writeTemp(dir string, pieces [][]byte, perm fs.FileMode, durable b
 	return path, nil
 }
 
-// removeTemps clears what crashed calls of WriteFile left in dir and below. Only safe while no one else writes there.
+// removeTemps clears what crashed calls of WriteFileDurably left in dir and below. Only safe while no one else writes
+// there.
 func removeTemps(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && path != dir {

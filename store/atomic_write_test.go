@@ -15,7 +15,7 @@ func TestWriteFileReplaces(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")
 	for _, content := range []string{"first", "", "a longer second content"} {
-		if err := Machine.WriteFile(path, []byte(content), 0o640); err != nil {
+		if err := LocalDisk.WriteFileDurably(path, []byte(content), 0o640); err != nil {
 			t.Fatal(err)
 		}
 		if got := mustRead(t, path); string(got) != content {
@@ -42,7 +42,7 @@ func TestWriteFileHeedsUmask(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "ours")
-	if err := Machine.WriteFile(path, nil, 0o666); err != nil {
+	if err := LocalDisk.WriteFileDurably(path, nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
 	want, err := os.Stat(plain)
@@ -61,7 +61,7 @@ func TestWriteFileFailsCleanly(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(folder, "full"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	err := Machine.WriteFile(folder, []byte("x"), 0o600) // a file cannot be renamed over a folder
+	err := LocalDisk.WriteFileDurably(folder, []byte("x"), 0o600) // a file cannot be renamed over a folder
 	if err == nil || !strings.Contains(err.Error(), folder) {
 		t.Errorf("error %v, want one that names %s", err, folder)
 	}
@@ -69,7 +69,7 @@ func TestWriteFileFailsCleanly(t *testing.T) {
 		t.Errorf("folder holds %v: the temporary file was left over", got)
 	}
 	missing := filepath.Join(dir, "no", "file")
-	err = Machine.WriteFile(missing, []byte("x"), 0o600)
+	err = LocalDisk.WriteFileDurably(missing, []byte("x"), 0o600)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "create the folder") {
 		t.Errorf("error %v, want one that says to create the folder", err)
 	}
@@ -78,11 +78,11 @@ func TestWriteFileFailsCleanly(t *testing.T) {
 func TestMakeDirNeedsParent(t *testing.T) {
 	dir := t.TempDir()
 	for range 2 {
-		if err := Machine.MakeDir(filepath.Join(dir, "spool")); err != nil {
+		if err := LocalDisk.MakeDir(filepath.Join(dir, "spool")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := Machine.MakeDir(filepath.Join(dir, "typo", "spool")); !errors.Is(err, fs.ErrNotExist) {
+	if err := LocalDisk.MakeDir(filepath.Join(dir, "typo", "spool")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want not exist", err)
 	}
 }

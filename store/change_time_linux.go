@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// changeTime is when the file's content, name or mode was changed, by the kernel's clock, in nanoseconds of Unix time:
-// a copy that keeps the time of its original has another.
-func changeTime(info fs.FileInfo) int64 {
+// inodeChangeTime is when the file's content, name or mode was changed, by the kernel's clock, in nanoseconds of Unix
+// time: a copy that keeps the time of its original has another.
+func inodeChangeTime(info fs.FileInfo) int64 {
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
 		return s.Ctim.Nano()
 	}

@@ -4,5 +4,5 @@ package store
 
 import "io/fs"
 
-// changeTime is known on Linux only.
-func changeTime(fs.FileInfo) int64 { return 0 }
+// inodeChangeTime is known on Linux only.
+func inodeChangeTime(fs.FileInfo) int64 { return 0 }

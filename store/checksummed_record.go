@@ -14,10 +14,10 @@ import (
 
 // A record file is magic (4) | version (2) | body length (4) | body | SHA-256 of all before (32); little endian.
 const (
-	recordMagic  = "FMR1"
-	recordHead   = len(recordMagic) + 2 + 4
-	recordExtra  = recordHead + sha256.Size
-	maxRecordLen = math.MaxInt32 - recordExtra
+	recordMagic    = "FMR1"
+	recordHeadSize = len(recordMagic) + 2 + 4
+	recordOverhead = recordHeadSize + sha256.Size
+	maxRecordLen   = math.MaxInt32 - recordOverhead
 )
 
 // SaveRecord replaces the record at path by body, atomically and durably. The version is the caller's: it tells a
@@ -31,13 +31,13 @@ func (d Disk) saveRecord(path string, version uint16, body []byte, durable bool)
 		return fmt.Errorf("store: write %s: a record of %d bytes is above the limit of %d", path, len(body),
 			maxRecordLen)
 	}
-	p := make([]byte, 0, recordExtra+len(body))
+	p := make([]byte, 0, recordOverhead+len(body))
 	p = append(p, recordMagic...)
 	p = binary.LittleEndian.AppendUint16(p, version)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(body)))
 	p = append(p, body...)
 	sum := sha256.Sum256(p)
-	return d.replace(path, [][]byte{p, sum[:]}, 0o600, durable)
+	return d.replaceFile(path, [][]byte{p, sum[:]}, 0o600, durable)
 }
 
 // LoadRecord reads the record at path, whose body may have up to maxBytes bytes. It returns ErrNoRecord if there is
@@ -50,7 +50,7 @@ func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte
 	if err != nil {
 		return 0, nil, explainFileError("read", path, err)
 	}
-	limit := recordExtra + min(maxBytes, maxRecordLen)
+	limit := recordOverhead + min(maxBytes, maxRecordLen)
 	p, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err = errors.Join(err, f.Close()); err != nil {
 		return 0, nil, explainFileError("read", path, err)
@@ -67,7 +67,7 @@ func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte
 
 // parseRecord returns why p is not a record, or "".
 func parseRecord(p []byte) (version uint16, body []byte, reason string) {
-	if len(p) < recordExtra {
+	if len(p) < recordOverhead {
 		return 0, nil, "too short for a record"
 	}
 	if string(p[:len(recordMagic)]) != recordMagic {
@@ -75,12 +75,12 @@ func parseRecord(p []byte) (version uint16, body []byte, reason string) {
 	}
 	rest := p[len(recordMagic):]
 	version = binary.LittleEndian.Uint16(rest)
-	if n := binary.LittleEndian.Uint32(rest[2:]); int64(n) != int64(len(p)-recordExtra) {
+	if n := binary.LittleEndian.Uint32(rest[2:]); int64(n) != int64(len(p)-recordOverhead) {
 		return 0, nil, "its length differs from what it says"
 	}
 	end := len(p) - sha256.Size
 	if sum := sha256.Sum256(p[:end]); !bytes.Equal(sum[:], p[end:]) {
 		return 0, nil, "its checksum differs"
 	}
-	return version, p[recordHead:end:end], ""
+	return version, p[recordHeadSize:end:end], ""
 }

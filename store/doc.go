@@ -11,7 +11,7 @@
 // Everything that comes back from the disk is checked: a torn or flipped file is a *CorruptError or is dropped and
 // reported, and is never served. A checksum catches accidents, not an attacker who can write to the state folder.
 //
-// All of it is on an FS. Machine is the disk of this machine; tests, and the world of package lab/world, have file
+// All of it is on an FS. LocalDisk is the disk of this machine; tests, and the world of package lab/world, have file
 // systems that fill up, tear what they write and lose power.
 //
 // The package does not serialise access between processes; the daemon takes Lock on its state folder first.

@@ -11,8 +11,8 @@ var (
 	ErrNoRecord = errors.New("no record")
 	// ErrLocked says that another process holds the state folder.
 	ErrLocked = errors.New("state folder is in use")
-	// ErrConflict says that something else is already stored durably under this name.
-	ErrConflict = errors.New("already stored with another digest")
+	// ErrDigestConflict says that something else is already stored durably under this name.
+	ErrDigestConflict = errors.New("already stored with another digest")
 	// ErrClosed says that the spool or the ring was closed.
 	ErrClosed = errors.New("it is closed")
 	// ErrNoModel says that the folder holds no model of that version, or none at all.
@@ -30,29 +30,29 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("store: %s is damaged (%s)", e.Path, e.Reason)
 }
 
-// VersionError says that a file is sound and of a format that this program does not read: a newer or a much older one
-// wrote it.
-type VersionError struct {
+// FormatVersionError says that a file is sound and of a format that this program does not read: a newer or a much older
+// one wrote it.
+type FormatVersionError struct {
 	Path                          string
 	FileVersion, SupportedVersion uint16
 }
 
-func (e *VersionError) Error() string {
+func (e *FormatVersionError) Error() string {
 	return fmt.Sprintf("store: %s has format version %d, this program reads version %d", e.Path, e.FileVersion,
 		e.SupportedVersion)
 }
 
-// IsTransient reports whether a write failed for want of something that may come
+// IsTransientWriteError reports whether a write failed for want of something that may come
 // back while the program runs: space, a quota, a file system that takes writes, or
 // access to the folder. The same write can then be tried again.
-func IsTransient(err error) bool {
-	return isNoSpace(err) || isReadOnly(err) || errors.Is(err, fs.ErrPermission)
+func IsTransientWriteError(err error) bool {
+	return isNoSpaceError(err) || isReadOnlyError(err) || errors.Is(err, fs.ErrPermission)
 }
 
 // IsDamage reports whether an error is about the content of a file, so that a retry cannot help, and not about the
 // disk.
 func IsDamage(err error) bool {
-	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*VersionError))
+	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*FormatVersionError))
 }
 
 // IsMissingOrDamaged reports whether a file is damaged or missing.
@@ -65,10 +65,10 @@ func IsMissingOrDamaged(err error) bool {
 func explainFileError(action, path string, err error) error {
 	var advice string
 	switch {
-	case isNoSpace(err):
+	case isNoSpaceError(err):
 		advice = "no space left on the device holding it (or a quota or size limit is reached): " +
 			"free some space; nothing was changed"
-	case isReadOnly(err):
+	case isReadOnlyError(err):
 		advice = "its file system is read-only: remount it writable or move the state folder; nothing was changed"
 	case errors.Is(err, fs.ErrPermission):
 		advice = "permission denied: give the daemon's user access to the folder; nothing was changed"

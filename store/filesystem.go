@@ -41,8 +41,8 @@ type File interface {
 // Disk keeps files on a file system.
 type Disk struct{ FS }
 
-// Machine is the disk of this machine.
-var Machine = Disk{machineFS{}}
+// LocalDisk is the disk of this machine.
+var LocalDisk = Disk{machineFS{}}
 
 // machineFS is the machine's file system.
 type machineFS struct{}

@@ -4,8 +4,8 @@ package store
 
 import "golang.org/x/sys/unix"
 
-// FreeBytes is the room for this user on the disk of a folder, in bytes, where it can be known.
-func FreeBytes(dir string) (int64, bool) {
+// FreeDiskBytes is the room for this user on the disk of a folder, in bytes, where it can be known.
+func FreeDiskBytes(dir string) (int64, bool) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, false

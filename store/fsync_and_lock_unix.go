@@ -37,8 +37,8 @@ func tryLock(f *os.File) (held bool, err error) {
 	return false, err
 }
 
-func isNoSpace(err error) bool {
+func isNoSpaceError(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-func isReadOnly(err error) bool { return errors.Is(err, syscall.EROFS) }
+func isReadOnlyError(err error) bool { return errors.Is(err, syscall.EROFS) }

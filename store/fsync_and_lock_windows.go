@@ -22,8 +22,8 @@ func tryLock(f *os.File) (held bool, err error) {
 	return false, err
 }
 
-func isNoSpace(err error) bool {
+func isNoSpaceError(err error) bool {
 	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
 }
 
-func isReadOnly(err error) bool { return errors.Is(err, windows.ERROR_WRITE_PROTECT) }
+func isReadOnlyError(err error) bool { return errors.Is(err, windows.ERROR_WRITE_PROTECT) }

@@ -91,11 +91,11 @@ func TestWriteFileOnFullDisk(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "state")
-	if err := Machine.WriteFile(path, []byte("old"), 0o600); err != nil {
+	if err := LocalDisk.WriteFileDurably(path, []byte("old"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	limitFileSize(t, 4<<10)
-	err := Machine.WriteFile(path, make([]byte, 64<<10), 0o600)
+	err := LocalDisk.WriteFileDurably(path, make([]byte, 64<<10), 0o600)
 	if err == nil || !strings.Contains(err.Error(), "free some space; nothing was changed") {
 		t.Errorf("error %v, want one that says to free space", err)
 	}
@@ -200,7 +200,7 @@ func TestHistoryOnFullDisk(t *testing.T) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "history.jsonl")
-	h, err := Machine.OpenHistory(path)
+	h, err := LocalDisk.OpenRoundHistory(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,11 +234,11 @@ func TestPartialOnFullDisk(t *testing.T) {
 	p := newPartialOf(4, 3*partChunk)
 	f := p.open(t, path)
 	lift := limitFileSize(t, partChunk+partChunk/2)
-	if err := f.Put(0, p.chunk(0)); err != nil {
+	if err := f.PutChunk(0, p.chunk(0)); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range []int{1, 2} {
-		if err := f.Put(k, p.chunk(k)); err == nil || !strings.Contains(err.Error(), "free some space") ||
+		if err := f.PutChunk(k, p.chunk(k)); err == nil || !strings.Contains(err.Error(), "free some space") ||
 			!strings.Contains(err.Error(), path) {
 			t.Errorf("chunk %d: %v", k, err)
 		}
@@ -255,7 +255,7 @@ func TestPartialOnFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 	for _, k := range []int{1, 2} {
-		if err := f.Put(k, p.chunk(k)); err != nil {
+		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Error(err)
 		}
 	}

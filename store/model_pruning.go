@@ -10,8 +10,9 @@ import (
 
 // Prune removes the models below version, and the states of optimisers with them, but for the newest keep-1,
 // so that keep stay with version itself, and but for those in spare.
-// Models above version are left alone: they are of a journal that is newer than the one in use. keep is at least 1.
-func (m *Models) Prune(keep int, version uint64, spare ...uint64) error {
+// Models above version are left alone: they are of a journal that is newer than the one in use. keep is at least
+// 1.
+func (m *ModelFolder) Prune(keep int, version uint64, spare ...uint64) error {
 	if keep < 1 {
 		return fmt.Errorf("store: prune %s to %d models: want at least 1", m.dir, keep)
 	}
@@ -19,13 +20,14 @@ func (m *Models) Prune(keep int, version uint64, spare ...uint64) error {
 	if err != nil {
 		return explainFileError("list", m.dir, err)
 	}
-	versions := versionsOf(names, modelSuffix)
+	versions := modelVersionsInNames(names, modelSuffix)
 	versions = slices.DeleteFunc(versions, func(v uint64) bool { return v > version })
 	if len(versions) <= keep {
 		return nil
 	}
 	oldest := versions[len(versions)-keep]
-	all := slices.Concat(versions, versionsOf(names, recordSuffix), versionsOf(names, stateSuffix))
+	all := slices.Concat(versions, modelVersionsInNames(names, recordSuffix), modelVersionsInNames(names,
+		optimizerStateSuffix))
 	slices.Sort(all)
 	for _, v := range slices.Compact(all) {
 		if v >= oldest {
@@ -34,7 +36,7 @@ func (m *Models) Prune(keep int, version uint64, spare ...uint64) error {
 		if slices.Contains(spare, v) {
 			continue
 		}
-		for _, path := range []string{m.Path(v), recordPath(m.Path(v)), optimizerStatePath(m.Path(v))} {
+		for _, path := range []string{m.Path(v), modelRecordPath(m.Path(v)), optimizerStatePath(m.Path(v))} {
 			if err := m.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return explainFileError("remove", path, err)
 			}
@@ -43,11 +45,11 @@ func (m *Models) Prune(keep int, version uint64, spare ...uint64) error {
 	return nil
 }
 
-// SetAside renames, durably, the model of a version and its record, sound or damaged, so that another one can be stored
-// as that version. It returns where they are now; nothing if there was neither.
-func (m *Models) SetAside(version uint64) (names []string, err error) {
-	for _, path := range []string{m.Path(version), recordPath(m.Path(version))} {
-		aside, err := m.disk.SetAside(path)
+// SetAside renames, durably, the model of a version and its record, sound or damaged, so that another one can be
+// stored as that version. It returns where they are now; nothing if there was neither.
+func (m *ModelFolder) SetAside(version uint64) (names []string, err error) {
+	for _, path := range []string{m.Path(version), modelRecordPath(m.Path(version))} {
+		aside, err := m.disk.SetAsideFile(path)
 		if err != nil {
 			return names, err
 		}
@@ -58,16 +60,16 @@ func (m *Models) SetAside(version uint64) (names []string, err error) {
 	return names, nil
 }
 
-// NewestPerHour returns the newest version of each of the last n hours in which models were stored, by the times of
-// their files.
-func (m *Models) NewestPerHour(n int) ([]uint64, error) {
+// NewestVersionPerHour returns the newest version of each of the last n hours in which models were stored, by the times
+// of their files.
+func (m *ModelFolder) NewestVersionPerHour(n int) ([]uint64, error) {
 	entries, err := m.disk.ReadDir(m.dir)
 	if err != nil {
 		return nil, explainFileError("list", m.dir, err)
 	}
 	newest := map[int64]uint64{} // by hour since 1970
 	for _, e := range entries {
-		of := versionsOf([]fs.DirEntry{e}, modelSuffix)
+		of := modelVersionsInNames([]fs.DirEntry{e}, modelSuffix)
 		if len(of) == 0 {
 			continue
 		}

@@ -13,18 +13,19 @@ import (
 // reached the disk, does not match its hash. Each byte is written once, and nothing is fsynced on the way. Not safe for
 // concurrent use, but for ReadAt.
 type PartialFile struct {
-	path      string
-	file      File
-	size      int64
-	chunk     int
-	haveChunk []bool
-	sums      chunkChecksums // of the chunks that are there
+	path       string
+	file       File
+	size       int64
+	chunkBytes int
+	haveChunk  []bool
+	checksums  chunkChecksums // of the chunks that are there
 }
 
-// OpenPartial opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the last
-// of which may be shorter. sum returns the SHA-256 of chunk k. Reading the file tells which of them it holds:
-// that takes a while for a long file, so not on a goroutine that others wait for. Other bytes are overwritten in time.
-func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*PartialFile, error) {
+// OpenPartialFile opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the
+// last of which may be shorter. sum returns the SHA-256 of chunk k. Reading the file tells which of them it holds: that
+// takes a while for a long file, so not on a goroutine that others wait for. Other bytes are overwritten in time.
+func (d Disk) OpenPartialFile(path string, size int64, chunk int, sum func(k int) [sha256.Size]byte) (*PartialFile,
+	error) {
 	if size < 1 || chunk < 1 {
 		panic(fmt.Sprintf("store: OpenPartial of %d bytes in chunks of %d", size, chunk))
 	}
@@ -33,14 +34,14 @@ func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [s
 		return nil, explainFileError("open", path, err)
 	}
 	n := (size + int64(chunk) - 1) / int64(chunk)
-	p := &PartialFile{path: path, file: f, size: size, chunk: chunk, haveChunk: make([]bool, n),
-		sums: chunkChecksums{size, int64(chunk), make([]uint32, n)}}
+	p := &PartialFile{path: path, file: f, size: size, chunkBytes: chunk, haveChunk: make([]bool, n),
+		checksums: chunkChecksums{size, int64(chunk), make([]uint32, n)}}
 	info, err := f.Stat()
 	if err == nil {
 		err = f.Truncate(size)
 	}
 	if err == nil && info.Size() > 0 {
-		err = p.findChunks(sum)
+		err = p.findStoredChunks(sum)
 	}
 	if err != nil {
 		return nil, errors.Join(explainFileError("open", path, err), f.Close())
@@ -48,36 +49,37 @@ func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [s
 	return p, nil
 }
 
-// findChunks reads the file and notes which chunks are there.
-func (p *PartialFile) findChunks(sum func(k int) [sha256.Size]byte) error {
-	buf := make([]byte, min(int64(p.chunk), p.size))
+// findStoredChunks reads the file and notes which chunks are there.
+func (p *PartialFile) findStoredChunks(sum func(k int) [sha256.Size]byte) error {
+	buf := make([]byte, min(int64(p.chunkBytes), p.size))
 	for k := range p.haveChunk {
-		at := int64(k) * int64(p.chunk)
-		b := buf[:min(int64(p.chunk), p.size-at)]
+		at := int64(k) * int64(p.chunkBytes)
+		b := buf[:min(int64(p.chunkBytes), p.size-at)]
 		if _, err := p.file.ReadAt(b, at); err != nil {
 			return err
 		}
-		p.haveChunk[k], p.sums.chunkCRCs[k] = sha256.Sum256(b) == sum(k), crc32.Checksum(b, castagnoli)
+		p.haveChunk[k], p.checksums.chunkCRCs[k] = sha256.Sum256(b) == sum(k), crc32.Checksum(b, castagnoli)
 	}
 	return nil
 }
 
-// Has reports whether chunk k was there when the file was opened, or has been put since.
-func (p *PartialFile) Has(k int) bool { return p.haveChunk[k] }
+// HasChunk reports whether chunk k was there when the file was opened, or has been put since.
+func (p *PartialFile) HasChunk(k int) bool { return p.haveChunk[k] }
 
-// Put writes chunk k, which the caller has verified. It is as durable as any write without fsync. A full disk is an
-// error that says so; the chunk can be put again.
-func (p *PartialFile) Put(k int, payload []byte) error {
-	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunk)); err != nil {
+// PutChunk writes chunk k, which the caller has verified. It is as durable as any write without fsync. A full disk is
+// an error that says so; the chunk can be put again.
+func (p *PartialFile) PutChunk(k int, payload []byte) error {
+	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunkBytes)); err != nil {
 		return explainFileError("write", p.path, err)
 	}
-	p.haveChunk[k], p.sums.chunkCRCs[k] = true, crc32.Checksum(payload, castagnoli)
+	p.haveChunk[k], p.checksums.chunkCRCs[k] = true, crc32.Checksum(payload, castagnoli)
 	return nil
 }
 
-// NewVerifier returns the sum of the whole, once all chunks are there: the file's bytes are written to it in order.
-func (p *PartialFile) NewVerifier() *PayloadVerifier {
-	return &PayloadVerifier{want: p.sums, changedError: CorruptError{p.path, "it was changed on disk"}}
+// NewPayloadVerifier returns the sum of the whole, once all chunks are there: the file's bytes are written to it in
+// order.
+func (p *PartialFile) NewPayloadVerifier() *PayloadVerifier {
+	return &PayloadVerifier{expected: p.checksums, changedError: CorruptError{p.path, "it was changed on disk"}}
 }
 
 // ReadAt implements io.ReaderAt.

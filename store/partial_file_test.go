@@ -39,7 +39,7 @@ func (p partialOf) chunk(k int) []byte {
 
 func (p partialOf) open(t testing.TB, path string) *PartialFile {
 	t.Helper()
-	f, err := Machine.OpenPartial(path, int64(len(p.payload)), partChunk, p.sum)
+	f, err := LocalDisk.OpenPartialFile(path, int64(len(p.payload)), partChunk, p.sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func (p partialOf) open(t testing.TB, path string) *PartialFile {
 // has returns the numbers of the chunks that are there.
 func (p partialOf) has(f *PartialFile) (ks []int) {
 	for k := range p.sums {
-		if f.Has(k) {
+		if f.HasChunk(k) {
 			ks = append(ks, k)
 		}
 	}
@@ -76,7 +76,7 @@ func TestPartialResumes(t *testing.T) {
 	f := p.open(t, path)
 	mustHave(t, p.has(f))
 	for _, k := range []int{4, 1, 2} {
-		if err := f.Put(k, p.chunk(k)); err != nil {
+		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -94,7 +94,7 @@ func TestPartialResumes(t *testing.T) {
 	f = p.open(t, path)
 	mustHave(t, p.has(f), 1, 4)
 	for _, k := range []int{0, 2, 3} {
-		if err := f.Put(k, p.chunk(k)); err != nil {
+		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -125,10 +125,10 @@ func TestPartialCutAnywhere(t *testing.T) {
 		mustWrite(t, path, p.payload[:cut])
 		f := p.open(t, path)
 		for k := range p.sums {
-			if want := (k+1)*partChunk <= cut || cut == len(p.payload); f.Has(k) != want {
-				t.Fatalf("cut at %d: chunk %d is there: %v", cut, k, f.Has(k))
+			if want := (k+1)*partChunk <= cut || cut == len(p.payload); f.HasChunk(k) != want {
+				t.Fatalf("cut at %d: chunk %d is there: %v", cut, k, f.HasChunk(k))
 			}
-			if err := f.Put(k, p.chunk(k)); err != nil {
+			if err := f.PutChunk(k, p.chunk(k)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -143,7 +143,8 @@ func TestPartialCutAnywhere(t *testing.T) {
 
 func TestPartialNeedsFolder(t *testing.T) {
 	p := newPartialOf(4, 5)
-	if _, err := Machine.OpenPartial(filepath.Join(t.TempDir(), "none", "part"), 5, partChunk, p.sum); err == nil ||
+	if _, err := LocalDisk.OpenPartialFile(filepath.Join(t.TempDir(), "none", "part"), 5, partChunk,
+		p.sum); err == nil ||
 		!strings.Contains(err.Error(), "create the folder") {
 		t.Errorf("%v", err)
 	}

@@ -16,9 +16,9 @@ func singleChunkChecksum(size int64, sum uint32) chunkChecksums {
 
 // PayloadVerifier tells whether what is read back, in parts and in order, is the payload that was stored.
 type PayloadVerifier struct {
-	want         chunkChecksums
+	expected     chunkChecksums
 	offset       int64
-	sum          uint32 // of the present chunk, up to here
+	chunkCRC     uint32 // of the present chunk, up to here
 	mismatched   bool
 	changedError CorruptError // tells that the payload was changed
 }
@@ -26,17 +26,17 @@ type PayloadVerifier struct {
 // Write takes the next bytes of the payload. It never fails.
 func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	for rest := part; len(rest) > 0; {
-		if p.offset == p.want.size {
+		if p.offset == p.expected.size {
 			p.mismatched = true // longer than it was
 			break
 		}
-		k := p.offset / p.want.chunk
-		end := min((k+1)*p.want.chunk, p.want.size)
+		k := p.offset / p.expected.chunk
+		end := min((k+1)*p.expected.chunk, p.expected.size)
 		n := min(end-p.offset, int64(len(rest)))
-		p.sum = crc32.Update(p.sum, castagnoli, rest[:n])
+		p.chunkCRC = crc32.Update(p.chunkCRC, castagnoli, rest[:n])
 		if p.offset += n; p.offset == end {
-			p.mismatched = p.mismatched || p.sum != p.want.chunkCRCs[k]
-			p.sum = 0
+			p.mismatched = p.mismatched || p.chunkCRC != p.expected.chunkCRCs[k]
+			p.chunkCRC = 0
 		}
 		rest = rest[n:]
 	}
@@ -45,7 +45,7 @@ func (p *PayloadVerifier) Write(part []byte) (int, error) {
 
 // Check returns an error unless all that was written is the payload.
 func (p *PayloadVerifier) Check() error {
-	if p.mismatched || p.offset != p.want.size {
+	if p.mismatched || p.offset != p.expected.size {
 		return p.ChangedError()
 	}
 	return nil

@@ -13,7 +13,7 @@ func TestPartialSum(t *testing.T) {
 	path, p := filepath.Join(t.TempDir(), "part"), newPartialOf(5, 3*partChunk+7)
 	f := p.open(t, path)
 	for _, k := range []int{3, 0} {
-		if err := f.Put(k, p.chunk(k)); err != nil {
+		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -22,7 +22,7 @@ func TestPartialSum(t *testing.T) {
 	}
 	f = p.open(t, path) // which finds two chunks
 	for _, k := range []int{2, 1} {
-		if err := f.Put(k, p.chunk(k)); err != nil {
+		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -30,7 +30,7 @@ func TestPartialSum(t *testing.T) {
 		t.Fatal(err)
 	}
 	check := func(payload []byte, step int) error {
-		sum := f.NewVerifier()
+		sum := f.NewPayloadVerifier()
 		for part := range slices.Chunk(payload, step) {
 			_, _ = sum.Write(part) // never fails
 		}

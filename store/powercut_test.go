@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFile and Slots
-// need.
+// cuttableDisk is a file system in memory whose power goes with its n-th operation. It does what WriteFileDurably and
+// Slots need.
 type cuttableDisk struct {
 	FS
 	left           int               // operations until then
@@ -119,9 +119,9 @@ func (d *cuttableDisk) after(path string, rnd *rand.Rand) []byte {
 	return content
 }
 
-// The power goes at each operation of a write: the file has its old content or the new, and the new once WriteFile has
-// returned. All that the programs keep whole is written so, but for what is in Slots: blocks, counters and the archive
-// of models.
+// The power goes at each operation of a write: the file has its old content or the new, and the new once
+// WriteFileDurably has returned. All that the programs keep whole is written so, but for what is in Slots: blocks,
+// counters and the archive of models.
 func TestWriteFilePowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	before, now := bytes.Repeat([]byte("old "), 20), bytes.Repeat([]byte("content "), 30)
@@ -131,7 +131,7 @@ func TestWriteFilePowerCuts(t *testing.T) {
 			d := &cuttableDisk{left: left, names: map[string]*inode{}}
 			d.names["state/run"] = &inode{disk: d, data: before, safe: before}
 			d.durable = maps.Clone(d.names)
-			err := Disk{d}.WriteFile("state/run", now, 0o600)
+			err := Disk{d}.WriteFileDurably("state/run", now, 0o600)
 			got := d.after("state/run", rnd)
 			if isNew := bytes.Equal(got, now); !isNew && !bytes.Equal(got, before) || err == nil && !isNew {
 				t.Fatalf("the power goes after %d operations, WriteFile says %v: %q", left, err, got)

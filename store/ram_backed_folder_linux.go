@@ -5,11 +5,11 @@ import (
 	"syscall"
 )
 
-// inMemory are the magic numbers of tmpfs and ramfs.
-var inMemory = []uint32{0x01021994, 0x858458f6}
+// ramFileSystemMagics are the magic numbers of tmpfs and ramfs.
+var ramFileSystemMagics = []uint32{0x01021994, 0x858458f6}
 
-// IsInMemory reports whether a folder is in memory, so that nothing in it survives a power cut, synced or not.
-func IsInMemory(dir string) bool {
+// IsRAMBackedFolder reports whether a folder is in memory, so that nothing in it survives a power cut, synced or not.
+func IsRAMBackedFolder(dir string) bool {
 	var s syscall.Statfs_t
-	return syscall.Statfs(dir, &s) == nil && slices.Contains(inMemory, uint32(s.Type))
+	return syscall.Statfs(dir, &s) == nil && slices.Contains(ramFileSystemMagics, uint32(s.Type))
 }

@@ -2,5 +2,5 @@
 
 package store
 
-// IsInMemory reports whether a folder is known to be in memory. Of this system none is.
-func IsInMemory(string) bool { return false }
+// IsRAMBackedFolder reports whether a folder is known to be in memory. Of this system none is.
+func IsRAMBackedFolder(string) bool { return false }

@@ -20,53 +20,53 @@ import (
 // name changes and no block is allocated. A write replaces the content of one copy in place. With two copies it takes
 // them in turn, so that one that is torn leaves the other; with one, a torn write leaves nothing.
 //
-// The files are PATH.a and PATH.b. Each is made whole, by WriteFile.
+// The files are PATH.a and PATH.b. Each is made whole, by WriteFileDurably.
 //
 // A copy is magic (4) | version (2) | zero (2) | sequence (8) | body length (8) | body | CRC-32C of all before (4),
 // little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body
 // whose bits matter has a hash of its own.
 type RecordSlots struct {
-	mu            sync.Mutex
-	disk          Disk
-	path          string
-	nameDurable   []bool // by copy: its name is durable, as this process has seen to
-	sequence      uint64 // of the newest copy
-	lastWritten   int    // the copy that was written last
-	protectedCopy int    // the copy that no write may touch; none = -1
+	mu              sync.Mutex
+	disk            Disk
+	path            string
+	isNameDurable   []bool // by copy: its name is durable, as this process has seen to
+	sequence        uint64 // of the newest copy
+	lastWrittenCopy int    // the copy that was written last
+	protectedCopy   int    // the copy that no write may touch; none = -1
 }
 
-// SavedRecord is a record that Slots hold.
+// SavedRecord is a record that RecordSlots hold.
 type SavedRecord struct {
-	Version uint16 // the caller's, of the format of the body
-	Body    []byte
+	FormatVersion uint16 // the caller's, of the format of the body
+	Body          []byte
 	// NewerCopyDamage says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has
 	// changed it. Nil if none is.
 	NewerCopyDamage error
 }
 
 const (
-	slotMagic = "FMS1"
-	slotHead  = len(slotMagic) + 2 + 2 + 8 + 8
-	slotTail  = 4
-	slotBlock = 4 << 10 // a file's length is a multiple of it
-	noCopy    = -1
+	slotMagic        = "FMS1"
+	slotHeadSize     = len(slotMagic) + 2 + 2 + 8 + 8
+	slotChecksumSize = 4
+	slotBlockSize    = 4 << 10 // a file's length is a multiple of it
+	noCopy           = -1
 )
 
 // NewRecordSlots returns the slots at path, with one copy or two. Nothing is read or made yet.
 func (d Disk) NewRecordSlots(path string, copies int) *RecordSlots {
-	return &RecordSlots{disk: d, path: path, nameDurable: make([]bool, copies), protectedCopy: noCopy,
-		lastWritten: noCopy}
+	return &RecordSlots{disk: d, path: path, isNameDurable: make([]bool, copies), protectedCopy: noCopy,
+		lastWrittenCopy: noCopy}
 }
 
 func (s *RecordSlots) copyPath(i int) string { return s.path + "." + string(rune('a'+i)) }
 
 // Load returns the newest record that is sound and that want, unless it is nil, agrees to; its body may have up to
-// most bytes. Writes leave its copy alone until Keep. The error is ErrNoRecord if there is no file, or none that want
-// agrees to, and a *CorruptError if there is none that is sound.
+// most bytes. Writes leave its copy alone until ProtectNewest. The error is ErrNoRecord if there is no file, or none
+// that want agrees to, and a *CorruptError if there is none that is sound.
 func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.protectedCopy, s.lastWritten = noCopy, noCopy
+	s.protectedCopy, s.lastWrittenCopy = noCopy, noCopy
 	copies, damaged, err := s.readHeaders(most)
 	if err != nil {
 		return SavedRecord{}, err
@@ -81,7 +81,7 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 			return SavedRecord{}, err
 		}
 		if s.sequence = max(s.sequence, c.sequence); want == nil || want(found) {
-			s.protectedCopy, s.lastWritten, found.NewerCopyDamage = c.slotIndex, c.slotIndex, damaged
+			s.protectedCopy, s.lastWrittenCopy, found.NewerCopyDamage = c.copyIndex, c.copyIndex, damaged
 			return found, nil
 		}
 	}
@@ -93,15 +93,15 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 
 // slotHeader is the head of a copy, which nothing has verified yet.
 type slotHeader struct {
-	slotIndex        int
-	head             []byte
-	version          uint16
+	copyIndex        int
+	encodedHead      []byte
+	formatVersion    uint16
 	sequence, length uint64
 }
 
 // readHeaders returns the copies that look sound, the newest first, and the damage of others.
 func (s *RecordSlots) readHeaders(most int) (found []slotHeader, damaged, err error) {
-	for i := range s.nameDurable {
+	for i := range s.isNameDurable {
 		h, err := s.readHeader(i, most)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -120,18 +120,18 @@ func (s *RecordSlots) readHeaders(most int) (found []slotHeader, damaged, err er
 }
 
 func (s *RecordSlots) readHeader(i, most int) (slotHeader, error) {
-	h := slotHeader{slotIndex: i, head: make([]byte, slotHead)}
-	if err := s.readAt(i, h.head, 0); err != nil {
+	h := slotHeader{copyIndex: i, encodedHead: make([]byte, slotHeadSize)}
+	if err := s.readAt(i, h.encodedHead, 0); err != nil {
 		return h, err
 	}
-	h.version = binary.LittleEndian.Uint16(h.head[len(slotMagic):])
-	h.sequence = binary.LittleEndian.Uint64(h.head[len(slotMagic)+4:])
-	h.length = binary.LittleEndian.Uint64(h.head[slotHead-8:])
+	h.formatVersion = binary.LittleEndian.Uint16(h.encodedHead[len(slotMagic):])
+	h.sequence = binary.LittleEndian.Uint64(h.encodedHead[len(slotMagic)+4:])
+	h.length = binary.LittleEndian.Uint64(h.encodedHead[slotHeadSize-8:])
 	switch {
-	case bytes.Equal(h.head, make([]byte, slotHead)):
-	case string(h.head[:len(slotMagic)]) != slotMagic || h.sequence == 0:
+	case bytes.Equal(h.encodedHead, make([]byte, slotHeadSize)):
+	case string(h.encodedHead[:len(slotMagic)]) != slotMagic || h.sequence == 0:
 		return h, &CorruptError{s.copyPath(i), "not a record"}
-	case h.length > uint64(min(most, math.MaxInt-slotHead-slotTail)):
+	case h.length > uint64(min(most, math.MaxInt-slotHeadSize-slotChecksumSize)):
 		return h, &CorruptError{s.copyPath(i), fmt.Sprintf("longer than %d bytes", most)}
 	}
 	return h, nil
@@ -139,16 +139,16 @@ func (s *RecordSlots) readHeader(i, most int) (slotHeader, error) {
 
 // readRecord returns the record of a copy.
 func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
-	rest := make([]byte, int(h.length)+slotTail)
-	if err := s.readAt(h.slotIndex, rest, int64(slotHead)); err != nil {
+	rest := make([]byte, int(h.length)+slotChecksumSize)
+	if err := s.readAt(h.copyIndex, rest, int64(slotHeadSize)); err != nil {
 		return SavedRecord{}, err
 	}
 	body := rest[:h.length:h.length]
-	sum := crc32.Update(crc32.Checksum(h.head, castagnoli), castagnoli, body)
+	sum := crc32.Update(crc32.Checksum(h.encodedHead, castagnoli), castagnoli, body)
 	if sum != binary.LittleEndian.Uint32(rest[h.length:]) {
-		return SavedRecord{}, &CorruptError{s.copyPath(h.slotIndex), "its checksum differs"}
+		return SavedRecord{}, &CorruptError{s.copyPath(h.copyIndex), "its checksum differs"}
 	}
-	return SavedRecord{Version: h.version, Body: body}, nil
+	return SavedRecord{FormatVersion: h.formatVersion, Body: body}, nil
 }
 
 func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
@@ -167,7 +167,7 @@ func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
 	return closed
 }
 
-// WriteAndProtect is Write and Keep.
+// WriteAndProtect is Write and ProtectNewest.
 func (s *RecordSlots) WriteAndProtect(version uint16, pieces ...[]byte) error {
 	err := s.Write(version, pieces...)
 	if err == nil {
@@ -180,7 +180,7 @@ func (s *RecordSlots) WriteAndProtect(version uint16, pieces ...[]byte) error {
 func (s *RecordSlots) ProtectNewest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.protectedCopy = s.lastWritten
+	s.protectedCopy = s.lastWrittenCopy
 }
 
 // Write writes a record durably, whose body may come in pieces, over a copy that is not kept. After an error that copy
@@ -189,21 +189,21 @@ func (s *RecordSlots) Write(version uint16, pieces ...[]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := 0
-	if len(s.nameDurable) > 1 && s.protectedCopy == 0 {
+	if len(s.isNameDurable) > 1 && s.protectedCopy == 0 {
 		i = 1
 	}
-	s.lastWritten = noCopy
+	s.lastWrittenCopy = noCopy
 	s.sequence++
 	p := s.encode(version, pieces)
-	err := s.updateCopy(i, func(f File) error { return writeCopy(f, p) })
+	err := s.updateCopy(i, func(f File) error { return writeSlotCopy(f, p) })
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.create(i, p); err != nil {
+		if err := s.createCopy(i, p); err != nil {
 			return err
 		}
 	} else if err != nil {
 		return explainFileError("write", s.copyPath(i), err)
 	}
-	s.lastWritten = i
+	s.lastWrittenCopy = i
 	return nil
 }
 
@@ -232,9 +232,9 @@ func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())
-	if err == nil && !s.nameDurable[i] {
+	if err == nil && !s.isNameDurable[i] {
 		err = s.disk.SyncDir(filepath.Dir(s.path))
-		s.nameDurable[i] = err == nil
+		s.isNameDurable[i] = err == nil
 	}
 	return err
 }
@@ -245,7 +245,7 @@ func (s *RecordSlots) encode(version uint16, pieces [][]byte) [][]byte {
 	for _, p := range pieces {
 		length += len(p)
 	}
-	head := append(make([]byte, 0, slotHead), slotMagic...)
+	head := append(make([]byte, 0, slotHeadSize), slotMagic...)
 	head = binary.LittleEndian.AppendUint16(head, version)
 	head = binary.LittleEndian.AppendUint16(head, 0)
 	head = binary.LittleEndian.AppendUint64(head, s.sequence)
@@ -257,8 +257,8 @@ func (s *RecordSlots) encode(version uint16, pieces [][]byte) [][]byte {
 	return append(all, binary.LittleEndian.AppendUint32(nil, sum))
 }
 
-// writeCopy writes a copy from its beginning. What it needs of a longer file it fills up with zeros.
-func writeCopy(f File, pieces [][]byte) error {
+// writeSlotCopy writes a copy from its beginning. What it needs of a longer file it fills up with zeros.
+func writeSlotCopy(f File, pieces [][]byte) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
@@ -270,26 +270,26 @@ func writeCopy(f File, pieces [][]byte) error {
 		}
 		end += int64(len(p))
 	}
-	if more := capacity(end) - end; end > info.Size() {
+	if more := slotFileSize(end) - end; end > info.Size() {
 		_, err = f.WriteAt(make([]byte, more), end)
 	}
 	return err
 }
 
-// capacity is the length of the file for a copy of that length, with room to grow.
-func capacity(length int64) int64 {
-	return (length + min(length/4, 64<<10) + slotBlock - 1) / slotBlock * slotBlock
+// slotFileSize is the length of the file for a copy of that length, with room to grow.
+func slotFileSize(length int64) int64 {
+	return (length + min(length/4, 64<<10) + slotBlockSize - 1) / slotBlockSize * slotBlockSize
 }
 
-// create makes the file of a copy.
-func (s *RecordSlots) create(i int, pieces [][]byte) error {
+// createCopy makes the file of a copy.
+func (s *RecordSlots) createCopy(i int, pieces [][]byte) error {
 	length := int64(0)
 	for _, p := range pieces {
 		length += int64(len(p))
 	}
-	spare := make([]byte, capacity(length)-length)
-	err := s.disk.replace(s.copyPath(i), append(slices.Clip(pieces), spare), 0o600, true)
-	s.nameDurable[i] = err == nil
+	spare := make([]byte, slotFileSize(length)-length)
+	err := s.disk.replaceFile(s.copyPath(i), append(slices.Clip(pieces), spare), 0o600, true)
+	s.isNameDurable[i] = err == nil
 	return err
 }
 
@@ -297,14 +297,14 @@ func (s *RecordSlots) create(i int, pieces [][]byte) error {
 func (s *RecordSlots) Clear() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.protectedCopy, s.lastWritten = noCopy, noCopy
-	for i := range s.nameDurable {
+	s.protectedCopy, s.lastWrittenCopy = noCopy, noCopy
+	for i := range s.isNameDurable {
 		f, err := s.disk.OpenFile(s.copyPath(i), os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			_, err = f.WriteAt(make([]byte, slotHead), 0)
+			_, err = f.WriteAt(make([]byte, slotHeadSize), 0)
 			err = errors.Join(err, f.Close())
 		}
 		if err != nil {
@@ -319,9 +319,9 @@ func (s *RecordSlots) Clear() error {
 func (s *RecordSlots) SetAside() (aside string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.protectedCopy, s.lastWritten = noCopy, noCopy
+	s.protectedCopy, s.lastWrittenCopy = noCopy, noCopy
 	for _, path := range []string{s.copyPath(0), s.copyPath(1)} {
-		now, err := s.disk.SetAside(path)
+		now, err := s.disk.SetAsideFile(path)
 		if err != nil {
 			return aside, err
 		}

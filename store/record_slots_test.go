@@ -36,18 +36,19 @@ func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
 func TestSlots(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run")
-	s := Machine.NewRecordSlots(path, 2)
+	s := LocalDisk.NewRecordSlots(path, 2)
 	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
 		t.Fatalf("no file: %v", err)
 	}
 	for n := range 40 {
 		body := bytes.Repeat([]byte{byte(n)}, n*n*37%9000)
 		mustSave(t, s, body[:len(body)/3], body[len(body)/3:])
-		found := mustLoad(t, Machine.NewRecordSlots(path, 2))
-		if found.Version != 3 || !bytes.Equal(found.Body, body) || found.NewerCopyDamage != nil {
-			t.Fatalf("record %d: %d bytes of version %d, %v", n, len(found.Body), found.Version, found.NewerCopyDamage)
+		found := mustLoad(t, LocalDisk.NewRecordSlots(path, 2))
+		if found.FormatVersion != 3 || !bytes.Equal(found.Body, body) || found.NewerCopyDamage != nil {
+			t.Fatalf("record %d: %d bytes of version %d, %v", n, len(found.Body), found.FormatVersion,
+				found.NewerCopyDamage)
 		}
-		if info, err := os.Stat(path + ".b"); err == nil && info.Size()%slotBlock != 0 {
+		if info, err := os.Stat(path + ".b"); err == nil && info.Size()%slotBlockSize != 0 {
 			t.Errorf("a file has %d bytes", info.Size())
 		}
 	}
@@ -57,26 +58,26 @@ func TestSlots(t *testing.T) {
 	mustSave(t, s, []byte("before"))
 	mustSave(t, s, []byte("newest"))
 	file := mustRead(t, path+".b")
-	for at := range slotHead + len("newest") + slotTail {
+	for at := range slotHeadSize + len("newest") + slotChecksumSize {
 		if at >= 6 && at < 8 {
 			continue // not used
 		}
 		flipped := bytes.Clone(file)
 		flipped[at] ^= 0x10
 		mustWrite(t, path+".b", flipped)
-		again := Machine.NewRecordSlots(path, 2)
+		again := LocalDisk.NewRecordSlots(path, 2)
 		found := mustLoad(t, again)
 		if string(found.Body) != "before" || !errors.As(found.NewerCopyDamage, new(*CorruptError)) {
 			t.Errorf("byte %d flipped: %q, %v", at, found.Body, found.NewerCopyDamage)
 		}
 	}
 	mustWrite(t, path+".b", file)
-	if _, err := Machine.NewRecordSlots(path, 2).Load(3, nil); !errors.As(err, new(*CorruptError)) {
+	if _, err := LocalDisk.NewRecordSlots(path, 2).Load(3, nil); !errors.As(err, new(*CorruptError)) {
 		t.Errorf("records longer than the limit: %v", err)
 	}
 	mustWrite(t, path+".a", nil)
 	mustWrite(t, path+".b", []byte("FMS1"))
-	if _, err := Machine.NewRecordSlots(path, 2).Load(100, nil); !errors.As(err, new(*CorruptError)) {
+	if _, err := LocalDisk.NewRecordSlots(path, 2).Load(100, nil); !errors.As(err, new(*CorruptError)) {
 		t.Errorf("both damaged: %v", err)
 	}
 }
@@ -84,7 +85,7 @@ func TestSlots(t *testing.T) {
 // A copy that is in use outlives any number of others that are written and not kept, also over a restart.
 func TestSlotsKeep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model")
-	s := Machine.NewRecordSlots(path, 2)
+	s := LocalDisk.NewRecordSlots(path, 2)
 	mustSave(t, s, []byte("one"))
 	is := func(body string) func(SavedRecord) bool {
 		return func(x SavedRecord) bool { return string(x.Body) == body }
@@ -95,7 +96,7 @@ func TestSlotsKeep(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s = Machine.NewRecordSlots(path, 2)
+		s = LocalDisk.NewRecordSlots(path, 2)
 		if found, err := s.Load(100, is("one")); err != nil || string(found.Body) != "one" {
 			t.Fatalf("%q, %v", found.Body, err)
 		}
@@ -114,7 +115,7 @@ func TestSlotsKeep(t *testing.T) {
 
 // A record that is cleared, or set aside, is gone.
 func TestSlotsClear(t *testing.T) {
-	s := Machine.NewRecordSlots(filepath.Join(t.TempDir(), "update"), 1)
+	s := LocalDisk.NewRecordSlots(filepath.Join(t.TempDir(), "update"), 1)
 	mustSave(t, s, []byte("new"))
 	if err := s.MakeDurable(); err != nil {
 		t.Error(err)
@@ -176,16 +177,17 @@ func TestSlotsFailedWrite(t *testing.T) {
 	mustSave(t, s, []byte("two"))
 	fail = syscall.ENOSPC
 	for range 2 {
-		if err := s.WriteAndProtect(3, []byte("three")); !IsTransient(err) || !strings.Contains(err.Error(), path) {
+		if err := s.WriteAndProtect(3, []byte("three")); !IsTransientWriteError(err) || !strings.Contains(err.Error(),
+			path) {
 			t.Fatalf("a full disk: %v", err)
 		}
-		if found := mustLoad(t, Machine.NewRecordSlots(path, 2)); string(found.Body) != "two" {
+		if found := mustLoad(t, LocalDisk.NewRecordSlots(path, 2)); string(found.Body) != "two" {
 			t.Fatalf("after a failed write: %q", found.Body)
 		}
 	}
 	fail = nil
 	mustSave(t, s, []byte("three"))
-	if found := mustLoad(t, Machine.NewRecordSlots(path, 2)); string(found.Body) != "three" ||
+	if found := mustLoad(t, LocalDisk.NewRecordSlots(path, 2)); string(found.Body) != "three" ||
 		found.NewerCopyDamage != nil {
 		t.Errorf("%q, %v", found.Body, found.NewerCopyDamage)
 	}

@@ -24,17 +24,17 @@ type Ring struct {
 	dir    string
 	limits RingLimits
 
-	mu            sync.Mutex
-	closed        bool
-	segments      []segment // by number
-	file          File      // of the last one; nil = the next batch begins a segment
-	newestSegment uint64    // of the newest segment that there ever was
-	nextEntry     uint64    // number of the next entry
-	newestTime    int64     // time of all entries
+	mu                  sync.Mutex
+	closed              bool
+	segments            []ringSegment // by number
+	segmentFile         File          // of the last one; nil = the next batch begins a segment
+	newestSegmentNumber uint64        // of the newest segment that there ever was
+	nextEntryNumber     uint64        // number of the next entry
+	newestEntryTime     int64         // time of all entries
 }
 
 // RingLimits limits the size of a ring. A sixteenth of a limit is removed at once. Entries may become a quarter older
-// than Age, because a few wrong times must not remove the others: see countExpiredSegments.
+// than MaxAge, because a few wrong times must not remove the others: see countExpiredSegments.
 type RingLimits struct {
 	MaxBytes   int64         // on the disk, at least MinRingBytes
 	MaxEntries int           // 0 = no bound
@@ -44,39 +44,39 @@ type RingLimits struct {
 const (
 	// MinRingBytes is the least bound of a ring, in bytes.
 	MinRingBytes = 1 << 20
-	// ringParts is into how many segments a full ring is divided.
-	ringParts = 16
-	// maxBatch bounds the body of a batch, in bytes.
-	maxBatch = 1 << 20
+	// segmentsPerFullRing is into how many segments a full ring is divided.
+	segmentsPerFullRing = 16
+	// maxBatchBodyBytes bounds the body of a batch, in bytes.
+	maxBatchBodyBytes = 1 << 20
 )
 
 // RingBatch is entries that are appended together.
 type RingBatch struct {
-	Entries    int   // in the body, from 1
-	NewestTime int64 // of their times, in nanoseconds since 1970
-	Body       []byte
+	EntryCount      int   // in the body, from 1
+	NewestEntryTime int64 // of their times, in nanoseconds since 1970
+	Body            []byte
 }
 
-// segment is a file of the ring, as far as it is durable.
-type segment struct {
-	number, firstEntry uint64 // its own number, and that of its first entry
-	end                int64  // of the last batch
-	entries            int
-	oldest, newest     int64 // of the batches' times
+// ringSegment is a file of the ring, as far as it is durable.
+type ringSegment struct {
+	number, firstEntry               uint64 // its own number, and that of its first entry
+	endOffset                        int64  // of the last batch
+	entryCount                       int
+	oldestBatchTime, newestBatchTime int64 // of the batches' times
 }
 
 // RingDamage is what OpenRing found wrong. Nothing of it keeps the ring from working.
 type RingDamage struct {
 	CutBytes       int64   // bytes of a torn write that were cut off
-	SetAsideErrors []error // why each segment was set aside: a *CorruptError or a *VersionError, and its new name
+	SetAsideErrors []error // why each segment was set aside: a *CorruptError or a *FormatVersionError, and its new name
 }
 
 // RingSize is how much is in a ring.
 type RingSize struct {
-	Entries  int
-	Segments int
-	Bytes    int64
-	Newest   int64 // time of the newest entry, in nanoseconds since 1970; 0 if there is none
+	Entries         int
+	Segments        int
+	Bytes           int64
+	NewestEntryTime int64 // time of the newest entry, in nanoseconds since 1970; 0 if there is none
 }
 
 // OpenRing opens the ring in the folder dir, or makes it; its parent must exist. All that is found is durable when
@@ -85,7 +85,7 @@ func (d Disk) OpenRing(dir string, keep RingLimits) (*Ring, RingDamage, error) {
 	if keep.MaxBytes < MinRingBytes || keep.MaxEntries < 0 || keep.MaxAge < 0 {
 		panic(fmt.Sprintf("store: OpenRing that keeps %+v", keep))
 	}
-	r := &Ring{disk: d, dir: dir, limits: keep, nextEntry: 1}
+	r := &Ring{disk: d, dir: dir, limits: keep, nextEntryNumber: 1}
 	if err := d.MakeDir(dir); err != nil {
 		return nil, RingDamage{}, err
 	}
@@ -96,11 +96,12 @@ func (d Disk) OpenRing(dir string, keep RingLimits) (*Ring, RingDamage, error) {
 	return r, found, nil
 }
 
-// MaxBatch is the most entries in a batch that Append takes, and the most bytes of a body.
-func (r *Ring) MaxBatch() (entries, bytes int) {
-	entries, bytes = math.MaxInt32, int(min(maxBatch, r.limits.MaxBytes/ringParts-segmentHead-batchExtra))
+// MaxBatchSize is the most entries in a batch that Append takes, and the most bytes of a body.
+func (r *Ring) MaxBatchSize() (entries, bytes int) {
+	entries, bytes = math.MaxInt32, int(min(maxBatchBodyBytes,
+		r.limits.MaxBytes/segmentsPerFullRing-segmentHeadSize-batchOverhead))
 	if r.limits.MaxEntries > 0 {
-		entries = max(r.limits.MaxEntries/ringParts, 1)
+		entries = max(r.limits.MaxEntries/segmentsPerFullRing, 1)
 	}
 	return entries, bytes
 }
@@ -108,8 +109,8 @@ func (r *Ring) MaxBatch() (entries, bytes int) {
 // Append writes a batch durably, after it has made room for it. After an error the ring is as before, less what was
 // removed to make room. The batch may be on the disk even so, and Append must get it again before any other.
 func (r *Ring) Append(b RingBatch) error {
-	if entries, bytes := r.MaxBatch(); b.Entries < 1 || b.Entries > entries || len(b.Body) > bytes {
-		panic(fmt.Sprintf("store: a batch of %d entries in %d bytes; it may have %d in %d", b.Entries, len(b.Body),
+	if entries, bytes := r.MaxBatchSize(); b.EntryCount < 1 || b.EntryCount > entries || len(b.Body) > bytes {
+		panic(fmt.Sprintf("store: a batch of %d entries in %d bytes; it may have %d in %d", b.EntryCount, len(b.Body),
 			entries, bytes))
 	}
 	r.mu.Lock()
@@ -121,14 +122,14 @@ func (r *Ring) Append(b RingBatch) error {
 		return err
 	}
 	var err error
-	if r.file == nil || r.needsNewSegment(b) {
+	if r.segmentFile == nil || r.needsNewSegment(b) {
 		err = r.beginSegment(b)
 	} else {
 		err = r.appendToLastSegment(b)
 	}
 	if err == nil {
-		r.nextEntry += uint64(b.Entries)
-		r.newestTime = max(r.newestTime, b.NewestTime)
+		r.nextEntryNumber += uint64(b.EntryCount)
+		r.newestEntryTime = max(r.newestEntryTime, b.NewestEntryTime)
 	}
 	return err
 }
@@ -136,17 +137,17 @@ func (r *Ring) Append(b RingBatch) error {
 // needsNewSegment reports whether a batch belongs into another segment than the last one.
 func (r *Ring) needsNewSegment(b RingBatch) bool {
 	last := r.segments[len(r.segments)-1]
-	return last.end+int64(len(b.Body)+batchExtra) > r.limits.MaxBytes/ringParts ||
-		r.limits.MaxEntries > 0 && last.entries+b.Entries > max(r.limits.MaxEntries/ringParts, 1) ||
-		r.limits.MaxAge > 0 && b.NewestTime-last.oldest > int64(r.limits.MaxAge/ringParts)
+	return last.endOffset+int64(len(b.Body)+batchOverhead) > r.limits.MaxBytes/segmentsPerFullRing ||
+		r.limits.MaxEntries > 0 && last.entryCount+b.EntryCount > max(r.limits.MaxEntries/segmentsPerFullRing, 1) ||
+		r.limits.MaxAge > 0 && b.NewestEntryTime-last.oldestBatchTime > int64(r.limits.MaxAge/segmentsPerFullRing)
 }
 
 // makeRoom removes the oldest segments until a batch fits.
 func (r *Ring) makeRoom(b RingBatch) error {
-	bytes, entries := int64(segmentHead+batchExtra+len(b.Body)), b.Entries
+	bytes, entries := int64(segmentHeadSize+batchOverhead+len(b.Body)), b.EntryCount
 	for _, s := range r.segments {
-		bytes += s.end
-		entries += s.entries
+		bytes += s.endOffset
+		entries += s.entryCount
 	}
 	expired := r.countExpiredSegments()
 	for len(r.segments) > 0 {
@@ -158,18 +159,18 @@ func (r *Ring) makeRoom(b RingBatch) error {
 		if len(r.segments) == 1 {
 			r.endSegment()
 		}
-		if err := r.disk.Remove(r.path(s.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return explainFileError("remove", r.path(s.number), err)
+		if err := r.disk.Remove(r.segmentPath(s.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return explainFileError("remove", r.segmentPath(s.number), err)
 		}
-		bytes -= s.end
-		entries -= s.entries
+		bytes -= s.endOffset
+		entries -= s.entryCount
 		r.segments = r.segments[1:]
 	}
 	return nil
 }
 
 // countExpiredSegments returns the number of segments, counted from the oldest, whose entries are all older than
-// keep.Age. The age is relative to the oldest batch of the last three segments, and a segment expires at the latest
+// keep.MaxAge. The age is relative to the oldest batch of the last three segments, and a segment expires at the latest
 // with the next two: a clock that is years ahead for a moment neither removes the earlier entries nor keeps its own
 // segment for years.
 func (r *Ring) countExpiredSegments() (n int) {
@@ -181,8 +182,8 @@ func (r *Ring) countExpiredSegments() (n int) {
 	for n < last {
 		limit, newest := int64(math.MaxInt64), int64(math.MaxInt64)
 		for i := range several {
-			limit = min(limit, r.segments[last+i].oldest-int64(r.limits.MaxAge))
-			newest = min(newest, r.segments[n+i].newest)
+			limit = min(limit, r.segments[last+i].oldestBatchTime-int64(r.limits.MaxAge))
+			newest = min(newest, r.segments[n+i].newestBatchTime)
 		}
 		if newest >= limit {
 			break
@@ -195,12 +196,12 @@ func (r *Ring) countExpiredSegments() (n int) {
 // beginSegment makes a segment with a batch. It is durable, or it is not there.
 func (r *Ring) beginSegment(b RingBatch) error {
 	r.endSegment()
-	r.newestSegment++ // a file of that number may stay behind if it cannot be removed
-	s := segment{number: r.newestSegment, firstEntry: r.nextEntry}
-	p := appendBatch(appendSegmentHead(nil, s), r.nextEntry, b)
-	f, err := r.disk.OpenFile(r.path(s.number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	r.newestSegmentNumber++ // a file of that number may stay behind if it cannot be removed
+	s := ringSegment{number: r.newestSegmentNumber, firstEntry: r.nextEntryNumber}
+	p := appendBatch(appendSegmentHead(nil, s), r.nextEntryNumber, b)
+	f, err := r.disk.OpenFile(r.segmentPath(s.number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return explainFileError("write", r.path(s.number), err)
+		return explainFileError("write", r.segmentPath(s.number), err)
 	}
 	if _, err = f.WriteAt(p, 0); err == nil {
 		err = f.Sync()
@@ -209,11 +210,12 @@ func (r *Ring) beginSegment(b RingBatch) error {
 		err = r.disk.SyncDir(r.dir)
 	}
 	if err != nil {
-		return explainFileError("write", r.path(s.number), errors.Join(err, f.Close(), r.disk.Remove(r.path(s.number))))
+		return explainFileError("write", r.segmentPath(s.number), errors.Join(err, f.Close(),
+			r.disk.Remove(r.segmentPath(s.number))))
 	}
-	s.end = segmentHead
-	s.add(b)
-	r.file, r.segments = f, append(r.segments, s)
+	s.endOffset = segmentHeadSize
+	s.addBatch(b)
+	r.segmentFile, r.segments = f, append(r.segments, s)
 	return nil
 }
 
@@ -221,37 +223,38 @@ func (r *Ring) beginSegment(b RingBatch) error {
 // the next batch begins another one: what is behind its end has numbers that come again there.
 func (r *Ring) appendToLastSegment(b RingBatch) error {
 	s := &r.segments[len(r.segments)-1]
-	_, err := r.file.WriteAt(appendBatch(nil, r.nextEntry, b), s.end)
+	_, err := r.segmentFile.WriteAt(appendBatch(nil, r.nextEntryNumber, b), s.endOffset)
 	if err == nil {
-		err = r.file.Sync()
+		err = r.segmentFile.Sync()
 	}
 	if err != nil {
-		cut := r.file.Truncate(s.end)
+		cut := r.segmentFile.Truncate(s.endOffset)
 		if cut != nil {
 			r.endSegment()
 		}
-		return explainFileError("write", r.path(s.number), errors.Join(err, cut))
+		return explainFileError("write", r.segmentPath(s.number), errors.Join(err, cut))
 	}
-	s.add(b)
+	s.addBatch(b)
 	return nil
 }
 
-// add counts a batch at the end.
-func (s *segment) add(b RingBatch) {
-	if s.entries == 0 {
-		s.oldest, s.newest = b.NewestTime, b.NewestTime
+// addBatch counts a batch at the end.
+func (s *ringSegment) addBatch(b RingBatch) {
+	if s.entryCount == 0 {
+		s.oldestBatchTime, s.newestBatchTime = b.NewestEntryTime, b.NewestEntryTime
 	}
-	s.end += int64(len(b.Body) + batchExtra)
-	s.entries += b.Entries
-	s.oldest, s.newest = min(s.oldest, b.NewestTime), max(s.newest, b.NewestTime)
+	s.endOffset += int64(len(b.Body) + batchOverhead)
+	s.entryCount += b.EntryCount
+	s.oldestBatchTime, s.newestBatchTime = min(s.oldestBatchTime, b.NewestEntryTime), max(s.newestBatchTime,
+		b.NewestEntryTime)
 }
 
 // endSegment has the next batch begin a segment. All that is acknowledged is durable, so an error of closing means
 // nothing.
 func (r *Ring) endSegment() {
-	if r.file != nil {
-		_ = r.file.Close()
-		r.file = nil
+	if r.segmentFile != nil {
+		_ = r.segmentFile.Close()
+		r.segmentFile = nil
 	}
 }
 
@@ -259,10 +262,10 @@ func (r *Ring) endSegment() {
 func (r *Ring) Size() RingSize {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	size := RingSize{Segments: len(r.segments), Newest: r.newestTime}
+	size := RingSize{Segments: len(r.segments), NewestEntryTime: r.newestEntryTime}
 	for _, s := range r.segments {
-		size.Entries += s.entries
-		size.Bytes += s.end
+		size.Entries += s.entryCount
+		size.Bytes += s.endOffset
 	}
 	return size
 }
@@ -271,7 +274,7 @@ func (r *Ring) Size() RingSize {
 func (r *Ring) NextEntryNumber() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.nextEntry
+	return r.nextEntryNumber
 }
 
 // Close closes the ring. What was appended is durable already.
@@ -288,7 +291,7 @@ func (r *Ring) forgetSegment(number uint64) {
 	if n := len(r.segments); n > 0 && r.segments[n-1].number == number {
 		r.endSegment()
 	}
-	var left []segment
+	var left []ringSegment
 	for _, s := range r.segments {
 		if s.number != number {
 			left = append(left, s)
@@ -297,6 +300,6 @@ func (r *Ring) forgetSegment(number uint64) {
 	r.segments = left
 }
 
-func (r *Ring) path(number uint64) string {
-	return filepath.Join(r.dir, fmt.Sprintf("%s%012d%s", ringPrefix, number, ringSuffix))
+func (r *Ring) segmentPath(number uint64) string {
+	return filepath.Join(r.dir, fmt.Sprintf("%s%012d%s", segmentFilePrefix, number, segmentFileSuffix))
 }

@@ -15,19 +15,19 @@ import (
 //
 // Each CRC is the CRC-32C (4) of all before it, in the head or the batch.
 const (
-	ringPrefix = "ring-"
-	ringSuffix = ".segment"
+	segmentFilePrefix = "ring-"
+	segmentFileSuffix = ".segment"
 
-	segmentMagic   = "FMG1"
-	segmentVersion = 2
-	segmentHead    = 4 + 2 + 2 + 8 + 8 + 4
+	segmentMagic    = "FMG1"
+	segmentVersion  = 2
+	segmentHeadSize = 4 + 2 + 2 + 8 + 8 + 4
 
-	batchMagic = "FMB1"
-	batchHead  = 4 + 4 + 4 + 8 + 8
-	batchExtra = batchHead + 4
+	batchMagic    = "FMB1"
+	batchHeadSize = 4 + 4 + 4 + 8 + 8
+	batchOverhead = batchHeadSize + 4
 )
 
-func appendSegmentHead(p []byte, s segment) []byte {
+func appendSegmentHead(p []byte, s ringSegment) []byte {
 	from := len(p)
 	p = append(p, segmentMagic...)
 	p = binary.LittleEndian.AppendUint16(p, segmentVersion)
@@ -41,9 +41,9 @@ func appendBatch(p []byte, first uint64, b RingBatch) []byte {
 	from := len(p)
 	p = append(p, batchMagic...)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(b.Body)))
-	p = binary.LittleEndian.AppendUint32(p, uint32(b.Entries))
+	p = binary.LittleEndian.AppendUint32(p, uint32(b.EntryCount))
 	p = binary.LittleEndian.AppendUint64(p, first)
-	p = binary.LittleEndian.AppendUint64(p, uint64(b.NewestTime))
+	p = binary.LittleEndian.AppendUint64(p, uint64(b.NewestEntryTime))
 	p = append(p, b.Body...)
 	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
 }
@@ -51,63 +51,63 @@ func appendBatch(p []byte, first uint64, b RingBatch) []byte {
 // errNotSound says that the bytes at a place are not the batch, or the head, that belongs there.
 var errNotSound = errors.New("not sound")
 
-// readSegmentHead reads the head of a segment. The error is a *VersionError, errNotSound, or a failure to read.
-func readSegmentHead(f io.ReaderAt, path string) (segment, error) {
-	var p [segmentHead]byte
+// readSegmentHead reads the head of a segment. The error is a *FormatVersionError, errNotSound, or a failure to read.
+func readSegmentHead(f io.ReaderAt, path string) (ringSegment, error) {
+	var p [segmentHeadSize]byte
 	if _, err := f.ReadAt(p[:], 0); errors.Is(err, io.EOF) {
-		return segment{}, errNotSound
+		return ringSegment{}, errNotSound
 	} else if err != nil {
-		return segment{}, err
+		return ringSegment{}, err
 	}
 	version := binary.LittleEndian.Uint16(p[4:])
 	switch {
 	case string(p[:4]) != segmentMagic:
-		return segment{}, errNotSound
+		return ringSegment{}, errNotSound
 	case version != segmentVersion && version != 0: // zeros are of a torn write
-		return segment{}, &VersionError{path, version, segmentVersion}
-	case crc32.Checksum(p[:segmentHead-4], castagnoli) != binary.LittleEndian.Uint32(p[segmentHead-4:]):
-		return segment{}, errNotSound
+		return ringSegment{}, &FormatVersionError{path, version, segmentVersion}
+	case crc32.Checksum(p[:segmentHeadSize-4], castagnoli) != binary.LittleEndian.Uint32(p[segmentHeadSize-4:]):
+		return ringSegment{}, errNotSound
 	}
-	return segment{number: binary.LittleEndian.Uint64(p[8:]), firstEntry: binary.LittleEndian.Uint64(p[16:]),
-		end: segmentHead}, nil
+	return ringSegment{number: binary.LittleEndian.Uint64(p[8:]), firstEntry: binary.LittleEndian.Uint64(p[16:]),
+		endOffset: segmentHeadSize}, nil
 }
 
 // readBatch reads the batch at an offset, of a file that ends at size. The body is in buf, which it may grow. The error
 // is errNotSound or a failure to read.
 func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b RingBatch, err error) {
-	if size-at < batchExtra {
+	if size-at < batchOverhead {
 		return 0, b, errNotSound
 	}
-	if cap(*buf) < batchHead {
+	if cap(*buf) < batchHeadSize {
 		*buf = make([]byte, 4<<10)
 	}
-	head := (*buf)[:batchHead]
+	head := (*buf)[:batchHeadSize]
 	if _, err := f.ReadAt(head, at); err != nil {
-		return 0, b, eofAsCorrupt(err)
+		return 0, b, eofAsNotSound(err)
 	}
 	length := int64(binary.LittleEndian.Uint32(head[4:]))
-	if string(head[:4]) != batchMagic || length > maxBatch || length > size-at-batchExtra {
+	if string(head[:4]) != batchMagic || length > maxBatchBodyBytes || length > size-at-batchOverhead {
 		return 0, b, errNotSound
 	}
-	all := int(length) + batchExtra
+	all := int(length) + batchOverhead
 	if cap(*buf) < all {
 		*buf = make([]byte, all)
 	}
 	p := (*buf)[:all]
 	if _, err := f.ReadAt(p, at); err != nil {
-		return 0, b, eofAsCorrupt(err)
+		return 0, b, eofAsNotSound(err)
 	}
-	b = RingBatch{Entries: int(binary.LittleEndian.Uint32(p[8:])),
-		NewestTime: int64(binary.LittleEndian.Uint64(p[20:])),
-		Body:       p[batchHead : all-4]}
-	if crc32.Checksum(p[:all-4], castagnoli) != binary.LittleEndian.Uint32(p[all-4:]) || b.Entries < 1 {
+	b = RingBatch{EntryCount: int(binary.LittleEndian.Uint32(p[8:])),
+		NewestEntryTime: int64(binary.LittleEndian.Uint64(p[20:])),
+		Body:            p[batchHeadSize : all-4]}
+	if crc32.Checksum(p[:all-4], castagnoli) != binary.LittleEndian.Uint32(p[all-4:]) || b.EntryCount < 1 {
 		return 0, b, errNotSound
 	}
 	return binary.LittleEndian.Uint64(p[12:]), b, nil
 }
 
-// eofAsCorrupt takes the end of a file that has become shorter for one that is not sound.
-func eofAsCorrupt(err error) error {
+// eofAsNotSound takes the end of a file that has become shorter for one that is not sound.
+func eofAsNotSound(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errNotSound
 	}
@@ -136,7 +136,7 @@ func hasSoundBatchAfter(f io.ReaderAt, at, size int64) (bool, error) {
 	return false, nil
 }
 
-func segmentNumber(name string) (number uint64, ok bool) {
-	_, err := fmt.Sscanf(name, ringPrefix+"%d"+ringSuffix, &number)
-	return number, err == nil && name == fmt.Sprintf("%s%012d%s", ringPrefix, number, ringSuffix)
+func parseSegmentNumber(name string) (number uint64, ok bool) {
+	_, err := fmt.Sscanf(name, segmentFilePrefix+"%d"+segmentFileSuffix, &number)
+	return number, err == nil && name == fmt.Sprintf("%s%012d%s", segmentFilePrefix, number, segmentFileSuffix)
 }

@@ -20,7 +20,7 @@ func fillIfAsked() {
 	if dir == "" {
 		return
 	}
-	r, found, err := Machine.OpenRing(dir, killedRing)
+	r, found, err := LocalDisk.OpenRing(dir, killedRing)
 	if err == nil && found.SetAsideErrors != nil {
 		err = fmt.Errorf("found %+v", found)
 	}
@@ -71,12 +71,12 @@ func TestRingKilled(t *testing.T) {
 			t.Fatalf("the process ended with %v at entry %d", err, acknowledged)
 		}
 		begun = acknowledged
-		r, found := mustOpenRing(t, Machine, dir, killedRing)
+		r, found := mustOpenRing(t, LocalDisk, dir, killedRing)
 		got, _, err := readNumbers(t, r, RingPosition{})
 		if last := r.NextEntryNumber() - 1; err != nil || found.SetAsideErrors != nil || last < acknowledged ||
 			last > acknowledged+7 ||
 			len(got) == 0 || got[len(got)-1] != last || last-got[0] != uint64(len(got))-1 ||
-			len(got) < min(int(last), killedRing.MaxEntries*ringParts/(ringParts+2)) {
+			len(got) < min(int(last), killedRing.MaxEntries*segmentsPerFullRing/(segmentsPerFullRing+2)) {
 			t.Fatalf("point %d: %d is acknowledged, %d entries up to %d are read, %v; found %+v", point, acknowledged,
 				len(got), last, err, found)
 		}

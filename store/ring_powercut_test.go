@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A ring needs these of a cuttableDisk, beside the operations of WriteFile.
+// A ring needs these of a cuttableDisk, beside the operations of WriteFileDurably.
 
 func newCuttableDisk(operations int) *cuttableDisk {
 	return &cuttableDisk{left: operations, names: map[string]*inode{}, durable: map[string]*inode{}}

@@ -9,13 +9,13 @@ import (
 
 // RingPosition is how far a reader has read a ring. Its zero value is the beginning.
 type RingPosition struct {
-	next    uint64 // entry
-	segment uint64
-	offset  int64
+	nextEntryNumber uint64 // entry
+	segmentNumber   uint64
+	offset          int64
 }
 
-// Next is the number of the first entry that was not read.
-func (p RingPosition) Next() uint64 { return max(p.next, 1) }
+// NextEntryNumber is the number of the first entry that was not read.
+func (p RingPosition) NextEntryNumber() uint64 { return max(p.nextEntryNumber, 1) }
 
 // Read gives take the batches that have come since a place, in order, and returns the place behind them. first is the
 // number of the batch's first entry; the body is only valid during the call. Entries that were removed meanwhile are
@@ -23,15 +23,15 @@ func (p RingPosition) Next() uint64 { return max(p.next, 1) }
 // the damage were given, and reading from the place that is returned goes on behind it.
 func (r *Ring) Read(from RingPosition, take func(first uint64, b RingBatch)) (RingPosition, error) {
 	r.mu.Lock()
-	segments := append([]segment(nil), r.segments...)
+	segments := append([]ringSegment(nil), r.segments...)
 	r.mu.Unlock()
 	var buf []byte
 	for _, s := range segments {
-		if s.number < from.segment {
+		if s.number < from.segmentNumber {
 			continue
 		}
-		if s.number > from.segment {
-			from.segment, from.offset = s.number, segmentHead
+		if s.number > from.segmentNumber {
+			from.segmentNumber, from.offset = s.number, segmentHeadSize
 		}
 		var err error
 		if from, err = r.readSegment(s, from, &buf, take); err != nil {
@@ -41,12 +41,12 @@ func (r *Ring) Read(from RingPosition, take func(first uint64, b RingBatch)) (Ri
 	return from, nil
 }
 
-func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(uint64, RingBatch)) (RingPosition,
+func (r *Ring) readSegment(s ringSegment, from RingPosition, buf *[]byte, take func(uint64, RingBatch)) (RingPosition,
 	error) {
-	if from.offset >= s.end {
+	if from.offset >= s.endOffset {
 		return from, nil
 	}
-	path := r.path(s.number)
+	path := r.segmentPath(s.number)
 	f, err := r.disk.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return from, nil // removed meanwhile, to make room
@@ -54,21 +54,22 @@ func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(
 	if err != nil {
 		return from, explainFileError("read", path, err)
 	}
-	for from.offset < s.end && err == nil {
+	for from.offset < s.endOffset && err == nil {
 		var first uint64
 		var b RingBatch
-		if first, b, err = readBatch(f, from.offset, s.end, buf); err != nil {
+		if first, b, err = readBatch(f, from.offset, s.endOffset, buf); err != nil {
 			break
 		}
-		if after := first + uint64(b.Entries); first >= from.next {
+		if after := first + uint64(b.EntryCount); first >= from.nextEntryNumber {
 			take(first, b)
-			from.next = after
+			from.nextEntryNumber = after
 		}
-		from.offset += int64(len(b.Body) + batchExtra)
+		from.offset += int64(len(b.Body) + batchOverhead)
 	}
 	err = errors.Join(err, f.Close())
 	if errors.Is(err, errNotSound) {
-		return RingPosition{next: from.next, segment: s.number + 1, offset: segmentHead}, r.setAside(s.number, err)
+		return RingPosition{nextEntryNumber: from.nextEntryNumber, segmentNumber: s.number + 1,
+			offset: segmentHeadSize}, r.setAsideSegment(s.number, err)
 	}
 	if err != nil {
 		return from, explainFileError("read", path, err)
@@ -76,17 +77,17 @@ func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(
 	return from, nil
 }
 
-// setAside takes a damaged segment out of the ring, and returns why, with its new name.
-func (r *Ring) setAside(number uint64, reason error) error {
+// setAsideSegment takes a damaged segment out of the ring, and returns why, with its new name.
+func (r *Ring) setAsideSegment(number uint64, reason error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgetSegment(number)
-	path := r.path(number)
-	cause, version := error(&CorruptError{path, reason.Error()}), (*VersionError)(nil)
+	path := r.segmentPath(number)
+	cause, version := error(&CorruptError{path, reason.Error()}), (*FormatVersionError)(nil)
 	if errors.As(reason, &version) {
 		cause = version
 	}
-	aside, err := r.disk.SetAside(path)
+	aside, err := r.disk.SetAsideFile(path)
 	if err != nil {
 		return errors.Join(cause, err)
 	}
@@ -101,15 +102,15 @@ func (r *Ring) recoverSegments() (found RingDamage, err error) {
 	}
 	var numbers []uint64 // ascending, as their names are
 	for _, e := range entries {
-		if number, ok := segmentNumber(e.Name()); ok {
+		if number, ok := parseSegmentNumber(e.Name()); ok {
 			numbers = append(numbers, number)
 		}
 	}
 	for i, number := range numbers {
-		r.newestSegment = number
+		r.newestSegmentNumber = number
 		cut, err := r.recoverSegment(number, i == len(numbers)-1)
 		found.CutBytes += cut
-		damaged, version := (*CorruptError)(nil), (*VersionError)(nil)
+		damaged, version := (*CorruptError)(nil), (*FormatVersionError)(nil)
 		switch {
 		case errors.As(err, &damaged) || errors.As(err, &version):
 			found.SetAsideErrors = append(found.SetAsideErrors, err)
@@ -126,7 +127,7 @@ func (r *Ring) recoverSegments() (found RingDamage, err error) {
 // recoverSegment reads a segment. It cuts off an end behind which nothing is sound, and removes the file if nothing
 // else is in it. The last segment stays open.
 func (r *Ring) recoverSegment(number uint64, last bool) (cut int64, err error) {
-	path := r.path(number)
+	path := r.segmentPath(number)
 	f, err := r.disk.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return 0, explainFileError("open", path, err)
@@ -138,31 +139,31 @@ func (r *Ring) recoverSegment(number uint64, last bool) (cut int64, err error) {
 	s, err := scanSegment(f, path, number, info.Size())
 	torn := false
 	if errors.Is(err, errNotSound) {
-		more, failed := hasSoundBatchAfter(f, s.end, info.Size())
+		more, failed := hasSoundBatchAfter(f, s.endOffset, info.Size())
 		if torn = failed == nil && !more; torn {
 			err = nil
 		} else if failed != nil {
 			err = failed
 		}
 	}
-	version := (*VersionError)(nil)
+	version := (*FormatVersionError)(nil)
 	switch {
 	case errors.Is(err, errNotSound) || errors.As(err, &version):
 		_ = f.Close() // nothing was written
-		return 0, r.setAside(number, err)
+		return 0, r.setAsideSegment(number, err)
 	case err != nil:
 		return 0, explainFileError("read", path, errors.Join(err, f.Close()))
 	}
 	if torn {
-		cut = info.Size() - s.end
+		cut = info.Size() - s.endOffset
 	}
-	return cut, r.adoptSegment(f, s, last, torn)
+	return cut, r.addRecoveredSegment(f, s, last, torn)
 }
 
-// adoptSegment takes a segment into the ring that was read up to its end.
-func (r *Ring) adoptSegment(f File, s segment, last, torn bool) error {
-	path := r.path(s.number)
-	if s.entries == 0 { // the write that made it is torn
+// addRecoveredSegment takes a segment into the ring that was read up to its end.
+func (r *Ring) addRecoveredSegment(f File, s ringSegment, last, torn bool) error {
+	path := r.segmentPath(s.number)
+	if s.entryCount == 0 { // the write that made it is torn
 		if err := errors.Join(f.Close(), r.disk.Remove(path)); err != nil {
 			return explainFileError("remove", path, err)
 		}
@@ -170,7 +171,7 @@ func (r *Ring) adoptSegment(f File, s segment, last, torn bool) error {
 	}
 	var err error
 	if torn {
-		err = f.Truncate(s.end)
+		err = f.Truncate(s.endOffset)
 	}
 	if err == nil && (last || torn) {
 		err = f.Sync() // a process that died before its fsync leaves what can be read and is not durable
@@ -182,34 +183,34 @@ func (r *Ring) adoptSegment(f File, s segment, last, torn bool) error {
 		return explainFileError("write", path, err)
 	}
 	if last {
-		r.file = f
+		r.segmentFile = f
 	}
 	r.segments = append(r.segments, s)
-	r.nextEntry = max(r.nextEntry, s.firstEntry+uint64(s.entries))
-	r.newestTime = max(r.newestTime, s.newest)
+	r.nextEntryNumber = max(r.nextEntryNumber, s.firstEntry+uint64(s.entryCount))
+	r.newestEntryTime = max(r.newestEntryTime, s.newestBatchTime)
 	return nil
 }
 
 // scanSegment reads a segment up to its end, or to what is not sound: then the error is errNotSound.
-func scanSegment(f File, path string, number uint64, size int64) (segment, error) {
+func scanSegment(f File, path string, number uint64, size int64) (ringSegment, error) {
 	s, err := readSegmentHead(f, path)
 	if err == nil && s.number != number {
 		err = fmt.Errorf("it is of segment %d: %w", s.number, errNotSound)
 	}
 	if err != nil {
-		return segment{number: number}, err
+		return ringSegment{number: number}, err
 	}
 	var buf []byte
-	for s.end < size {
-		first, b, err := readBatch(f, s.end, size, &buf)
+	for s.endOffset < size {
+		first, b, err := readBatch(f, s.endOffset, size, &buf)
 		if err != nil {
 			return s, err
 		}
-		if first != s.firstEntry+uint64(s.entries) {
-			return s, fmt.Errorf("an entry has number %d, want %d: %w", first, s.firstEntry+uint64(s.entries),
+		if first != s.firstEntry+uint64(s.entryCount) {
+			return s, fmt.Errorf("an entry has number %d, want %d: %w", first, s.firstEntry+uint64(s.entryCount),
 				errNotSound)
 		}
-		s.add(b)
+		s.addBatch(b)
 	}
 	return s, nil
 }

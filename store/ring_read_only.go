@@ -11,8 +11,8 @@ import (
 // ReadRing calls take with each batch of the ring in a folder, in order. It writes no file, so another process may have
 // the ring open. first is the number of the batch's first entry. The body of the batch is only valid during the call.
 // Batches that the other process is writing, or removes in the meantime, are left out. A damaged segment is read up to
-// the damage, and damaged is called with a *CorruptError or a *VersionError. The returned error is a failure to read:
-// take was not called with all batches, and a later call may succeed.
+// the damage, and damaged is called with a *CorruptError or a *FormatVersionError. The returned error is a failure to
+// read: take was not called with all batches, and a later call may succeed.
 func (d Disk) ReadRing(dir string, take func(first uint64, b RingBatch), damaged func(error)) error {
 	entries, err := d.ReadDir(dir)
 	if err != nil {
@@ -20,13 +20,13 @@ func (d Disk) ReadRing(dir string, take func(first uint64, b RingBatch), damaged
 	}
 	var buf []byte
 	for _, e := range entries {
-		number, ok := segmentNumber(e.Name())
+		number, ok := parseSegmentNumber(e.Name())
 		if !ok {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
 		err := d.readStoredSegment(path, number, &buf, take)
-		corrupt, version := (*CorruptError)(nil), (*VersionError)(nil)
+		corrupt, version := (*CorruptError)(nil), (*FormatVersionError)(nil)
 		switch {
 		case errors.As(err, &corrupt), errors.As(err, &version):
 			damaged(err)
@@ -52,18 +52,18 @@ func (d Disk) readStoredSegment(path string, number uint64, buf *[]byte, take fu
 	if err == nil && s.number != number {
 		err = fmt.Errorf("it is of segment %d: %w", s.number, errNotSound)
 	}
-	for err == nil && s.end < info.Size() {
+	for err == nil && s.endOffset < info.Size() {
 		var first uint64
 		var b RingBatch
-		if first, b, err = readBatch(f, s.end, info.Size(), buf); err == nil {
+		if first, b, err = readBatch(f, s.endOffset, info.Size(), buf); err == nil {
 			take(first, b)
-			s.add(b)
+			s.addBatch(b)
 		}
 	}
 	if !errors.Is(err, errNotSound) {
 		return err
 	}
-	more, failed := hasSoundBatchAfter(f, s.end, info.Size())
+	more, failed := hasSoundBatchAfter(f, s.endOffset, info.Size())
 	switch {
 	case failed != nil:
 		return failed

@@ -12,7 +12,7 @@ import (
 // stored returns the entries that ReadRing finds, and the damage.
 func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, err error) {
 	t.Helper()
-	err = disk.ReadRing(dir, func(_ uint64, b RingBatch) { entries += b.Entries },
+	err = disk.ReadRing(dir, func(_ uint64, b RingBatch) { entries += b.EntryCount },
 		func(err error) { damage = append(damage, err) })
 	return entries, damage, err
 }
@@ -20,12 +20,12 @@ func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, e
 // TestReadRing: a ring is read while it is open, with a torn end, and with damage, and nothing of it changes.
 func TestReadRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	if _, _, err := stored(t, Machine, dir); !errors.Is(err, fs.ErrNotExist) {
+	if _, _, err := stored(t, LocalDisk, dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no ring: %v", err)
 	}
-	r, _ := mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: MinRingBytes, MaxEntries: 160})
+	r, _ := mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: MinRingBytes, MaxEntries: 160})
 	mustFill(t, r, 9, 5) // ten entries a segment
-	if n, damage, err := stored(t, Machine, dir); n != 45 || damage != nil || err != nil {
+	if n, damage, err := stored(t, LocalDisk, dir); n != 45 || damage != nil || err != nil {
 		t.Errorf("%d entries, %v, %v; want 45", n, damage, err)
 	}
 	mustCloseRing(t, r)
@@ -41,18 +41,18 @@ func TestReadRing(t *testing.T) {
 	if err := os.WriteFile(last, append(whole, appendBatch(nil, 46, numbered(46, 5))[:40]...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, damage, err := stored(t, Machine, dir); n != 45 || damage != nil || err != nil {
+	if n, damage, err := stored(t, LocalDisk, dir); n != 45 || damage != nil || err != nil {
 		t.Errorf("a torn end: %d entries, %v, %v; want 45", n, damage, err)
 	}
 	text, err := os.ReadFile(damaged)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text[segmentHead+batchHead] ^= 1
+	text[segmentHeadSize+batchHeadSize] ^= 1
 	if err := os.WriteFile(damaged, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n, damage, err := stored(t, Machine, dir)
+	n, damage, err := stored(t, LocalDisk, dir)
 	if corrupt := (*CorruptError)(nil); n != 35 || err != nil || len(damage) != 1 || !errors.As(damage[0], &corrupt) ||
 		corrupt.Path != damaged {
 		t.Errorf("a damaged segment: %d entries, %v, %v; want 35", n, damage, err)

@@ -15,7 +15,7 @@ import (
 
 // numbered is a batch whose entries are their numbers.
 func numbered(first uint64, entries int) RingBatch {
-	b := RingBatch{Entries: entries, NewestTime: int64(first) + int64(entries) - 1}
+	b := RingBatch{EntryCount: entries, NewestEntryTime: int64(first) + int64(entries) - 1}
 	for i := range entries {
 		b.Body = binary.LittleEndian.AppendUint64(b.Body, first+uint64(i))
 	}
@@ -46,13 +46,14 @@ func mustFill(t testing.TB, r *Ring, batches, entries int) {
 func readNumbers(t testing.TB, r *Ring, from RingPosition) (numbers []uint64, to RingPosition, err error) {
 	t.Helper()
 	to, err = r.Read(from, func(first uint64, b RingBatch) {
-		if want := numbered(first, b.Entries); !bytes.Equal(b.Body, want.Body) || b.NewestTime != want.NewestTime {
+		if want := numbered(first, b.EntryCount); !bytes.Equal(b.Body,
+			want.Body) || b.NewestEntryTime != want.NewestEntryTime {
 			t.Errorf("the batch from %d on is %x", first, b.Body)
 		}
 		if n := len(numbers); n > 0 && first <= numbers[n-1] {
 			t.Errorf("entry %d comes after %d", first, numbers[n-1])
 		}
-		for i := range b.Entries {
+		for i := range b.EntryCount {
 			numbers = append(numbers, first+uint64(i))
 		}
 	})
@@ -74,7 +75,7 @@ func wantNumbers(t testing.TB, r *Ring, from RingPosition, first, last uint64) R
 
 func TestRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, found := mustOpenRing(t, Machine, dir, roomy)
+	r, found := mustOpenRing(t, LocalDisk, dir, roomy)
 	if found.CutBytes != 0 || found.SetAsideErrors != nil || r.Size() != (RingSize{}) || r.NextEntryNumber() != 1 {
 		t.Errorf("a new ring: %+v, %+v", found, r.Size())
 	}
@@ -84,8 +85,8 @@ func TestRing(t *testing.T) {
 	wantNumbers(t, r, place, 31, 30)
 	mustFill(t, r, 1, 5)
 	place = wantNumbers(t, r, place, 31, 35)
-	if place.Next() != 36 || r.NextEntryNumber() != 36 {
-		t.Errorf("read up to %d, the ring to %d", place.Next(), r.NextEntryNumber())
+	if place.NextEntryNumber() != 36 || r.NextEntryNumber() != 36 {
+		t.Errorf("read up to %d, the ring to %d", place.NextEntryNumber(), r.NextEntryNumber())
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -94,14 +95,14 @@ func TestRing(t *testing.T) {
 		t.Errorf("Append after Close: %v", err)
 	}
 	for range 2 {
-		r, found = mustOpenRing(t, Machine, dir, roomy)
+		r, found = mustOpenRing(t, LocalDisk, dir, roomy)
 		if found.CutBytes != 0 || found.SetAsideErrors != nil {
 			t.Errorf("found %+v", found)
 		}
 		wantNumbers(t, r, RingPosition{}, 1, r.NextEntryNumber()-1)
 		mustFill(t, r, 1, 1)
 	}
-	if size := r.Size(); size.Entries != 37 || size.Newest != 37 || size.Segments != 1 {
+	if size := r.Size(); size.Entries != 37 || size.NewestEntryTime != 37 || size.Segments != 1 {
 		t.Errorf("size %+v", size)
 	}
 }
@@ -115,7 +116,7 @@ func TestRingBounds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "ring")
-			r, _ := mustOpenRing(t, Machine, dir, keep)
+			r, _ := mustOpenRing(t, LocalDisk, dir, keep)
 			entries := 10
 			if name == "bytes" {
 				entries = 5000
@@ -129,7 +130,7 @@ func TestRingBounds(t *testing.T) {
 				}
 				if size.Bytes > keep.MaxBytes || disk != size.Bytes ||
 					keep.MaxEntries > 0 && size.Entries > keep.MaxEntries ||
-					keep.MaxAge > 0 && size.Newest-oldest > int64(keep.MaxAge+keep.MaxAge/4)+int64(entries) {
+					keep.MaxAge > 0 && size.NewestEntryTime-oldest > int64(keep.MaxAge+keep.MaxAge/4)+int64(entries) {
 					t.Fatalf("after batch %d: %+v, %d bytes on the disk, the oldest is %d", i, size, disk, oldest)
 				}
 			}
@@ -141,13 +142,13 @@ func TestRingBounds(t *testing.T) {
 			first := r.NextEntryNumber() - uint64(size.Entries)
 			wantNumbers(t, r, RingPosition{}, first, r.NextEntryNumber()-1)
 			mustCloseRing(t, r)
-			r, _ = mustOpenRing(t, Machine, dir, keep)
+			r, _ = mustOpenRing(t, LocalDisk, dir, keep)
 			if got := r.Size(); got != size {
 				t.Errorf("opened again: %+v, was %+v", got, size)
 			}
 			mustCloseRing(t, r)
 			if name == "entries" { // a bound that was lowered
-				r, _ = mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
+				r, _ = mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
 				mustFill(t, r, 1, 1)
 				if got := r.Size().Entries; got > 160 {
 					t.Errorf("%d entries are left", got)
@@ -167,7 +168,7 @@ func mustCloseRing(t testing.TB, r *Ring) {
 
 // A reader that is overtaken goes on with the oldest that is left.
 func TestRingOvertakesAReader(t *testing.T) {
-	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), RingLimits{MaxBytes: roomy.MaxBytes,
+	r, _ := mustOpenRing(t, LocalDisk, filepath.Join(t.TempDir(), "ring"), RingLimits{MaxBytes: roomy.MaxBytes,
 		MaxEntries: 160})
 	mustFill(t, r, 5, 10)
 	place := wantNumbers(t, r, RingPosition{}, 1, 50)
@@ -191,29 +192,29 @@ type ringDamage struct {
 }
 
 var ringDamages = []ringDamage{
-	{"a flip in the middle", 2, flipAt(segmentHead + batchHead), false, "not sound", []uint64{11, 30}},
-	{"a flip in the middle of the last", 3, flipAt(segmentHead + batchHead), false, "not sound",
+	{"a flip in the middle", 2, flipAt(segmentHeadSize + batchHeadSize), false, "not sound", []uint64{11, 30}},
+	{"a flip in the middle of the last", 3, flipAt(segmentHeadSize + batchHeadSize), false, "not sound",
 		[]uint64{31, 45}},
-	{"a length in the middle of the last", 3, flipAt(segmentHead + 6), false, "not sound",
+	{"a length in the middle of the last", 3, flipAt(segmentHeadSize + 6), false, "not sound",
 		[]uint64{31, 45}},
 	{"a flip in the head", 2, flipAt(9), false, "not sound", []uint64{11, 30}},
 	{"another magic", 2, flipAt(0), false, "not sound", []uint64{11, 30}},
 	{"another file's content", 2, func(p []byte) []byte {
-		return append(appendSegmentHead(nil, segment{number: 9, firstEntry: 11}), p[segmentHead:]...)
+		return append(appendSegmentHead(nil, ringSegment{number: 9, firstEntry: 11}), p[segmentHeadSize:]...)
 	}, false, "it is of segment 9", []uint64{11, 30}},
 	{"another version", 2, func(p []byte) []byte { p[4] = 7; return p }, false,
 		"has format version 7, this program reads version 2", []uint64{11, 30}},
 	{"a batch twice", 2, func(p []byte) []byte {
-		again := p[segmentHead : segmentHead+batchExtra+10*8]
+		again := p[segmentHeadSize : segmentHeadSize+batchOverhead+10*8]
 		return slices.Concat(p, again, again)
 	}, false, "an entry has number 11, want 31", []uint64{11, 30}},
 	{"the last batch twice", 3, func(p []byte) []byte {
-		return append(p, p[len(p)-batchExtra-5*8:]...)
+		return append(p, p[len(p)-batchOverhead-5*8:]...)
 	}, true, "", nil},
 	{"a torn end", 3, func(p []byte) []byte { return p[:len(p)-3] }, true, "", []uint64{41, 45}},
 	{"an end of zeros", 3, func(p []byte) []byte { return append(p, make([]byte, 40)...) }, true, "", nil},
 	{"a torn end with zeros before", 3, func(p []byte) []byte {
-		clear(p[len(p)-batchExtra-5*8 : len(p)-20])
+		clear(p[len(p)-batchOverhead-5*8 : len(p)-20])
 		return p
 	}, true, "", []uint64{41, 45}},
 	{"half a head", 3, func(p []byte) []byte { return p[:11] }, true, "", []uint64{31, 45}},
@@ -233,7 +234,7 @@ func TestRingDamage(t *testing.T) {
 
 func (tt ringDamage) test(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 320})
+	r, _ := mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 320})
 	for _, entries := range []int{10, 10, 10, 10, 5} {
 		mustFill(t, r, 1, entries)
 		if n := r.NextEntryNumber() - 1; n == 10 || n == 30 {
@@ -241,10 +242,10 @@ func (tt ringDamage) test(t *testing.T) {
 		}
 	}
 	mustCloseRing(t, r)
-	path := r.path(uint64(tt.of))
+	path := r.segmentPath(uint64(tt.of))
 	p := mustRead(t, path)
 	mustWrite(t, path, tt.change(p))
-	r, found := mustOpenRing(t, Machine, dir, roomy)
+	r, found := mustOpenRing(t, LocalDisk, dir, roomy)
 	if (found.CutBytes > 0) != tt.cut || (len(found.SetAsideErrors) > 0) != (tt.aside != "") {
 		t.Fatalf("found %+v", found)
 	}
@@ -254,7 +255,7 @@ func (tt ringDamage) test(t *testing.T) {
 		if !strings.Contains(err.Error(), tt.aside) || !strings.Contains(err.Error(), "it is now "+aside) {
 			t.Errorf("error %v", err)
 		}
-		if v := (*VersionError)(nil); strings.Contains(tt.name, "version") != errors.As(err, &v) {
+		if v := (*FormatVersionError)(nil); strings.Contains(tt.name, "version") != errors.As(err, &v) {
 			t.Errorf("error %v is of type %T", err, err)
 		}
 		mustRead(t, aside)
@@ -273,7 +274,7 @@ func (tt ringDamage) test(t *testing.T) {
 	mustFill(t, r, 2, 3)
 	wantNumbers(t, r, place, next, next+5)
 	mustCloseRing(t, r)
-	if r, found = mustOpenRing(t, Machine, dir, roomy); found.CutBytes != 0 || found.SetAsideErrors != nil {
+	if r, found = mustOpenRing(t, LocalDisk, dir, roomy); found.CutBytes != 0 || found.SetAsideErrors != nil {
 		t.Errorf("opened again: %+v", found)
 	}
 	mustCloseRing(t, r)
@@ -286,17 +287,18 @@ func flipAt(at int) func(p []byte) []byte {
 // Damage that comes after the ring was opened is noticed by its reader, which goes on behind it.
 func TestRingDamageWhileOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
+	r, _ := mustOpenRing(t, LocalDisk, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
 	mustFill(t, r, 3, 10) // a segment each
-	p := mustRead(t, r.path(2))
-	mustWrite(t, r.path(2), flipAt(segmentHead+batchHead)(p))
+	p := mustRead(t, r.segmentPath(2))
+	mustWrite(t, r.segmentPath(2), flipAt(segmentHeadSize+batchHeadSize)(p))
 	got, place, err := readNumbers(t, r, RingPosition{})
-	if damaged := (*CorruptError)(nil); !errors.As(err, &damaged) || damaged.Path != r.path(2) || len(got) != 10 {
+	if damaged := (*CorruptError)(nil); !errors.As(err,
+		&damaged) || damaged.Path != r.segmentPath(2) || len(got) != 10 {
 		t.Errorf("%v, %v", got, err)
 	}
 	place = wantNumbers(t, r, place, 21, 30)
-	p = mustRead(t, r.path(3))
-	mustWrite(t, r.path(3), flipAt(segmentHead+batchHead)(p))
+	p = mustRead(t, r.segmentPath(3))
+	mustWrite(t, r.segmentPath(3), flipAt(segmentHeadSize+batchHeadSize)(p))
 	if _, _, err = readNumbers(t, r, RingPosition{}); err == nil {
 		t.Error("the last segment is damaged, and read")
 	}
@@ -355,7 +357,7 @@ func TestRingOnFailingDisk(t *testing.T) {
 				mustFill(t, r, 2, 10)
 				wantNumbers(t, r, RingPosition{}, 1, next+19)
 				mustCloseRing(t, r)
-				r, found := mustOpenRing(t, Machine, dir, roomy)
+				r, found := mustOpenRing(t, LocalDisk, dir, roomy)
 				if found.SetAsideErrors != nil {
 					t.Errorf("found %+v", found)
 				}
@@ -368,7 +370,7 @@ func TestRingOnFailingDisk(t *testing.T) {
 
 func TestRingReadErrorIsNotDamage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, roomy)
+	r, _ := mustOpenRing(t, LocalDisk, dir, roomy)
 	mustFill(t, r, 1, 10)
 	mustCloseRing(t, r)
 	_, _, err := hooked(func(f File) File {
@@ -377,7 +379,7 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 	if !errors.Is(err, syscall.EIO) {
 		t.Fatalf("error %v, want EIO", err)
 	}
-	r, _ = mustOpenRing(t, Machine, dir, roomy)
+	r, _ = mustOpenRing(t, LocalDisk, dir, roomy)
 	wantNumbers(t, r, RingPosition{}, 1, 10)
 	mustCloseRing(t, r)
 }
@@ -385,7 +387,7 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 // FuzzRing holds a ring that finds any bytes as its segments to this: it opens, takes entries, and reads them again.
 func FuzzRing(f *testing.F) {
 	of := func(number, first uint64, batches ...RingBatch) []byte {
-		b := appendSegmentHead(nil, segment{number: number, firstEntry: first})
+		b := appendSegmentHead(nil, ringSegment{number: number, firstEntry: first})
 		for _, x := range batches {
 			b = appendBatch(b, x.first(), x)
 		}
@@ -408,7 +410,7 @@ func FuzzRing(f *testing.F) {
 		r, _ := mustOpenRing(t, Disk{d}, "ring", roomy)
 		next, size := r.NextEntryNumber(), r.Size()
 		entries := 0
-		place, err := r.Read(RingPosition{}, func(_ uint64, b RingBatch) { entries += b.Entries })
+		place, err := r.Read(RingPosition{}, func(_ uint64, b RingBatch) { entries += b.EntryCount })
 		if err != nil || entries != size.Entries {
 			t.Fatalf("%d entries are read of %d: %v", entries, size.Entries, err)
 		}
@@ -429,10 +431,10 @@ func (b RingBatch) first() uint64 { return binary.LittleEndian.Uint64(b.Body) }
 // A segment takes no longer to fill than its share of the age.
 func TestRingAgeOfASegment(t *testing.T) {
 	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
-	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), keep)
+	r, _ := mustOpenRing(t, LocalDisk, filepath.Join(t.TempDir(), "ring"), keep)
 	for i := range 40 {
 		b := numbered(r.NextEntryNumber(), 1)
-		b.NewestTime = int64(i) * int64(time.Second)
+		b.NewestEntryTime = int64(i) * int64(time.Second)
 		if err := r.Append(b); err != nil {
 			t.Fatal(err)
 		}
@@ -448,13 +450,13 @@ func TestRingAgeOfASegment(t *testing.T) {
 func TestRingWrongTimes(t *testing.T) {
 	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, keep)
+	r, _ := mustOpenRing(t, LocalDisk, dir, keep)
 	second := 0
 	fill := func(seconds int, ahead time.Duration) {
 		for range seconds {
 			second++
 			b := numbered(r.NextEntryNumber(), 1)
-			b.NewestTime = int64(time.Duration(second)*time.Second + ahead)
+			b.NewestEntryTime = int64(time.Duration(second)*time.Second + ahead)
 			if err := r.Append(b); err != nil {
 				t.Fatal(err)
 			}
@@ -467,7 +469,7 @@ func TestRingWrongTimes(t *testing.T) {
 		t.Errorf("%d of 160 entries within 160 s are left", n)
 	}
 	mustCloseRing(t, r)
-	r, _ = mustOpenRing(t, Machine, dir, keep)
+	r, _ = mustOpenRing(t, LocalDisk, dir, keep)
 	fill(240, 0)
 	if n := r.Size().Entries; n < 160 || n > 200 {
 		t.Errorf("%d entries of a second each after 400 s, and an age of 160 s", n)

@@ -19,24 +19,24 @@ const maxHistoryLine = 1 << 20
 type RoundHistory struct {
 	path string
 
-	mu  sync.Mutex
-	f   File
-	end int64 // of the last whole line
+	mu        sync.Mutex
+	file      File
+	endOffset int64 // of the last whole line
 }
 
-// OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are
+// OpenRoundHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are
 // synced: a process that was killed may have written a line and not synced it, and nobody writes a line again that is
 // there.
-func (d Disk) OpenHistory(path string) (*RoundHistory, error) {
+func (d Disk) OpenRoundHistory(path string) (*RoundHistory, error) {
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, explainFileError("open", path, err)
 	}
-	h := &RoundHistory{path: path, f: f}
-	if h.end, err = lastNewline(f); err == nil {
-		err = f.Truncate(h.end)
+	h := &RoundHistory{path: path, file: f}
+	if h.endOffset, err = endOfLastLine(f); err == nil {
+		err = f.Truncate(h.endOffset)
 	}
-	if err == nil && h.end > 0 {
+	if err == nil && h.endOffset > 0 {
 		err = f.Sync()
 	}
 	if err != nil {
@@ -45,8 +45,8 @@ func (d Disk) OpenHistory(path string) (*RoundHistory, error) {
 	return h, nil
 }
 
-// lastNewline returns the offset behind the last newline of f, reading backwards.
-func lastNewline(f File) (int64, error) {
+// endOfLastLine returns the offset behind the last newline of f, reading backwards.
+func endOfLastLine(f File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -78,14 +78,14 @@ func (h *RoundHistory) Append(v any) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	_, err = h.f.WriteAt(line, h.end)
+	_, err = h.file.WriteAt(line, h.endOffset)
 	if err == nil {
-		err = h.f.Sync()
+		err = h.file.Sync()
 	}
 	if err != nil {
-		return errors.Join(explainFileError("append to", h.path, err), h.f.Truncate(h.end))
+		return errors.Join(explainFileError("append to", h.path, err), h.file.Truncate(h.endOffset))
 	}
-	h.end += int64(len(line))
+	h.endOffset += int64(len(line))
 	return nil
 }
 
@@ -93,11 +93,11 @@ func (h *RoundHistory) Append(v any) error {
 func (h *RoundHistory) Size() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.end
+	return h.endOffset
 }
 
 // Close closes the file.
-func (h *RoundHistory) Close() error { return h.f.Close() }
+func (h *RoundHistory) Close() error { return h.file.Close() }
 
 // NewestHistoryLines yields the whole lines of the history at path, newest first, without their newlines; the bytes are
 // only valid until the next line. It reads the file in blocks from its end, no more than the lines that are asked for.
@@ -118,7 +118,7 @@ func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 			err = readLinesBackwards(f, info.Size(), func(line []byte) bool { return yield(line, nil) })
 		}
 		switch {
-		case errors.Is(err, errTooLong):
+		case errors.Is(err, errLineTooLong):
 			yield(nil, &CorruptError{path, fmt.Sprintf("a line is longer than %d bytes", maxHistoryLine)})
 		case err != nil:
 			yield(nil, explainFileError("read", path, err))
@@ -126,10 +126,10 @@ func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 	}
 }
 
-var errTooLong = errors.New("a line is too long")
+var errLineTooLong = errors.New("a line is too long")
 
-// historyBlock is how many bytes are read at a time.
-const historyBlock = 16 << 10
+// historyBlockSize is how many bytes are read at a time.
+const historyBlockSize = 16 << 10
 
 // readLinesBackwards gives the whole lines among the first size bytes of r to line, the last one first, until line
 // returns false.
@@ -137,7 +137,7 @@ func readLinesBackwards(r io.ReaderAt, size int64, line func([]byte) bool) error
 	var tail []byte // the bytes behind begin that are not given yet
 	whole := false  // tail ends where a line does
 	for begin := size; begin > 0; {
-		n := min(begin, historyBlock)
+		n := min(begin, historyBlockSize)
 		block := make([]byte, int(n)+len(tail))
 		if _, err := r.ReadAt(block[:n], begin-n); err != nil {
 			return err
@@ -155,7 +155,7 @@ func readLinesBackwards(r io.ReaderAt, size int64, line func([]byte) bool) error
 			whole, block = true, block[:i]
 		}
 		if len(block) >= maxHistoryLine {
-			return errTooLong
+			return errLineTooLong
 		}
 		tail = block
 	}

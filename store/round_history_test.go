@@ -14,7 +14,7 @@ import (
 
 func mustAppend(t *testing.T, path string, rounds ...int) {
 	t.Helper()
-	h, err := Machine.OpenHistory(path)
+	h, err := LocalDisk.OpenRoundHistory(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func mustAppend(t *testing.T, path string, rounds ...int) {
 
 func lines(t *testing.T, path string) (all []string) {
 	t.Helper()
-	for line, err := range Machine.NewestHistoryLines(path) {
+	for line, err := range LocalDisk.NewestHistoryLines(path) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func TestHistory(t *testing.T) {
 	if got := lines(t, path); !slices.Equal(got, want) {
 		t.Errorf("lines %q, want %q", got, want)
 	}
-	for line, err := range Machine.NewestHistoryLines(path) {
+	for line, err := range LocalDisk.NewestHistoryLines(path) {
 		if string(line) != `{"round":3}` || err != nil {
 			t.Errorf("first line %q, error %v; want the newest", line, err)
 		}
@@ -74,8 +74,8 @@ func (c *counted) ReadAt(p []byte, at int64) (int, error) {
 // that end where a block does, are whole.
 func TestHistoryIsReadFromTheEnd(t *testing.T) {
 	for _, tt := range []struct{ lines, length, want, most int }{
-		{40_000, 118, 60, 1}, {40_000, 118, 300, 3}, {400, historyBlock, 3, 5}, {400, historyBlock + 1, 3, 5},
-		{40, 5*historyBlock + 7, 2, 12},
+		{40_000, 118, 60, 1}, {40_000, 118, 300, 3}, {400, historyBlockSize, 3, 5}, {400, historyBlockSize + 1, 3, 5},
+		{40, 5*historyBlockSize + 7, 2, 12},
 	} {
 		var file []byte
 		for i := range tt.lines {
@@ -90,7 +90,7 @@ func TestHistoryIsReadFromTheEnd(t *testing.T) {
 			got++
 			return got < tt.want
 		})
-		if err != nil || got != tt.want || r.bytes > tt.most*historyBlock {
+		if err != nil || got != tt.want || r.bytes > tt.most*historyBlockSize {
 			t.Errorf("%+v: %d lines, %d bytes read, error %v", tt, got, r.bytes, err)
 		}
 	}
@@ -111,7 +111,7 @@ func BenchmarkHistoryNewest(b *testing.B) {
 	}
 	for b.Loop() {
 		n := 0
-		for _, err := range Machine.NewestHistoryLines(path) {
+		for _, err := range LocalDisk.NewestHistoryLines(path) {
 			if n++; n == 60 || err != nil {
 				break
 			}
@@ -148,7 +148,7 @@ func TestHistoryTorn(t *testing.T) {
 
 func TestHistoryLongLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "history.jsonl")
-	h, err := Machine.OpenHistory(path)
+	h, err := LocalDisk.OpenRoundHistory(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestHistoryLongLines(t *testing.T) {
 	}
 	mustWrite(t, path, make([]byte, maxHistoryLine+1))
 	var corrupt *CorruptError
-	for _, err := range Machine.NewestHistoryLines(path) {
+	for _, err := range LocalDisk.NewestHistoryLines(path) {
 		if !errors.As(err, &corrupt) {
 			t.Errorf("a line above the limit: %v, want a CorruptError", err)
 		}

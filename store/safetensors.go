@@ -22,11 +22,11 @@ type Tensor struct {
 
 const (
 	metadataKey = "__metadata__"
-	// maxSafeHeader bounds the JSON header of files read and written here. The format allows 100 MB; what is long in
-	// ours are the names and numbers of a task's columns.
-	maxSafeHeader = 16 << 20
-	maxRank       = 16
-	maxDim        = 1<<31 - 1 // so that a dimension is an int on every platform
+	// maxSafetensorsHeader bounds the JSON header of files read and written here. The format allows 100 MB; what is
+	// long in ours are the names and numbers of a task's columns.
+	maxSafetensorsHeader = 16 << 20
+	maxTensorRank        = 16
+	maxTensorDim         = 1<<31 - 1 // so that a dimension is an int on every platform
 )
 
 func dtypeSize(dtype string) (int, bool) {
@@ -44,12 +44,13 @@ func dtypeSize(dtype string) (int, bool) {
 // metadata is sorted by key, tensors as the reference implementation has them, F64 before F32 (so that the data is
 // aligned) and then by name.
 func EncodeSafetensors(tensors []Tensor, metadata map[string]string) ([]byte, error) {
-	pieces, err := SafetensorsPieces(tensors, metadata)
+	pieces, err := EncodeSafetensorsPieces(tensors, metadata)
 	return slices.Concat(pieces...), err
 }
 
-// SafetensorsPieces returns the same file in pieces: what stands before the data, and then each tensor's Data itself.
-func SafetensorsPieces(tensors []Tensor, metadata map[string]string) ([][]byte, error) {
+// EncodeSafetensorsPieces returns the same file in pieces: what stands before the data, and then each tensor's Data
+// itself.
+func EncodeSafetensorsPieces(tensors []Tensor, metadata map[string]string) ([][]byte, error) {
 	sorted := slices.Clone(tensors)
 	sort.Slice(sorted, func(i, j int) bool {
 		a, b := &sorted[i], &sorted[j]
@@ -58,7 +59,7 @@ func SafetensorsPieces(tensors []Tensor, metadata map[string]string) ([][]byte, 
 	if err := checkTensors(sorted); err != nil {
 		return nil, err
 	}
-	header, err := encodeSafeHeader(sorted, metadata)
+	header, err := encodeSafetensorsHeader(sorted, metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -93,12 +94,12 @@ func checkShape(dtype string, shape []int64, size int64) error {
 	if !ok {
 		return fmt.Errorf("type %q: want F32 or F64", dtype)
 	}
-	if len(shape) > maxRank {
-		return fmt.Errorf("%d dimensions: want at most %d", len(shape), maxRank)
+	if len(shape) > maxTensorRank {
+		return fmt.Errorf("%d dimensions: want at most %d", len(shape), maxTensorRank)
 	}
 	for _, d := range shape {
-		if d < 0 || d > maxDim {
-			return fmt.Errorf("dimension %d: want 0 to %d", d, maxDim)
+		if d < 0 || d > maxTensorDim {
+			return fmt.Errorf("dimension %d: want 0 to %d", d, maxTensorDim)
 		}
 	}
 	want := int64(width)
@@ -117,8 +118,9 @@ func checkShape(dtype string, shape []int64, size int64) error {
 	return nil
 }
 
-// encodeSafeHeader writes the header by hand, in the order and without the spaces of the reference implementation.
-func encodeSafeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+// encodeSafetensorsHeader writes the header by hand, in the order and without the spaces of the reference
+// implementation.
+func encodeSafetensorsHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
 	if len(metadata) > 0 {
@@ -153,8 +155,8 @@ func encodeSafeHeader(tensors []Tensor, metadata map[string]string) ([]byte, err
 	for b.Len()%8 != 0 {
 		b.WriteByte(' ')
 	}
-	if b.Len() > maxSafeHeader {
-		return nil, fmt.Errorf("store: safetensors header of %d bytes: want at most %d", b.Len(), maxSafeHeader)
+	if b.Len() > maxSafetensorsHeader {
+		return nil, fmt.Errorf("store: safetensors header of %d bytes: want at most %d", b.Len(), maxSafetensorsHeader)
 	}
 	return b.Bytes(), nil
 }

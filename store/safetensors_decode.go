@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// safeEntry is one tensor as the header describes it: where it lies in the data, as bytes [begin, end).
-type safeEntry struct {
+// safetensorsEntry is one tensor as the header describes it: where it lies in the data, as bytes [begin, end).
+type safetensorsEntry struct {
 	name, dtype string
 	shape       []int64
 	begin, end  int64
@@ -25,12 +25,12 @@ type safeEntry struct {
 // it has none). Only F32 and F64 are taken. The data must be covered exactly: no overlap, no hole, nothing behind.
 // Each Data is a view into p, so that decoding needs memory for the header only.
 func DecodeSafetensors(p []byte) ([]Tensor, map[string]string, error) {
-	n, err := safeHeaderLen(p, int64(len(p)))
+	n, err := safetensorsHeaderLen(p, int64(len(p)))
 	if err != nil {
 		return nil, nil, err
 	}
 	data := p[8+n:]
-	entries, metadata, err := parseSafeHeader(p[8:8+n], int64(len(data)))
+	entries, metadata, err := parseSafetensorsHeader(p[8:8+n], int64(len(data)))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -42,7 +42,7 @@ func DecodeSafetensors(p []byte) ([]Tensor, map[string]string, error) {
 }
 
 // tensorsWithoutData returns tensors without their data.
-func tensorsWithoutData(entries []safeEntry) []Tensor {
+func tensorsWithoutData(entries []safetensorsEntry) []Tensor {
 	tensors := make([]Tensor, len(entries))
 	for i, e := range entries {
 		shape := make([]int, len(e.shape))
@@ -54,18 +54,18 @@ func tensorsWithoutData(entries []safeEntry) []Tensor {
 	return tensors
 }
 
-// SafetensorsLayout returns the tensors of a safetensors file as DecodeSafetensors does, but for their data, which it
-// does not read.
-func (d Disk) SafetensorsLayout(path string) ([]Tensor, error) {
+// ReadSafetensorsLayout returns the tensors of a safetensors file as DecodeSafetensors does, but for their data, which
+// it does not read.
+func (d Disk) ReadSafetensorsLayout(path string) ([]Tensor, error) {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
-	tensors, err := readLayout(f)
+	tensors, err := readSafetensorsLayout(f)
 	return tensors, errors.Join(err, f.Close())
 }
 
-func readLayout(f File) ([]Tensor, error) {
+func readSafetensorsLayout(f File) ([]Tensor, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func readLayout(f File) ([]Tensor, error) {
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	n, err := safeHeaderLen(head[:have], info.Size())
+	n, err := safetensorsHeaderLen(head[:have], info.Size())
 	if err != nil {
 		return nil, err
 	}
@@ -83,57 +83,57 @@ func readLayout(f File) ([]Tensor, error) {
 	if _, err := io.ReadFull(f, header); err != nil {
 		return nil, err
 	}
-	entries, _, err := parseSafeHeader(header, info.Size()-8-n)
+	entries, _, err := parseSafetensorsHeader(header, info.Size()-8-n)
 	return tensorsWithoutData(entries), err
 }
 
-// safeHeaderLen reads the header's length from the first 8 bytes of a file of size bytes.
-func safeHeaderLen(p []byte, size int64) (int64, error) {
+// safetensorsHeaderLen reads the header's length from the first 8 bytes of a file of size bytes.
+func safetensorsHeaderLen(p []byte, size int64) (int64, error) {
 	if len(p) < 8 {
 		return 0, errors.New("store: not a safetensors file: shorter than 8 bytes")
 	}
 	n := binary.LittleEndian.Uint64(p)
-	if n > maxSafeHeader || int64(n) > size-8 {
+	if n > maxSafetensorsHeader || int64(n) > size-8 {
 		return 0, fmt.Errorf("store: not a safetensors file: a header of %d bytes in a file of %d (limit %d)",
-			n, size, maxSafeHeader)
+			n, size, maxSafetensorsHeader)
 	}
 	return int64(n), nil
 }
 
-// parseSafeHeader reads and checks the header of a file that has dataLen bytes of data.
-func parseSafeHeader(header []byte, dataLen int64) ([]safeEntry, map[string]string, error) {
-	fail := func(err error) ([]safeEntry, map[string]string, error) {
+// parseSafetensorsHeader reads and checks the header of a file that has dataLen bytes of data.
+func parseSafetensorsHeader(header []byte, dataLen int64) ([]safetensorsEntry, map[string]string, error) {
+	fail := func(err error) ([]safetensorsEntry, map[string]string, error) {
 		return nil, nil, fmt.Errorf("store: safetensors header: %w", err)
 	}
 	if len(header) == 0 || header[0] != '{' || !utf8.Valid(header) {
 		return fail(errors.New("not a JSON object in UTF-8"))
 	}
-	fields, err := splitObject(header)
+	fields, err := splitJSONObject(header)
 	if err != nil {
 		return fail(err)
 	}
 	var metadata map[string]string
-	var entries []safeEntry
+	var entries []safetensorsEntry
 	for _, f := range fields {
 		if f.key == metadataKey {
-			metadata, err = parseMetadata(f.value)
+			metadata, err = parseSafetensorsMetadata(f.value)
 		} else {
-			var e safeEntry
-			e, err = parseSafeEntry(f.key, f.value)
+			var e safetensorsEntry
+			e, err = parseSafetensorsEntry(f.key, f.value)
 			entries = append(entries, e)
 		}
 		if err != nil {
 			return fail(fmt.Errorf("%q: %w", f.key, err))
 		}
 	}
-	if err := checkCover(entries, dataLen); err != nil {
+	if err := checkDataCoverage(entries, dataLen); err != nil {
 		return fail(err)
 	}
 	return entries, metadata, nil
 }
 
-// checkCover sorts the entries by offset and makes sure that they cover the data without overlap or hole.
-func checkCover(entries []safeEntry, dataLen int64) error {
+// checkDataCoverage sorts the entries by offset and makes sure that they cover the data without overlap or hole.
+func checkDataCoverage(entries []safetensorsEntry, dataLen int64) error {
 	sort.Slice(entries, func(i, j int) bool {
 		a, b := &entries[i], &entries[j]
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name)) < 0
@@ -160,9 +160,9 @@ type jsonObjectField struct {
 	value json.RawMessage
 }
 
-// splitObject returns the fields of a JSON object in order. A map would hide a key that occurs twice, which the
+// splitJSONObject returns the fields of a JSON object in order. A map would hide a key that occurs twice, which the
 // format forbids.
-func splitObject(text []byte) ([]jsonObjectField, error) {
+func splitJSONObject(text []byte) ([]jsonObjectField, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return nil, errors.New("not a JSON object")
@@ -193,8 +193,8 @@ func splitObject(text []byte) ([]jsonObjectField, error) {
 	return fields, nil
 }
 
-func parseMetadata(text []byte) (map[string]string, error) {
-	fields, err := splitObject(text)
+func parseSafetensorsMetadata(text []byte) (map[string]string, error) {
+	fields, err := splitJSONObject(text)
 	if err != nil {
 		return nil, err
 	}
@@ -209,9 +209,9 @@ func parseMetadata(text []byte) (map[string]string, error) {
 	return metadata, nil
 }
 
-func parseSafeEntry(name string, text []byte) (safeEntry, error) {
-	e := safeEntry{name: name}
-	fields, err := splitObject(text)
+func parseSafetensorsEntry(name string, text []byte) (safetensorsEntry, error) {
+	e := safetensorsEntry{name: name}
+	fields, err := splitJSONObject(text)
 	if err != nil {
 		return e, err
 	}
@@ -221,9 +221,9 @@ func parseSafeEntry(name string, text []byte) (safeEntry, error) {
 		case "dtype":
 			err = json.Unmarshal(f.value, &e.dtype)
 		case "shape":
-			e.shape, err = parseInts(f.value)
+			e.shape, err = parseJSONInts(f.value)
 		case "data_offsets":
-			offsets, err = parseInts(f.value)
+			offsets, err = parseJSONInts(f.value)
 		default:
 			err = errors.New("unknown")
 		}
@@ -238,8 +238,8 @@ func parseSafeEntry(name string, text []byte) (safeEntry, error) {
 	return e, nil
 }
 
-// parseInts reads a JSON array of integers. Unmarshal alone would take null for an empty array and for zero.
-func parseInts(text []byte) ([]int64, error) {
+// parseJSONInts reads a JSON array of integers. Unmarshal alone would take null for an empty array and for zero.
+func parseJSONInts(text []byte) ([]int64, error) {
 	var found []*int64
 	if err := json.Unmarshal(text, &found); err != nil {
 		return nil, err

@@ -104,8 +104,8 @@ func TestEncodeSafetensorsRefuses(t *testing.T) {
 		"long data":    {{"w", "F32", []int{2}, make([]byte, 12)}},
 		"negative":     {{"w", "F32", []int{-1, -1}, make([]byte, 4)}},
 		"overflow":     {{"w", "F32", []int{1 << 30, 1 << 30, 4}, make([]byte, 0)}},
-		"rank":         {{"w", "F32", make([]int, maxRank+1), nil}},
-		"long header":  {{strings.Repeat("n", maxSafeHeader), "F32", nil, make([]byte, 4)}},
+		"rank":         {{"w", "F32", make([]int, maxTensorRank+1), nil}},
+		"long header":  {{strings.Repeat("n", maxSafetensorsHeader), "F32", nil, make([]byte, 4)}},
 	} {
 		if _, err := EncodeSafetensors(tensors, nil); err == nil {
 			t.Errorf("%s: encoded", name)

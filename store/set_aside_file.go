@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// SetAside renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to
+// SetAsideFile renames a file, durably, to a name that is free: run to run.aside-1, model-7.record to
 // model-7.aside-1.record. It returns that name, or "" if there is no such file. The program continues without the
 // file, and a person can examine it.
-func (d Disk) SetAside(path string) (aside string, err error) {
+func (d Disk) SetAsideFile(path string) (aside string, err error) {
 	if _, err := d.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

@@ -16,7 +16,7 @@ func smallLog(t *testing.T, dir string) (path string, log []byte, updates map[st
 	s := mustOpen(t, dir)
 	for _, agent := range []string{"a", "b", "c"} {
 		mustPut(t, s, agent, updates[agent])
-		ends = append(ends, int(s.end))
+		ends = append(ends, int(s.logEnd))
 	}
 	mustClose(t, s)
 	return s.logPath, mustRead(t, s.logPath), updates, ends
@@ -73,7 +73,7 @@ func TestSpoolFlipAnywhere(t *testing.T) {
 			start = ends[hit-1]
 		}
 		for i, agent := range agents {
-			if i < hit || i > hit && at >= start+spoolHead {
+			if i < hit || i > hit && at >= start+spoolEntryHeadSize {
 				want[agent] = updates[agent]
 			}
 		}
@@ -93,11 +93,11 @@ func TestSpoolPayloadVerifies(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	defer mustClose(t, s)
 	mustPut(t, s, "a", []byte("payload"))
-	if _, err := s.file.WriteAt([]byte{'X'}, s.end-1); err != nil {
+	if _, err := s.logFile.WriteAt([]byte{'X'}, s.logEnd-1); err != nil {
 		t.Fatal(err)
 	}
 	var corrupt *CorruptError
-	if p, err := s.Payload("a", nil); !errors.As(err, &corrupt) || p != nil {
+	if p, err := s.ReadPayload("a", nil); !errors.As(err, &corrupt) || p != nil {
 		t.Errorf("payload %q, %v, want a CorruptError", p, err)
 	}
 }
@@ -106,13 +106,14 @@ func TestSpoolPayloadVerifies(t *testing.T) {
 func TestSpoolIsBoundToItsRound(t *testing.T) {
 	dir := t.TempDir()
 	_, log, _, _ := smallLog(t, dir)
-	for _, id := range []SpoolID{
-		{Run: 4, Round: 9, Base: testID.Base}, {Run: 3, Round: 8, Base: testID.Base}, {Run: 3, Round: 9},
+	for _, id := range []RoundSpoolID{
+		{Run: 4, Round: 9, BaseModelDigest: testID.BaseModelDigest}, {Run: 3, Round: 8,
+			BaseModelDigest: testID.BaseModelDigest}, {Run: 3, Round: 9},
 	} {
 		path := spoolPath(dir, id)
 		mustWrite(t, path, log)
 		problems := 0
-		s, err := Machine.OpenSpool(dir, id, func(string) { problems++ })
+		s, err := LocalDisk.OpenSpool(dir, id, func(string) { problems++ })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +136,7 @@ func TestSpoolDamagedUpdateHeals(t *testing.T) {
 	if len(problems) != 1 {
 		t.Errorf("reported %v, want the damage", problems)
 	}
-	if _, err := s.Payload("a", nil); err == nil {
+	if _, err := s.ReadPayload("a", nil); err == nil {
 		t.Error("a damaged update is served")
 	}
 	mustPut(t, s, "a", updates["a"])
@@ -192,7 +193,7 @@ func TestSpoolPowerCuts(t *testing.T) {
 // No log makes opening panic, and only what hashes to its digest is served.
 func FuzzOpenSpool(f *testing.F) {
 	payload := []byte("payload")
-	entry := append(encodeEntry(testID, entryOf("a", payload), false), payload...)
+	entry := append(encodeSpoolEntryHead(testID, entryOf("a", payload), false), payload...)
 	f.Add(entry)
 	f.Add(slices.Concat(entry, entry, entry[:len(entry)-1]))
 	f.Fuzz(func(t *testing.T, log []byte) {
@@ -201,7 +202,7 @@ func FuzzOpenSpool(f *testing.F) {
 		mustWrite(t, path, log)
 		s, _ := mustReopen(t, dir)
 		for _, e := range s.Entries() {
-			if _, err := s.Payload(e.Agent, nil); err != nil {
+			if _, err := s.ReadPayload(e.Agent, nil); err != nil {
 				t.Errorf("entry %+v is listed, but: %v", e, err)
 			}
 		}

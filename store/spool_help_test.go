@@ -10,11 +10,12 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-var testID = SpoolID{Run: 3, Round: 9, Base: [32]byte{1, 2, 3}}
+var testID = RoundSpoolID{Run: 3, Round: 9, BaseModelDigest: [32]byte{1, 2, 3}}
 
 func entryOf(agent string, payload []byte) SpoolEntry {
-	return SpoolEntry{Agent: agent, Digest: wire.BlobDigest(payload), SignedManifest: []byte("manifest of " + agent),
-		Size: int64(len(payload))}
+	return SpoolEntry{Agent: agent, PayloadDigest: wire.BlobDigest(payload),
+		SignedManifest: []byte("manifest of " + agent),
+		PayloadSize:    int64(len(payload))}
 }
 
 // hookFS is the machine's file system with its files wrapped.
@@ -23,7 +24,7 @@ type hookFS struct {
 	wrap func(File) File
 }
 
-func hooked(wrap func(File) File) Disk { return Disk{hookFS{Machine.FS, wrap}} }
+func hooked(wrap func(File) File) Disk { return Disk{hookFS{LocalDisk.FS, wrap}} }
 
 func (h hookFS) OpenFile(path string, flag int, perm fs.FileMode) (File, error) {
 	f, err := h.FS.OpenFile(path, flag, perm)
@@ -77,9 +78,9 @@ func failOn(t testing.TB) func(string) {
 	}
 }
 
-func mustOpen(t testing.TB, dir string) *Spool {
+func mustOpen(t testing.TB, dir string) *UpdateSpool {
 	t.Helper()
-	s, err := Machine.OpenSpool(dir, testID, failOn(t))
+	s, err := LocalDisk.OpenSpool(dir, testID, failOn(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,16 +88,16 @@ func mustOpen(t testing.TB, dir string) *Spool {
 }
 
 // mustReopen opens a spool that may be damaged and returns what was reported.
-func mustReopen(t testing.TB, dir string) (s *Spool, problems []string) {
+func mustReopen(t testing.TB, dir string) (s *UpdateSpool, problems []string) {
 	t.Helper()
-	s, err := Machine.OpenSpool(dir, testID, func(p string) { problems = append(problems, p) })
+	s, err := LocalDisk.OpenSpool(dir, testID, func(p string) { problems = append(problems, p) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s, problems
 }
 
-func mustOpenHooked(t testing.TB, dir string, f **hookFile) *Spool {
+func mustOpenHooked(t testing.TB, dir string, f **hookFile) *UpdateSpool {
 	t.Helper()
 	s, err := hooked(func(inner File) File {
 		*f = &hookFile{File: inner}
@@ -108,14 +109,14 @@ func mustOpenHooked(t testing.TB, dir string, f **hookFile) *Spool {
 	return s
 }
 
-func mustPut(t testing.TB, s *Spool, agent string, payload []byte) {
+func mustPut(t testing.TB, s *UpdateSpool, agent string, payload []byte) {
 	t.Helper()
 	if err := s.Put(entryOf(agent, payload), payload); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func mustClose(t testing.TB, s *Spool) {
+func mustClose(t testing.TB, s *UpdateSpool) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -123,18 +124,19 @@ func mustClose(t testing.TB, s *Spool) {
 }
 
 // wantServed demands exactly these payloads, with their entries complete and in order.
-func wantServed(t testing.TB, s *Spool, want map[string][]byte) {
+func wantServed(t testing.TB, s *UpdateSpool, want map[string][]byte) {
 	t.Helper()
 	var agents []string
 	var buf []byte
 	for _, e := range s.Entries() {
 		agents = append(agents, e.Agent)
 		w := entryOf(e.Agent, want[e.Agent])
-		if e.Digest != w.Digest || e.Size != w.Size || !bytes.Equal(e.SignedManifest, w.SignedManifest) {
+		if e.PayloadDigest != w.PayloadDigest || e.PayloadSize != w.PayloadSize || !bytes.Equal(e.SignedManifest,
+			w.SignedManifest) {
 			t.Errorf("entry of %s: %+v, want %+v", e.Agent, e, w)
 		}
 		var err error
-		if buf, err = s.Payload(e.Agent, buf); err != nil || !bytes.Equal(buf, want[e.Agent]) {
+		if buf, err = s.ReadPayload(e.Agent, buf); err != nil || !bytes.Equal(buf, want[e.Agent]) {
 			t.Errorf("payload of %s: %q, %v, want %q", e.Agent, buf, err, want[e.Agent])
 		}
 	}

@@ -13,15 +13,15 @@ import (
 func (p partialOf) entry(agent string) SpoolEntry { return entryOf(agent, p.payload) }
 
 // receive puts chunks into the agent's file, and closes it.
-func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) *PartialFile {
+func (p partialOf) receive(t testing.TB, s *UpdateSpool, agent string, ks ...int) *PartialFile {
 	t.Helper()
 	e := p.entry(agent)
-	f, err := s.OpenPartial(agent, e.Digest, e.Size, partChunk, p.sum)
+	f, err := s.OpenPartialUpdate(agent, e.PayloadDigest, e.PayloadSize, partChunk, p.sum)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range ks {
-		if err := f.Put(k, p.chunk(k)); err != nil {
+		if err := f.PutChunk(k, p.chunk(k)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,9 +31,9 @@ func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) *Par
 	return f
 }
 
-func mustAdopt(t testing.TB, s *Spool, e SpoolEntry, f *PartialFile) {
+func mustAdopt(t testing.TB, s *UpdateSpool, e SpoolEntry, f *PartialFile) {
 	t.Helper()
-	if err := s.Adopt(e, f); err != nil {
+	if err := s.AdoptPartialFile(e, f); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -53,10 +53,10 @@ func TestSpoolAdopts(t *testing.T) {
 	f = d.receive(t, s, "D", 0)
 	mustAdopt(t, s, d.entry("D"), f)
 	wantServed(t, s, want)
-	if err := s.Adopt(d.entry("b"), f); !errors.Is(err, ErrConflict) {
+	if err := s.AdoptPartialFile(d.entry("b"), f); !errors.Is(err, ErrDigestConflict) {
 		t.Errorf("another update of b: %v", err)
 	}
-	if _, err := s.OpenPartial("b", d.entry("b").Digest, 5, 5, d.sum); !errors.Is(err, ErrConflict) {
+	if _, err := s.OpenPartialUpdate("b", d.entry("b").PayloadDigest, 5, 5, d.sum); !errors.Is(err, ErrDigestConflict) {
 		t.Errorf("another file of b: %v", err)
 	}
 	mustClose(t, s)
@@ -64,7 +64,7 @@ func TestSpoolAdopts(t *testing.T) {
 	wantServed(t, s, want)
 	mustClose(t, s)
 	log := mustRead(t, s.logPath)
-	if bytes.Contains(log, b.payload[:50]) || len(log) > 4*(spoolHead+40)+20 {
+	if bytes.Contains(log, b.payload[:50]) || len(log) > 4*(spoolEntryHeadSize+40)+20 {
 		t.Errorf("a large update is in the log too: %d bytes", len(log))
 	}
 }
@@ -76,15 +76,15 @@ func TestSpoolAdoptVerifies(t *testing.T) {
 	p := newPartialOf(1, 2*partChunk)
 	q := newPartialOf(2, partChunk)
 	of := q.receive(t, s, "b", 0)
-	if err := s.Adopt(p.entry("a"), of); err == nil {
+	if err := s.AdoptPartialFile(p.entry("a"), of); err == nil {
 		t.Error("without a file of its own: it was adopted")
 	}
-	if err := s.Adopt(p.entry("a"), p.receive(t, s, "a", 0)); err == nil {
+	if err := s.AdoptPartialFile(p.entry("a"), p.receive(t, s, "a", 0)); err == nil {
 		t.Error("with a chunk missing: it was adopted")
 	}
 	whole, longer := p.receive(t, s, "a", 1), p.entry("a")
-	longer.Size++
-	if err := s.Adopt(longer, whole); err == nil {
+	longer.PayloadSize++
+	if err := s.AdoptPartialFile(longer, whole); err == nil {
 		t.Error("of another size: it was adopted")
 	}
 	mustAdopt(t, s, p.entry("a"), whole)
@@ -95,7 +95,7 @@ func TestSpoolAdoptVerifies(t *testing.T) {
 		"cut":     func(path string) { mustWrite(t, path, p.payload[:partChunk]) },
 		"gone":    func(path string) { _ = os.Remove(path) },
 	} {
-		harm(s.ownFilePath("a", p.entry("a").Digest))
+		harm(s.largeUpdatePath("a", p.entry("a").PayloadDigest))
 		var problems []string
 		s, problems = mustReopen(t, dir)
 		wantServed(t, s, map[string][]byte{"b": q.payload})
@@ -120,8 +120,8 @@ func TestSpoolHoldsAFileAgainstItsSums(t *testing.T) {
 	defer mustClose(t, s)
 	mustAdopt(t, s, p.entry("a"), p.receive(t, s, "a", 2, 0, 1))
 	wantServed(t, s, map[string][]byte{"a": p.payload})
-	flip(t, s.ownFilePath("a", p.entry("a").Digest))
-	if _, err := s.Payload("a", nil); !errors.As(err, new(*CorruptError)) {
+	flip(t, s.largeUpdatePath("a", p.entry("a").PayloadDigest))
+	if _, err := s.ReadPayload("a", nil); !errors.As(err, new(*CorruptError)) {
 		t.Errorf("a flipped file is read with the error %v", err)
 	}
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // Put stores an update, whose payload may come in pieces, and which the caller has held against its digest. It syncs
-// nothing. The same update again is nil at once; another digest of the same agent is ErrConflict. When the disk is full
-// the error says so, the log is as it was before, and a later Put works once there is room.
-func (s *Spool) Put(e SpoolEntry, pieces ...[]byte) error {
+// nothing. The same update again is nil at once; another digest of the same agent is ErrDigestConflict. When the disk
+// is full the error says so, the log is as it was before, and a later Put works once there is room.
+func (s *UpdateSpool) Put(e SpoolEntry, pieces ...[]byte) error {
 	if err := checkEntry(e, pieces); err != nil {
 		return err
 	}
@@ -17,47 +17,47 @@ func (s *Spool) Put(e SpoolEntry, pieces ...[]byte) error {
 	for _, p := range pieces {
 		sum = crc32.Update(sum, castagnoli, p)
 	}
-	return s.appendEntry(payloadLocation{SpoolEntry: e, sums: singleChunkChecksum(e.Size, sum)}, pieces...)
+	return s.appendEntry(payloadLocation{SpoolEntry: e, checksums: singleChunkChecksum(e.PayloadSize, sum)}, pieces...)
 }
 
-func checkNames(e SpoolEntry) error {
+func checkEntryNames(e SpoolEntry) error {
 	switch {
 	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:
 		return fmt.Errorf("store: agent id of %d bytes: want 1 to %d", len(e.Agent), maxAgentName)
-	case len(e.SignedManifest) > maxMeta:
+	case len(e.SignedManifest) > maxSignedManifest:
 		return fmt.Errorf("store: manifest of %s has %d bytes: want at most %d", e.Agent, len(e.SignedManifest),
-			maxMeta)
+			maxSignedManifest)
 	}
 	return nil
 }
 
 func checkEntry(e SpoolEntry, pieces [][]byte) error {
-	if err := checkNames(e); err != nil {
+	if err := checkEntryNames(e); err != nil {
 		return err
 	}
 	size := int64(0)
 	for _, p := range pieces {
 		size += int64(len(p))
 	}
-	if e.Size != size {
-		return fmt.Errorf("store: update of %s has %d bytes: its manifest says %d", e.Agent, size, e.Size)
+	if e.PayloadSize != size {
+		return fmt.Errorf("store: update of %s has %d bytes: its manifest says %d", e.Agent, size, e.PayloadSize)
 	}
 	return nil
 }
 
 // alreadyStored answers a Put that needs no writing: done is false when it does need it.
-func (s *Spool) alreadyStored(e SpoolEntry) (done bool, err error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
+func (s *UpdateSpool) alreadyStored(e SpoolEntry) (done bool, err error) {
+	s.indexMutex.RLock()
+	defer s.indexMutex.RUnlock()
 	old, have := s.locationByAgent[e.Agent]
-	if have && old.Digest != e.Digest {
-		return true, fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
+	if have && old.PayloadDigest != e.PayloadDigest {
+		return true, fmt.Errorf("store: update %x of %s: %w", e.PayloadDigest, e.Agent, ErrDigestConflict)
 	}
 	return have, nil
 }
 
 // appendEntry writes an entry behind the last one and indexes it, or leaves the log as it was.
-func (s *Spool) appendEntry(at payloadLocation, pieces ...[]byte) error {
+func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	s.writeMutex.Lock()
 	defer s.writeMutex.Unlock()
 	if done, err := s.alreadyStored(at.SpoolEntry); done {
@@ -69,24 +69,24 @@ func (s *Spool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	case s.writeError != nil:
 		return s.writeError
 	}
-	head, end := encodeEntry(s.id, at.SpoolEntry, at.inOwnFile), s.end
+	head, end := encodeSpoolEntryHead(s.id, at.SpoolEntry, at.inOwnFile), s.logEnd
 	at.offset, at.SignedManifest = end+int64(len(head)), bytes.Clone(at.SignedManifest)
 	for _, p := range append([][]byte{head}, pieces...) {
-		if _, err := s.file.WriteAt(p, end); err != nil {
+		if _, err := s.logFile.WriteAt(p, end); err != nil {
 			return s.rollback(err)
 		}
 		end += int64(len(p))
 	}
-	s.end = end
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.logEnd = end
+	s.indexMutex.Lock()
+	defer s.indexMutex.Unlock()
 	s.locationByAgent[at.Agent] = at
 	return nil
 }
 
 // rollback cuts the log back to its last entry after a failed write, and returns the error for the caller.
-func (s *Spool) rollback(cause error) error {
-	if cut := s.file.Truncate(s.end); cut != nil {
+func (s *UpdateSpool) rollback(cause error) error {
+	if cut := s.logFile.Truncate(s.logEnd); cut != nil {
 		s.writeError = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
 			"a failed write could not be undone: %w", s.logPath, cut)
 	}

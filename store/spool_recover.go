@@ -8,8 +8,8 @@ import (
 )
 
 // recoverLog rebuilds the index from the log and cuts off what lies behind the last sound entry.
-func (s *Spool) recoverLog(logger func(string)) error {
-	info, err := s.file.Stat()
+func (s *UpdateSpool) recoverLog(logger func(string)) error {
+	info, err := s.logFile.Stat()
 	if err != nil {
 		return explainFileError("open", s.logPath, err)
 	}
@@ -22,26 +22,26 @@ func (s *Spool) recoverLog(logger func(string)) error {
 		logger(fmt.Sprintf("%s: torn or damaged entry at byte %d: dropped it and all behind it, %d bytes",
 			s.logPath, scanned, size-scanned))
 	}
-	if s.end < size {
-		if err := s.file.Truncate(s.end); err != nil {
+	if s.logEnd < size {
+		if err := s.logFile.Truncate(s.logEnd); err != nil {
 			return explainFileError("truncate", s.logPath, err)
 		}
 	}
 	return nil
 }
 
-// scanLog indexes the sound entries, sets s.end behind the last of them and returns where it had to stop. An error of
-// the disk is returned and not taken for damage: what cannot be read now must not be cut off.
-func (s *Spool) scanLog(size int64, logger func(string)) (stop int64, err error) {
-	head := make([]byte, spoolHead)
+// scanLog indexes the sound entries, sets s.logEnd behind the last of them and returns where it had to stop. An error
+// of the disk is returned and not taken for damage: what cannot be read now must not be cut off.
+func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err error) {
+	head := make([]byte, spoolEntryHeadSize)
 	for at := int64(0); at < size; {
-		if size-at < int64(spoolHead) {
+		if size-at < int64(spoolEntryHeadSize) {
 			return at, nil
 		}
-		if _, err := s.file.ReadAt(head, at); err != nil {
+		if _, err := s.logFile.ReadAt(head, at); err != nil {
 			return at, err
 		}
-		h, ok := decodeHead(s.id, head, size-at)
+		h, ok := decodeSpoolEntryHead(s.id, head, size-at)
 		if !ok {
 			return at, nil
 		}
@@ -49,7 +49,7 @@ func (s *Spool) scanLog(size int64, logger func(string)) (stop int64, err error)
 		if err != nil {
 			return at, err
 		}
-		next := at + h.totalLen()
+		next := at + h.logEntryLen()
 		if sound {
 			s.indexEntry(found, next, logger)
 		} else {
@@ -61,11 +61,12 @@ func (s *Spool) scanLog(size int64, logger func(string)) (stop int64, err error)
 }
 
 // indexEntry indexes an entry that ends at end, unless its agent has one already: Put never writes two.
-func (s *Spool) indexEntry(found payloadLocation, end int64, logger func(string)) {
-	s.end = end
+func (s *UpdateSpool) indexEntry(found payloadLocation, end int64, logger func(string)) {
+	s.logEnd = end
 	if old, have := s.locationByAgent[found.Agent]; have {
-		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, found.Digest, found.Agent,
-			old.Digest))
+		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, found.PayloadDigest,
+			found.Agent,
+			old.PayloadDigest))
 		return
 	}
 	s.locationByAgent[found.Agent] = found
@@ -73,23 +74,24 @@ func (s *Spool) indexEntry(found payloadLocation, end int64, logger func(string)
 
 // readEntry reads the entry with head h at offset at, the payload through a small buffer; sound is false if a
 // checksum differs, or the file apart is not there.
-func (s *Spool) readEntry(h entryHead, at int64) (found payloadLocation, sound bool, err error) {
-	names := make([]byte, h.agentLen+h.metaLen)
-	at += int64(spoolHead)
-	if _, err := s.file.ReadAt(names, at); err != nil {
+func (s *UpdateSpool) readEntry(h spoolEntryHead, at int64) (found payloadLocation, sound bool, err error) {
+	names := make([]byte, h.agentLen+h.manifestLen)
+	at += int64(spoolEntryHeadSize)
+	if _, err := s.logFile.ReadAt(names, at); err != nil {
 		return payloadLocation{}, false, err
 	}
-	e := SpoolEntry{Agent: string(names[:h.agentLen]), Digest: h.digest, SignedManifest: names[h.agentLen:],
-		Size: h.payloadLen}
+	e := SpoolEntry{Agent: string(names[:h.agentLen]), PayloadDigest: h.payloadDigest,
+		SignedManifest: names[h.agentLen:],
+		PayloadSize:    h.payloadLen}
 	found = payloadLocation{SpoolEntry: e, offset: at + int64(len(names)), inOwnFile: h.inOwnFile}
 	// a 32-bit build cannot hold what a 64-bit one may have written
-	if crc32.Checksum(names, castagnoli) != h.namesSum || h.payloadLen > math.MaxInt {
+	if crc32.Checksum(names, castagnoli) != h.namesChecksum || h.payloadLen > math.MaxInt {
 		return found, false, nil
 	}
 	if h.inOwnFile {
-		found.sums, sound, err = s.checkOwnFile(e)
+		found.checksums, sound, err = s.checkLargeUpdate(e)
 	} else {
-		found.sums, sound, err = verifyPayload(e, io.NewSectionReader(s.file, found.offset, h.payloadLen))
+		found.checksums, sound, err = verifyPayload(e, io.NewSectionReader(s.logFile, found.offset, h.payloadLen))
 	}
 	return found, sound, err
 }

@@ -13,11 +13,11 @@ import (
 
 func TestLockIsExclusive(t *testing.T) {
 	dir := t.TempDir()
-	l, err := Lock(dir)
+	l, err := LockStateFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Lock(dir)
+	_, err = LockStateFolder(dir)
 	if !errors.Is(err, ErrLocked) {
 		t.Fatalf("second Lock: %v, want ErrLocked", err)
 	}
@@ -29,7 +29,7 @@ func TestLockIsExclusive(t *testing.T) {
 	if err := l.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	l, err = Lock(dir)
+	l, err = LockStateFolder(dir)
 	if err != nil {
 		t.Fatalf("Lock after Unlock: %v", err)
 	}
@@ -46,7 +46,7 @@ func TestLockClearsTemporaryFiles(t *testing.T) {
 	for _, name := range []string{tempPrefix + "1", "models/" + tempPrefix + "2", "models/model", "keep"} {
 		mustWrite(t, filepath.Join(dir, name), nil)
 	}
-	l, err := Lock(dir)
+	l, err := LockStateFolder(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestLockClearsTemporaryFiles(t *testing.T) {
 }
 
 func TestLockNeedsFolder(t *testing.T) {
-	if _, err := Lock(filepath.Join(t.TempDir(), "typo")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := LockStateFolder(filepath.Join(t.TempDir(), "typo")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v, want not exist", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // scratch memory and serves one goroutine at a time.
 type CompiledTask[T learner.Float] struct {
 	Task     wire.Task
-	Schedule learner.Schedule
+	Schedule learner.StepSizeSchedule
 	Model    *learner.Model[T]
 
 	parameterSplit *learner.ParameterSplit // what agents share of the model, and what not
@@ -59,8 +59,9 @@ func Compile[T learner.Float](t wire.Task) (*CompiledTask[T], error) {
 // newCompiledTask is a problem without its model.
 func newCompiledTask[T learner.Float](t wire.Task) *CompiledTask[T] {
 	t.Training.Codec = cmp.Or(t.Training.Codec, spec.CodecRaw)
-	return &CompiledTask[T]{Task: t, Schedule: learner.Schedule{
-		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
+	return &CompiledTask[T]{Task: t, Schedule: learner.StepSizeSchedule{
+		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity,
+		DecayOffset: t.Training.StepSizeDecayOffset,
 	}}
 }
 
@@ -75,16 +76,16 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 	if last != len(t.Features) {
 		return fmt.Errorf("standardization has %d columns, the task has %d and a target", last+1, len(t.Features))
 	}
-	if !t.Kind().HasTarget() && (st.Mean[last] != 0 || st.Scale[last] != 1) {
+	if !t.ModelKind().HasTarget() && (st.Mean[last] != 0 || st.Scale[last] != 1) {
 		return fmt.Errorf("standardization has the mean %v and the scale %v of a target that there is not; want 0 and "+
 			"1", st.Mean[last], st.Scale[last])
 	}
-	return checkChannels(st, t)
+	return checkChannelStandardization(st, t)
 }
 
-// checkChannels checks that a standardisation leaves the windows of a conv1d their shape, as filters that slide over
-// them need it, and the model can be expressed in another standardisation.
-func checkChannels(st learner.Standardization, t wire.Task) error {
+// checkChannelStandardization checks that a standardisation leaves the windows of a conv1d their shape, as filters that
+// slide over them need it, and the model can be expressed in another standardisation.
+func checkChannelStandardization(st learner.Standardization, t wire.Task) error {
 	channels := int(t.Model.Convolution.InputChannels)
 	if channels < 1 || len(t.Features)%channels != 0 {
 		return nil // of no conv1d, or the model's check tells
@@ -107,14 +108,14 @@ func checkModel[T learner.Float](t wire.Task) error {
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	if len(t.Model.Frozen) > 0 && len(a.TensorRanges(t.Model.Frozen)) == 0 {
-		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.Frozen)
+	if len(t.Model.FrozenTensors) > 0 && len(a.TensorRanges(t.Model.FrozenTensors)) == 0 {
+		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.FrozenTensors)
 	}
 	if err := checkPersonalTensors(a, t.Personal.Tensors); err != nil {
 		return err
 	}
-	if n := schemaOf[T](a.Layout()).Bytes(); n > wire.MaxBlob {
-		return fmt.Errorf("the model has %d bytes, more than %d", n, wire.MaxBlob)
+	if n := schemaOf[T](a.Layout()).VectorByteCount(); n > wire.MaxBlobBytes {
+		return fmt.Errorf("the model has %d bytes, more than %d", n, wire.MaxBlobBytes)
 	}
 	return nil
 }
@@ -126,33 +127,34 @@ func checkExternal(t *wire.Task) error {
 	switch {
 	case slices.ContainsFunc(x.Tensors, other):
 		return errors.New("external: want tensors of float32")
-	case !x.Enabled():
+	case !x.IsEnabled():
 		if len(x.Tensors) > 0 {
 			return errors.New("external: tensors without a trainer")
 		}
 		return nil
-	case training.Exchange != spec.ExchangeParameters:
+	case training.ExchangeKind != spec.ExchangeParameters:
 		return errors.New("external: goes with the exchange of parameters")
-	case training.ResponseProb > 0 && training.ResponseProb < 1, training.GradientNoise.Law != spec.NoiseNone:
+	case training.LocalStepProbability > 0 && training.LocalStepProbability < 1,
+		training.GradientNoise.Law != spec.NoiseNone:
 		return errors.New("external: its program takes each step, and adds no noise")
 	case len(t.Standardization.Mean) > 0 || len(t.Recipe.Inputs) > 0:
 		return errors.New("external: the rows are the program's, and there are none to standardize or to make")
-	case t.FinetuneSteps > 0 || t.Personal.Ditto || len(t.Model.Frozen) > 0:
+	case t.FinetuneSteps > 0 || t.Personal.UsesDitto || len(t.Model.FrozenTensors) > 0:
 		return errors.New("external: its program trains the whole model, and no other one")
 	}
 	return nil
 }
 
 func checkColumns(t wire.Task) error {
-	if t.External.Enabled() {
+	if t.External.IsEnabled() {
 		if len(t.Features) > 0 || t.Target != "" {
 			return errors.New("external: the rows are the program's: there are no features, and no target")
 		}
 		return nil
 	}
-	switch wants := t.Kind().HasTarget(); {
+	switch wants := t.ModelKind().HasTarget(); {
 	case !wants && t.Target != "":
-		return fmt.Errorf("has the target %q, and its model is of the kind %s, which has none", t.Target, t.Kind())
+		return fmt.Errorf("has the target %q, and its model is of the kind %s, which has none", t.Target, t.ModelKind())
 	case len(t.Features) == 0 || wants && t.Target == "":
 		return errors.New("needs at least one feature and a target")
 	}
@@ -186,9 +188,9 @@ func checkMixing(t *wire.Task) error {
 			return errors.New("mixing: never, and yet there are settings for it")
 		}
 		return nil
-	case t.Training.Exchange != spec.ExchangeParameters:
+	case t.Training.ExchangeKind != spec.ExchangeParameters:
 		return errors.New("mixing: goes with the exchange of parameters, not of gradients")
-	case t.Training.Normalize:
+	case t.Training.NormalizesStepSize:
 		return errors.New("mixing: the step size is per local step, and not divided by their number (feddec Alg. 1)")
 	case t.Training.MaxSteps%m.IntervalSteps != 0:
 		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.IntervalSteps,
@@ -196,7 +198,7 @@ func checkMixing(t *wire.Task) error {
 	case m.SnapshotRetryMillis == 0 || m.Codec == "":
 		return errors.New("mixing: a repeat and a codec are needed")
 	}
-	if err := m.Codec.ValidateMixing(); err != nil {
+	if err := m.Codec.ValidateForMixing(); err != nil {
 		return fmt.Errorf("mixing: codec: %w", err)
 	}
 	return nil
@@ -208,12 +210,12 @@ func checkCorrection(t *wire.Task) error {
 	switch {
 	case !(p >= 0) || math.IsInf(p, 1):
 		return fmt.Errorf("proximal is %v; it must be finite and not negative", p)
-	case p > 0 && t.Training.Exchange != spec.ExchangeParameters:
+	case p > 0 && t.Training.ExchangeKind != spec.ExchangeParameters:
 		return errors.New("proximal: goes with the exchange of parameters; a gradient is taken at the anchor itself")
 	case p > 0 && t.Mixing.EndlessBlocks:
 		return errors.New("proximal: blocks without an end have no model of the server to stay near")
 	}
-	if _, keeps := t.Training.Codec.TopKShare(); keeps && (t.Training.Exchange != spec.ExchangeParameters ||
+	if _, keeps := t.Training.Codec.TopKShare(); keeps && (t.Training.ExchangeKind != spec.ExchangeParameters ||
 		t.Mixing.EndlessBlocks) {
 		return errors.New("codec top_k: goes with the exchange of parameters, and not with blocks without an end")
 	}
@@ -221,19 +223,19 @@ func checkCorrection(t *wire.Task) error {
 }
 
 func architecture(t wire.Task) learner.Architecture {
-	if t.External.Enabled() {
-		a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared}
+	if t.External.IsEnabled() {
+		a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.LossSquared}
 		for _, tensor := range t.External.Tensors {
 			shape := make([]int, len(tensor.Shape))
 			for i, n := range tensor.Shape {
 				shape[i] = int(n)
 			}
-			a.Tensors = append(a.Tensors, learner.TensorSpec{Name: tensor.Name, Shape: shape})
+			a.ExternalTensors = append(a.ExternalTensors, learner.TensorSpec{Name: tensor.Name, Shape: shape})
 		}
 		return a
 	}
 	a := learner.Architecture{
-		Kind: t.Model.Kind, Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias,
+		Kind: t.Model.Kind, Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.HasBias,
 		Ridge: t.Model.Ridge, Activation: t.Model.Activation, Risk: t.Model.Risk, HuberDelta: t.Model.HuberDelta,
 	}
 	for _, h := range t.Model.HiddenUnits {
@@ -242,8 +244,8 @@ func architecture(t wire.Task) learner.Architecture {
 	c := &t.Model.Convolution
 	a.Convolution = spec.Convolution{InputChannels: int(c.InputChannels), KernelSteps: int(c.KernelSteps),
 		PoolSteps: int(c.PoolSteps)}
-	for _, n := range c.Filters {
-		a.Convolution.Filters = append(a.Convolution.Filters, int(n))
+	for _, n := range c.FiltersPerLayer {
+		a.Convolution.FiltersPerLayer = append(a.Convolution.FiltersPerLayer, int(n))
 	}
 	return a
 }
@@ -252,7 +254,7 @@ func architecture(t wire.Task) learner.Architecture {
 func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 	t := &p.Task.Training
 	return learner.GradientConfig{
-		BatchSize: int(t.BatchSize), ResponseProb: t.ResponseProb, Noise: t.GradientNoise,
+		BatchSize: int(t.BatchSize), LocalStepProbability: t.LocalStepProbability, Noise: t.GradientNoise,
 	}
 }
 
@@ -260,7 +262,7 @@ func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 func (p *CompiledTask[T]) StepCountPolicy() learner.StepCountPolicy {
 	t := &p.Task.Training
 	return learner.StepCountPolicy{Min: int(t.MinSteps), Max: int(t.MaxSteps),
-		Budget: time.Duration(t.BudgetMillis) * time.Millisecond}
+		Budget: time.Duration(t.StepTimeBudgetMillis) * time.Millisecond}
 }
 
 // Standardization returns the task's standardisation; it has no columns before
@@ -278,12 +280,12 @@ func (p *CompiledTask[T]) Recipe() *spec.RowRecipe {
 	return &p.Task.Recipe
 }
 
-// Schema returns the layout of the vectors that a round of that kind sends in: of the parameters those that agents
-// share.
-func (p *CompiledTask[T]) Schema(kind wire.RoundKind) wire.Schema {
+// UpdateSchema returns the layout of the vectors that a round of that kind sends in: of the parameters those that
+// agents share.
+func (p *CompiledTask[T]) UpdateSchema(kind wire.RoundKind) wire.TensorSchema {
 	if kind == wire.KindStatistics {
 		m := uint32(len(p.Task.Features) + 1)
-		return wire.Schema{
+		return wire.TensorSchema{
 			{Name: "count", DType: wire.Float64, Shape: []uint32{1}},
 			{Name: "mean", DType: wire.Float64, Shape: []uint32{m}},
 			{Name: "squares", DType: wire.Float64, Shape: []uint32{m}},
@@ -293,12 +295,12 @@ func (p *CompiledTask[T]) Schema(kind wire.RoundKind) wire.Schema {
 }
 
 // schemaOf returns the layout of tensors of parameters.
-func schemaOf[T learner.Float](layout []learner.TensorSpec) wire.Schema {
+func schemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSchema {
 	dtype := wire.Float32
 	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
 		dtype = wire.Float64
 	}
-	var s wire.Schema
+	var s wire.TensorSchema
 	for _, t := range layout {
 		tensor := wire.TensorSpec{Name: t.Name, DType: dtype}
 		for _, n := range t.Shape {
@@ -309,29 +311,31 @@ func schemaOf[T learner.Float](layout []learner.TensorSpec) wire.Schema {
 	return s
 }
 
-// Initial returns w_0, of all parameters.
-func (p *CompiledTask[T]) Initial(seed uint64) []T {
+// InitialParameters returns w_0, of all parameters.
+func (p *CompiledTask[T]) InitialParameters(seed uint64) []T {
 	w := make([]T, p.Model.Architecture().Params())
 	p.Model.Init(w, rand.New(rand.NewPCG(seed, 0)))
 	return w
 }
 
-// Prepare brings an agent's raw samples into the task's terms, in place:
+// PrepareSamples brings an agent's raw samples into the task's terms, in place:
 // labels checked, and columns standardised once there is a standardisation.
-func (p *CompiledTask[T]) Prepare(s *learner.Samples[T]) error { return p.Preparer().Prepare(s, true) }
+func (p *CompiledTask[T]) PrepareSamples(s *learner.Samples[T]) error {
+	return p.NewRowPreparer().Prepare(s, true)
+}
 
-// Preparer brings the rows of a source into a task's terms.
-type Preparer[T learner.Float] struct {
+// RowPreparer brings the rows of a source into a task's terms.
+type RowPreparer[T learner.Float] struct {
 	compiledTask *CompiledTask[T]
 	labels       learner.LabelHistory
 }
 
-// Preparer returns what prepares samples of one source.
-func (p *CompiledTask[T]) Preparer() *Preparer[T] { return &Preparer[T]{compiledTask: p} }
+// NewRowPreparer returns what prepares samples of one source.
+func (p *CompiledTask[T]) NewRowPreparer() *RowPreparer[T] { return &RowPreparer[T]{compiledTask: p} }
 
-// Prepare is [CompiledTask.Prepare] for samples that come one batch after another; with first they begin anew. A batch
-// that it refuses counts as not come, and may have been changed.
-func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
+// Prepare is [CompiledTask.PrepareSamples] for samples that come one batch after another; with first they begin anew. A
+// batch that it refuses counts as not come, and may have been changed.
+func (r *RowPreparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 	before := r.labels
 	if first {
 		before = learner.LabelHistory{}
@@ -351,22 +355,22 @@ func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 
 // PrepareAgain does the same to rows that were prepared before, as they were then. It may be called from several
 // goroutines.
-func (r *Preparer[T]) PrepareAgain(x, y []T) {
+func (r *RowPreparer[T]) PrepareAgain(x, y []T) {
 	r.compiledTask.Model.MapAndStandardizeAgain(r.compiledTask.Standardization(), x, y)
 }
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
-// ask for, and the devices whose data lie far from the others': see [learner.CombineMoments], which calls each, and
-// [learner.Architecture.Pooled].
+// ask for, and the devices whose data lie far from the others': see [learner.CombineIntoStandardization], which calls
+// each, and [learner.Architecture.PoolChannelMoments].
 func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*learner.Moments)) error,
 	clip float64) (wire.Task, []learner.DeviatingDevice, error) {
 	a := p.Model.Architecture()
 	pooled := func(take func(*learner.Moments)) error {
 		return each(func(m *learner.Moments) { take(a.PoolChannelMoments(m)) })
 	}
-	st, far, err := learner.CombineMoments(devices, len(p.Task.Features)+1, pooled, a.Risk, clip)
+	st, far, err := learner.CombineIntoStandardization(devices, len(p.Task.Features)+1, pooled, a.Risk, clip)
 	if err == nil {
-		if !p.Task.Kind().HasTarget() {
+		if !p.Task.ModelKind().HasTarget() {
 			st.KeepTargetUnscaled()
 		}
 		err = st.Validate()

@@ -19,15 +19,16 @@ import (
 func linear() wire.Task {
 	return wire.Task{
 		Name: "t", Features: []string{"a", "b"}, Target: "y",
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000, MinSteps: 1,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
+			StepTimeBudgetMillis: 1000, MinSteps: 1,
 			MaxSteps: 10},
 	}
 }
 
 // hourly makes the rows of linear of readings.
 func hourly() spec.RowRecipe {
-	return spec.RowRecipe{Grid: spec.Grid{Step: time.Hour},
+	return spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour},
 		Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}, {Name: "y"}}}.WithDefaults()
 }
 
@@ -62,14 +63,14 @@ func TestCompileRefuses(t *testing.T) {
 	}{
 		{func(t *wire.Task) { t.Features = nil }, "at least one feature"},
 		{func(t *wire.Task) {
-			t.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.NeedDecline, Body: []byte{1}}}
+			t.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.DeclineUnknownSection, Body: []byte{1}}}
 		},
 			"section later: this build does not know it"},
 		{func(t *wire.Task) { t.Training.Proximal = -1 }, "proximal is -1"},
-		{func(t *wire.Task) { t.Training.Proximal, t.Training.Exchange = 1, spec.ExchangeGradient },
+		{func(t *wire.Task) { t.Training.Proximal, t.Training.ExchangeKind = 1, spec.ExchangeGradient },
 			"goes with the exchange of parameters"},
 		{func(t *wire.Task) { t.Training.Proximal, t.Mixing.EndlessBlocks = 1, true }, "blocks without an end"},
-		{func(t *wire.Task) { t.Model.Frozen = []string{"layer7"} }, `no tensors ["layer7"]`},
+		{func(t *wire.Task) { t.Model.FrozenTensors = []string{"layer7"} }, `no tensors ["layer7"]`},
 		{func(t *wire.Task) { t.Model.HuberDelta = 1 }, "huber"},
 		{func(t *wire.Task) { t.Recipe.Grid.Step = time.Hour }, "task.grid: is set without"},
 		{func(t *wire.Task) { t.Recipe = hourly(); t.Recipe.Inputs[0].Resampling = "mode" }, "task.inputs[0].join"},
@@ -80,7 +81,7 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Features[1] = "y" }, `column "y"`},
 		{func(t *wire.Task) { t.Features[0] = "" }, `column "" is empty`},
 		{func(t *wire.Task) { t.Model.Outputs = 2 }, "outputs is 2"},
-		{func(t *wire.Task) { t.Model.Risk = spec.RiskSoftmax }, "outputs is 1"},
+		{func(t *wire.Task) { t.Model.Risk = spec.LossSoftmax }, "outputs is 1"},
 		{func(t *wire.Task) { t.Model.Risk = "" }, "risk"},
 		{func(t *wire.Task) { t.Model.Risk = "cubic" }, "risk"},
 		{func(t *wire.Task) { t.Model.HiddenUnits = []uint32{0} }, "hidden[0] is 0"},
@@ -88,11 +89,11 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Model.HiddenUnits = slices.Repeat([]uint32{1}, 9) }, "9 layers"},
 		{func(t *wire.Task) { t.Model.Ridge = -1 }, "ridge"},
 		{func(t *wire.Task) { t.Training.StepSize = 0 }, "step size is 0"},
-		{func(t *wire.Task) { t.Training.Gamma = 1 }, "either the constant step size or the other two"},
-		{func(t *wire.Task) { t.Training.StepSize, t.Training.Gamma = 0, 1 }, "strong convexity is 0"},
+		{func(t *wire.Task) { t.Training.StepSizeDecayOffset = 1 }, "either the constant step size or the other two"},
+		{func(t *wire.Task) { t.Training.StepSize, t.Training.StepSizeDecayOffset = 0, 1 }, "strong convexity is 0"},
 		{func(t *wire.Task) { t.Training.BatchSize = 65537 }, "batch size 65537; 1 to 65536"},
-		{func(t *wire.Task) { t.Training.ResponseProb = 1.5 }, "response probability 1.5"},
-		{func(t *wire.Task) { t.Training.ResponseProb = -0.5 }, "response probability -0.5"},
+		{func(t *wire.Task) { t.Training.LocalStepProbability = 1.5 }, "response probability 1.5"},
+		{func(t *wire.Task) { t.Training.LocalStepProbability = -0.5 }, "response probability -0.5"},
 		{func(t *wire.Task) { t.Training.GradientNoise.Law = spec.NoiseLaplace }, "gradient_noise.variance: is 0"},
 		{func(t *wire.Task) { t.Training.GradientNoise.Variance = 0.1 }, "gradient_noise.law: want none"},
 		{func(t *wire.Task) {
@@ -101,7 +102,7 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Model.HiddenUnits, t.Model.Activation = []uint32{2}, "step" }, "activation: want tanh"},
 		{func(t *wire.Task) { t.Training.MinSteps = 0 }, "minimum of 0"},
 		{func(t *wire.Task) { t.Training.MaxSteps = 0 }, "maximum of 0"},
-		{func(t *wire.Task) { t.Training.BudgetMillis = 0 }, "budget"},
+		{func(t *wire.Task) { t.Training.StepTimeBudgetMillis = 0 }, "budget"},
 		{func(t *wire.Task) { t.Standardization.Mean = []float64{1} }, "1 means and 0 scales"},
 		{func(t *wire.Task) {
 			t.Standardization = wire.Standardization{Mean: []float64{1, 2}, Scale: []float64{1, 2}}
@@ -132,38 +133,41 @@ func TestCompileRefuses(t *testing.T) {
 // The example of docs/PROTOCOL.md, section 8.
 func TestSchema(t *testing.T) {
 	w := linear()
-	w.Model.Bias = true
+	w.Model.HasBias = true
 	p := compile[float32](t, w)
 	const want = "50e093a2eab39f253b5af807f579963782ac49be9ad60ca0220967430ead105e"
-	if got := p.Schema(wire.KindTraining).Hash().String(); got != want {
+	if got := p.UpdateSchema(wire.KindTraining).Hash().String(); got != want {
 		t.Errorf("schema of the linear model: %s", got)
 	}
-	if other := compile[float64](t, w); other.Schema(wire.KindTraining).Hash() == p.Schema(wire.KindTraining).Hash() {
+	if other := compile[float64](t,
+		w); other.UpdateSchema(wire.KindTraining).Hash() == p.UpdateSchema(wire.KindTraining).Hash() {
 		t.Error("float64 has the schema of float32")
 	}
 	w.Model.HiddenUnits = []uint32{5, 3}
-	s := compile[float32](t, w).Schema(wire.KindTraining)
+	s := compile[float32](t, w).UpdateSchema(wire.KindTraining)
 	var names []string
 	for _, x := range s {
 		names = append(names, x.Name)
 	}
 	if got := strings.Join(names, " "); got != "layer0.weight layer0.bias layer1.weight layer1.bias layer2.weight "+
-		"layer2.bias" || s.Len() != 5*2+5+3*5+3+3+1 {
-		t.Errorf("%s, %d elements", got, s.Len())
+		"layer2.bias" || s.ElementCount() != 5*2+5+3*5+3+3+1 {
+		t.Errorf("%s, %d elements", got, s.ElementCount())
 	}
-	if s := p.Schema(wire.KindStatistics); s.Len() != 7 || s.Bytes() != 56 || s[0].DType != wire.Float64 {
+	if s := p.UpdateSchema(wire.KindStatistics); s.ElementCount() != 7 || s.VectorByteCount() != 56 ||
+		s[0].DType != wire.Float64 {
 		t.Errorf("statistics: %+v", s)
 	}
 }
 
 func TestInitial(t *testing.T) {
 	w := linear()
-	if got := compile[float64](t, w).Initial(1); !slices.Equal(got, []float64{0, 0}) {
+	if got := compile[float64](t, w).InitialParameters(1); !slices.Equal(got, []float64{0, 0}) {
 		t.Errorf("a linear model begins at %v", got)
 	}
 	w.Model.HiddenUnits = []uint32{4}
 	p := compile[float64](t, w)
-	if !slices.Equal(p.Initial(1), p.Initial(1)) || slices.Equal(p.Initial(1), p.Initial(2)) {
+	if !slices.Equal(p.InitialParameters(1), p.InitialParameters(1)) || slices.Equal(p.InitialParameters(1),
+		p.InitialParameters(2)) {
 		t.Error("a network's start does not follow from its seed")
 	}
 }
@@ -178,7 +182,7 @@ func TestStandardization(t *testing.T) {
 	parts := [][][]float64{raw[:3], raw[3:]}
 	var all [][]float64
 	for _, rows := range parts {
-		v, err := p.Statistics(samples(rows))
+		v, err := p.StatisticsVector(samples(rows))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +203,7 @@ func TestStandardization(t *testing.T) {
 	mean, square, target := [2]float64{}, [2]float64{}, 0.0
 	for _, rows := range parts {
 		s := samples(rows)
-		if err := q.Prepare(s); err != nil {
+		if err := q.PrepareSamples(s); err != nil {
 			t.Fatal(err)
 		}
 		for i := range s.Len() {
@@ -232,7 +236,7 @@ func TestStandardization(t *testing.T) {
 func TestUnitsOfTheTarget(t *testing.T) {
 	for _, hidden := range [][]uint32{nil, {4}} {
 		w := linear()
-		w.Model.HiddenUnits, w.Model.Bias = hidden, true
+		w.Model.HiddenUnits, w.Model.HasBias = hidden, true
 		train := func(unit float64) task.LocalOutcome[float64] {
 			rng := rand.New(rand.NewPCG(3, 4))
 			rows := make([][]float64, 40)
@@ -241,7 +245,7 @@ func TestUnitsOfTheTarget(t *testing.T) {
 				rows[i] = []float64{a, b, unit * (3 + a - 2*b + a*b)}
 			}
 			p, s := compile[float64](t, w), samples(rows)
-			v, err := p.Statistics(s)
+			v, err := p.StatisticsVector(s)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -249,11 +253,12 @@ func TestUnitsOfTheTarget(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p = compile[float64](t, std); p.Prepare(s) != nil {
+			if p = compile[float64](t, std); p.PrepareSamples(s) != nil {
 				t.Fatal("rows are refused")
 			}
-			out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: p.Initial(1), Samples: s, StepWeight: 1, Steps: 10,
-				Rand: rng})
+			out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: p.InitialParameters(1), Samples: s, StepWeight: 1,
+				Steps: 10,
+				Rand:  rng})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -277,10 +282,10 @@ func TestStatisticsRefused(t *testing.T) {
 	w := linear()
 	w.MinSamples = 3
 	p := compile[float64](t, w)
-	if v, err := p.Statistics(samples([][]float64{{1, 2, 3}, {1, 2, 3}})); err == nil || v != nil {
+	if v, err := p.StatisticsVector(samples([][]float64{{1, 2, 3}, {1, 2, 3}})); err == nil || v != nil {
 		t.Errorf("two rows are spoken of: %v", v)
 	}
-	if _, err := p.Statistics(samples([][]float64{{1e200, 2, 3}, {1, 2, 3}, {1, 2, 3}})); !errors.Is(err,
+	if _, err := p.StatisticsVector(samples([][]float64{{1e200, 2, 3}, {1, 2, 3}, {1, 2, 3}})); !errors.Is(err,
 		wire.ErrNotFinite) {
 		t.Errorf("a sum of squares that is infinite: %v", err)
 	}
@@ -294,13 +299,13 @@ func TestStatisticsRefused(t *testing.T) {
 // Labels are brought into the risk's form before anything else, and are not scaled.
 func TestPrepareLabels(t *testing.T) {
 	w := linear()
-	w.Model.Risk = spec.RiskLogistic
+	w.Model.Risk = spec.LossLogistic
 	p := compile[float64](t, w)
 	s := samples([][]float64{{1, 2, 0}, {3, 4, 1}})
-	if err := p.Prepare(s); err != nil {
+	if err := p.PrepareSamples(s); err != nil {
 		t.Fatal(err)
 	}
-	v, err := p.Statistics(s)
+	v, err := p.StatisticsVector(s)
 	if err != nil || v[3] != 0 || v[6] != 2 {
 		t.Errorf("%v, %v: want labels of −1 and +1", v, err)
 	}
@@ -310,13 +315,14 @@ func TestPrepareLabels(t *testing.T) {
 	}
 	q := compile[float64](t, std)
 	s = samples([][]float64{{1, 2, 0}, {30, 4, 1}})
-	if err := q.Prepare(s); err != nil {
+	if err := q.PrepareSamples(s); err != nil {
 		t.Fatal(err)
 	}
 	if x, y := s.Row(1); y != 1 || x[0] != 1 { // clipped
 		t.Errorf("row 1 is %v, %v", x, y)
 	}
-	if err := q.Prepare(samples([][]float64{{1, 2, 7}})); err == nil || !strings.Contains(err.Error(), "label 7") {
+	if err := q.PrepareSamples(samples([][]float64{{1, 2, 7}})); err == nil || !strings.Contains(err.Error(),
+		"label 7") {
 		t.Errorf("label 7: %v", err)
 	}
 }
@@ -352,8 +358,8 @@ func samples(rows [][]float64) *learner.Samples[float64] {
 // Labels of rows that come later must go with those before, in the same form; a batch that is refused changes nothing.
 func TestPreparerKnowsEarlierLabels(t *testing.T) {
 	of := linear()
-	of.Model.Risk = spec.RiskLogistic
-	prepare := compile[float64](t, of).Preparer()
+	of.Model.Risk = spec.LossLogistic
+	prepare := compile[float64](t, of).NewRowPreparer()
 	batch := func(first bool, labels ...float64) ([]float64, error) {
 		s := learner.NewSamples(len(of.Features), make([]float64, len(labels)*len(of.Features)), labels)
 		err := prepare.Prepare(s, first)

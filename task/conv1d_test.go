@@ -14,10 +14,10 @@ import (
 // convolving is the linear task with filters over its two features, as two steps of one channel.
 func convolving() wire.Task {
 	w := linear()
-	w.Model.Kind, w.Model.Convolution = spec.ModelConv1D, wire.Convolution{InputChannels: 1, KernelSteps: 2,
-		PoolSteps: 1,
-		Filters:   []uint32{3}}
-	w.Model.Activation, w.Model.Bias = spec.ActivationTanh, true
+	w.Model.Kind, w.Model.Convolution = spec.ModelConv1D, wire.ConvolutionLayers{InputChannels: 1, KernelSteps: 2,
+		PoolSteps:       1,
+		FiltersPerLayer: []uint32{3}}
+	w.Model.Activation, w.Model.HasBias = spec.ActivationTanh, true
 	return w
 }
 
@@ -28,7 +28,7 @@ func TestConv1DRefused(t *testing.T) {
 	}
 	for says, change := range map[string]func(*wire.Task){
 		"architecture.filters: is []; the kind conv1d needs it": func(w *wire.Task) {
-			w.Model.Convolution = wire.Convolution{}
+			w.Model.Convolution = wire.ConvolutionLayers{}
 		},
 		"architecture.channels: is 1; it goes with the kind conv1d": func(w *wire.Task) { w.Model.Kind = "" },
 		"architecture.kernel: is": func(w *wire.Task) {
@@ -56,7 +56,7 @@ func TestConv1DStandardization(t *testing.T) {
 		rows[i] = []float64{rng.NormFloat64(), 4 + 3*rng.NormFloat64(), rng.NormFloat64()}
 	}
 	p := compile[float64](t, convolving())
-	v, err := p.Statistics(samples(rows))
+	v, err := p.StatisticsVector(samples(rows))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,11 @@ import (
 func corrected(mixing wire.MixingSettings) wire.Task {
 	return wire.Task{
 		Name: "line", Features: []string{"a"}, Target: "y", Mixing: mixing,
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true,
 			Ridge: 0.1},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Proximal: 0.7, BudgetMillis: 1000,
-			MinSteps: 1, MaxSteps: 4},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, Proximal: 0.7,
+			StepTimeBudgetMillis: 1000,
+			MinSteps:             1, MaxSteps: 4},
 	}
 }
 
@@ -61,8 +62,9 @@ func TestAnchor(t *testing.T) {
 // TestFrozenStays: an agent sends exactly 0 for what is frozen.
 func TestFrozenStays(t *testing.T) {
 	of := corrected(wire.MixingSettings{})
-	of.Model.Frozen, of.Training.GradientNoise = []string{"layer0.bias"}, spec.GradientNoise{Law: spec.NoiseGaussian,
-		Variance: 1}
+	of.Model.FrozenTensors, of.Training.GradientNoise = []string{"layer0.bias"},
+		spec.GradientNoise{Law: spec.NoiseGaussian,
+			Variance: 1}
 	p, err := task.Compile[float32](of)
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func FuzzValidate(f *testing.F) {
 			f.Fatal(err)
 		}
 		// They hold a word of each kind, of which some do not go together.
-		w.Training.Normalize, w.Training.Proximal, w.Model.HuberDelta = false, 0, 0
+		w.Training.NormalizesStepSize, w.Training.Proximal, w.Model.HuberDelta = false, 0, 0
 		if task.Validate[float32](w) == nil {
 			taken++
 		}
@@ -47,7 +47,9 @@ func FuzzValidate(f *testing.F) {
 			return
 		}
 		for _, name := range append(w.Features, w.Target) {
-			if c, err := spec.ParseColumn(name); err != nil || !c.IsCalendar() && w.Recipe.InputIndex(c.Input) < 0 {
+			if c,
+				err := spec.ParseColumnExpression(name); err != nil || !c.IsCalendar() &&
+				w.Recipe.InputIndex(c.Input) < 0 {
 				t.Fatalf("%q is no column of the task: %+v, %v", name, c, err)
 			}
 		}

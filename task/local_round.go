@@ -11,18 +11,19 @@ import (
 
 // LocalJob is what an agent is asked to compute in a training round.
 type LocalJob[T learner.Float] struct {
-	Base       []T // w_{i−1}, with what is the agent's own: see [CompiledTask.Whole]; not changed
+	Base       []T // w_{i−1}, with what is the agent's own: see [CompiledTask.AllParameters]; not changed
 	Samples    *learner.Samples[T]
 	StepWeight float64     // K·p_k, or 1 where the server weights
 	StepOffset uint64      // t: local steps of the schedule before this round
 	Steps      int         // E_k
-	Rand       *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
+	Rand       *rand.Rand  // see [learner.StepSampler] for what is drawn and in which order
 	Stop       func() bool // polled between steps; nil = never
-	// OwnParameters is what the agent has of its own, by [CompiledTask.Own]: of personal tensors Base has them, too.
-	// OwnRand draws the steps of ditto; see [OwnSeed]. Both are nil without.
+	// OwnParameters is what the agent has of its own, by [CompiledTask.OwnParameters]: of personal tensors Base has
+	// them, too. DittoRand draws the steps of ditto; see [PersonalStepsSeed]. Both are nil without.
 	OwnParameters []T
-	OwnRand       *rand.Rand
-	// RiskSampleSeed seeds which rows the risks are reported on, if there are more than RiskRows; see [SampleSeed].
+	DittoRand     *rand.Rand
+	// RiskSampleSeed seeds which rows the risks are reported on, if there are more than MaxRiskSampleRows; see
+	// [RiskSampleSeed].
 	RiskSampleSeed uint64
 }
 
@@ -36,15 +37,15 @@ type LocalOutcome[T learner.Float] struct {
 	RiskAfter      float64 // after the steps
 }
 
-// RunLocalSteps does an agent's part of a training round without neighbours: all local steps of a [Stepper], and their
-// outcome.
+// RunLocalSteps does an agent's part of a training round without neighbours: all local steps of a [TaskStepRunner], and
+// their outcome.
 func (p *CompiledTask[T]) RunLocalSteps(j LocalJob[T]) (LocalOutcome[T], error) {
-	s, err := p.NewStepper(j)
+	s, err := p.NewTaskStepRunner(j)
 	if err != nil {
 		return LocalOutcome[T]{}, err
 	}
 	x := slices.Clone(j.Base)
-	if err := s.Take(x, 1, uint64(j.Steps)); err != nil {
+	if err := s.TakeSteps(x, 1, uint64(j.Steps)); err != nil {
 		return LocalOutcome[T]{}, err
 	}
 	return s.Outcome(x)
@@ -62,20 +63,21 @@ func checkFinite[T learner.Float](out LocalOutcome[T]) error {
 	return nil
 }
 
-// Statistics returns an agent's vector for the statistics round, [n, mean_1 … mean_m, squares_1 … squares_m] over the
-// features and the target: see [learner.Moments.Vector]. With fewer rows than the task's MinSamples it is an error, so
-// that no statistics leave the device.
-func (p *CompiledTask[T]) Statistics(s *learner.Samples[T]) ([]float64, error) {
-	return p.statistics(s, learner.MomentsOf)
+// StatisticsVector returns an agent's vector for the statistics round, [n, mean_1 … mean_m, squares_1 … squares_m] over
+// the features and the target: see [learner.Moments.Vector]. With fewer rows than the task's MinSamples it is an error,
+// so that no statistics leave the device.
+func (p *CompiledTask[T]) StatisticsVector(s *learner.Samples[T]) ([]float64, error) {
+	return p.momentsVector(s, learner.MomentsOf)
 }
 
-// RobustStatistics is Statistics with each outlier replaced by the median of its column: see
+// RobustStatisticsVector is StatisticsVector with each outlier replaced by the median of its column: see
 // [learner.RobustMoments].
-func (p *CompiledTask[T]) RobustStatistics(s *learner.Samples[T]) ([]float64, error) {
-	return p.statistics(s, learner.RobustMoments)
+func (p *CompiledTask[T]) RobustStatisticsVector(s *learner.Samples[T]) ([]float64, error) {
+	return p.momentsVector(s, learner.RobustMoments)
 }
 
-func (p *CompiledTask[T]) statistics(s *learner.Samples[T], of func(*learner.Samples[T]) *learner.Moments) ([]float64,
+func (p *CompiledTask[T]) momentsVector(s *learner.Samples[T],
+	of func(*learner.Samples[T]) *learner.Moments) ([]float64,
 	error) {
 	if n := uint64(s.Len()); n < p.Task.MinSamples {
 		return nil, fmt.Errorf("%d rows, fewer than the %d that may be spoken of", n, p.Task.MinSamples)

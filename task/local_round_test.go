@@ -52,11 +52,11 @@ func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	for k, s := range c.data {
 		job := task.LocalJob[T]{Base: c.w, Samples: s, StepWeight: 1, Steps: c.steps[k]}
 		factor := 1.
-		gradient := c.problem.Task.Training.Exchange == spec.ExchangeGradient
+		gradient := c.problem.Task.Training.ExchangeKind == spec.ExchangeGradient
 		switch {
 		case gradient:
 			factor, scale = n*c.p[k], -c.problem.Schedule.At(1)
-		case weigh == spec.WeightingMean:
+		case weigh == spec.WeightInServerMean:
 			factor = n * c.p[k]
 		default:
 			job.StepWeight = n * c.p[k]
@@ -109,14 +109,14 @@ func TestExchangesAgree(t *testing.T) {
 
 func exchangesAgree[T learner.Float](t *testing.T, within float64) {
 	w := linear()
-	w.Training.Normalize = true
+	w.Training.NormalizesStepSize = true
 	gradient := w
-	gradient.Training.Exchange = spec.ExchangeGradient
+	gradient.Training.ExchangeKind = spec.ExchangeGradient
 	step, mean, grad := newCrew[T](t, w), newCrew[T](t, w), newCrew[T](t, gradient)
 	for i := range 30 {
-		step.round(spec.WeightingStep)
-		mean.round(spec.WeightingMean)
-		grad.round(spec.WeightingMean)
+		step.round(spec.WeightInStepSize)
+		mean.round(spec.WeightInServerMean)
+		grad.round(spec.WeightInServerMean)
 		for j, want := range grad.w {
 			scale := max(1, math.Abs(float64(want)))
 			if d := math.Abs(float64(step.w[j] - want)); !(d <= within*scale) {
@@ -134,10 +134,10 @@ func exchangesAgree[T learner.Float](t *testing.T, within float64) {
 
 // Both places of the weights lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
 func TestWeightsCountOnce(t *testing.T) {
-	for _, weigh := range []spec.WeightPlacement{spec.WeightingStep, spec.WeightingMean} {
+	for _, weigh := range []spec.WeightPlacement{spec.WeightInStepSize, spec.WeightInServerMean} {
 		for _, steps := range [][]int{{1, 1, 1, 1}, {5, 5, 5, 5}} {
 			w := linear()
-			w.Training.StepSize, w.Training.Normalize = 0.005, true
+			w.Training.StepSize, w.Training.NormalizesStepSize = 0.005, true
 			c := newCrew[float64](t, w)
 			c.steps = steps
 			want := c.minimiser(c.p)
@@ -164,7 +164,7 @@ func TestWeightsCountOnce(t *testing.T) {
 func TestNormalizeDecidesTheLimit(t *testing.T) {
 	for _, normalize := range []bool{true, false} {
 		w := linear()
-		w.Training.Normalize, w.Training.StepSize = normalize, 0.0005
+		w.Training.NormalizesStepSize, w.Training.StepSize = normalize, 0.0005
 		if normalize {
 			w.Training.StepSize = 0.002
 		}
@@ -172,7 +172,7 @@ func TestNormalizeDecidesTheLimit(t *testing.T) {
 		c.p, c.steps = []float64{0.25, 0.25, 0.25, 0.25}, []int{1, 2, 5, 10}
 		all, byWork := c.minimiser(c.p), c.minimiser([]float64{1, 2, 5, 10})
 		for range 12000 {
-			c.round(spec.WeightingStep)
+			c.round(spec.WeightInStepSize)
 		}
 		want, other := all, byWork
 		if !normalize {
@@ -188,7 +188,7 @@ func TestNormalizeDecidesTheLimit(t *testing.T) {
 // An agent that stops after e of E_k steps sends Δ·E_k/e.
 func TestStoppedStretches(t *testing.T) {
 	w := linear()
-	w.Training.Normalize, w.Training.BatchSize = true, 2
+	w.Training.NormalizesStepSize, w.Training.BatchSize = true, 2
 	c := newCrew[float64](t, w)
 	for e := 0; e <= 5; e++ {
 		polls := 0
@@ -207,9 +207,10 @@ func TestStoppedStretches(t *testing.T) {
 		if err != nil || out.Steps != e {
 			t.Fatalf("%d steps: %+v, %v", e, out, err)
 		}
-		draws := &learner.Sampler[float64]{Data: c.data[0], Rand: task.AgentRand(1, 2, task.AgentRandomKey("a"))}
+		draws := &learner.StepSampler[float64]{Data: c.data[0], Rand: task.AgentRand(1, 2, task.AgentRandomKey("a"))}
 		draws.BatchSize = 2
-		d := learner.Descent[float64]{Model: c.problem.Model, Draws: draws, Schedule: learner.Schedule{StepSize: 0.1}}
+		d := learner.Descent[float64]{Model: c.problem.Model, Draws: draws,
+			Schedule: learner.StepSizeSchedule{StepSize: 0.1}}
 		phi := []float64{1, 2}
 		if _, err := d.Run(phi, e, 1.5/5, 0, nil); err != nil {
 			t.Fatal(err)
@@ -232,7 +233,7 @@ func TestStoppedStretches(t *testing.T) {
 // The schedule goes on where the rounds before left it.
 func TestOffset(t *testing.T) {
 	w := linear()
-	w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, 30
+	w.Training.StepSize, w.Training.StrongConvexity, w.Training.StepSizeDecayOffset = 0, 1, 30
 	c := newCrew[float64](t, w)
 	run := func(base []float64, steps int, offset uint64) []float64 {
 		out, err := c.problem.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: c.data[0], StepWeight: 1,
@@ -252,9 +253,9 @@ func TestOffset(t *testing.T) {
 
 // A number that is not finite does not leave the device.
 func TestDivergence(t *testing.T) {
-	for _, exchange := range []spec.Exchange{spec.ExchangeParameters, spec.ExchangeGradient} {
+	for _, exchange := range []spec.ExchangeKind{spec.ExchangeParameters, spec.ExchangeGradient} {
 		w := linear()
-		w.Training.Exchange, w.Training.StepSize = exchange, 1e30
+		w.Training.ExchangeKind, w.Training.StepSize = exchange, 1e30
 		c := newCrew[float32](t, w)
 		for _, base := range [][]float32{{1e30, 1e30}, {math.MaxFloat32, math.MaxFloat32}} {
 			out, err := c.problem.RunLocalSteps(task.LocalJob[float32]{Base: base, Samples: c.data[0], StepWeight: 1,
@@ -285,7 +286,7 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 	p := compile[float64](t, w)
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
-		s, err := p.NewStepper(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row,
+		s, err := p.NewTaskStepRunner(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row,
 			[]float64{target}),
 			StepWeight: 0.5, Steps: afford, Rand: rand.New(rand.NewPCG(1, 2))})
 		if err != nil {
@@ -293,7 +294,7 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 		}
 		got, want := slices.Clone(base), slices.Clone(base)
 		for step := uint64(1); step <= h; step++ {
-			if err := s.Take(got, step, step); err != nil {
+			if err := s.TakeSteps(got, step, step); err != nil {
 				t.Fatal(err)
 			}
 			if slices.Contains(takes, step) {
@@ -314,16 +315,16 @@ func TestScheduleInARound(t *testing.T) {
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for _, mixing := range []wire.MixingSettings{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
 		w := linear()
-		w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, gamma
+		w.Training.StepSize, w.Training.StrongConvexity, w.Training.StepSizeDecayOffset = 0, 1, gamma
 		w.Training.MaxSteps, w.Mixing = h, mixing
-		s, err := compile[float64](t, w).NewStepper(task.LocalJob[float64]{Base: base, StepWeight: 1, Steps: h,
+		s, err := compile[float64](t, w).NewTaskStepRunner(task.LocalJob[float64]{Base: base, StepWeight: 1, Steps: h,
 			StepOffset: offset,
 			Samples:    learner.NewSamples(2, row, []float64{target})})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, want := slices.Clone(base), slices.Clone(base)
-		if err := s.Take(got, 1, h); err != nil {
+		if err := s.TakeSteps(got, 1, h); err != nil {
 			t.Fatal(err)
 		}
 		for step := 1; step <= h; step++ {

@@ -12,40 +12,42 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DittoSteps returns local steps of a model v that is an agent's own, of Ditto (Li et al. 2021) and of fine-tuning:
+// NewDittoStepRunner returns local steps of a model v that is an agent's own, of Ditto (Li et al. 2021) and of
+// fine-tuning:
 //
 //	v ← v − μ_t (ĝ_k(v) + λ(v − anchor))
 //
 // μ_t is that of the schedule, and t counts from offset + 1. K·p_k and 1/E_k are left out: they balance agents in an
 // average, and v is in none. d is the descent of the agent's other steps, with draws of v's own; anchor is read only
 // where λ is not 0.
-func DittoSteps[T learner.Float](d learner.Descent[T], lambda float64, anchor []T, offset uint64) LocalSteps[T] {
-	d.Normalize = false
-	d.Correction.Proximal, d.Correction.Anchor = lambda, anchor
-	return LocalSteps[T]{Descent: d, StepWeight: 1, StepOffset: offset}
+func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, anchor []T,
+	offset uint64) LocalStepRunner[T] {
+	d.NormalizesStepSize = false
+	d.Correction.ProximalWeight, d.Correction.Anchor = lambda, anchor
+	return LocalStepRunner[T]{Descent: d, StepWeight: 1, StepOffset: offset}
 }
 
 // HasPersonalPart reports whether an agent has anything of its own.
 func (p *CompiledTask[T]) HasPersonalPart() bool {
-	return p.Task.Personal.Ditto || len(p.Task.Personal.Tensors) > 0
+	return p.Task.Personal.UsesDitto || len(p.Task.Personal.Tensors) > 0
 }
 
 // OwnSchema returns the layout of what is an agent's own: its tensors, or with ditto the whole model; nil if nothing
 // is.
-func (p *CompiledTask[T]) OwnSchema() wire.Schema {
-	if p.Task.Personal.Ditto {
+func (p *CompiledTask[T]) OwnSchema() wire.TensorSchema {
+	if p.Task.Personal.UsesDitto {
 		return schemaOf[T](p.parameterSplit.SharedLayout)
 	}
 	return schemaOf[T](p.parameterSplit.OwnLayout)
 }
 
-// InitialOwn returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
-func (p *CompiledTask[T]) InitialOwn(seed uint64) []T {
+// InitialOwnParameters returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
+func (p *CompiledTask[T]) InitialOwnParameters(seed uint64) []T {
 	if !p.HasPersonalPart() {
 		return nil
 	}
-	w := p.Initial(seed)
-	if p.Task.Personal.Ditto {
+	w := p.InitialParameters(seed)
+	if p.Task.Personal.UsesDitto {
 		return w
 	}
 	return p.OwnParameters(w)
@@ -57,17 +59,17 @@ func (p *CompiledTask[T]) OwnParameters(w []T) []T {
 		return nil
 	}
 	own := make([]T, p.parameterSplit.OwnCount())
-	learner.Split(nil, own, p.parameterSplit, w)
+	learner.SplitParameters(nil, own, p.parameterSplit, w)
 	return own
 }
 
-// Shared returns what agents share of a vector of all parameters, which may be overwritten.
-func (p *CompiledTask[T]) Shared(w []T) []T {
+// SharedParameters returns what agents share of a vector of all parameters, which may be overwritten.
+func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 	if p.parameterSplit.OwnCount() == 0 {
 		return w
 	}
 	shared := w[:p.parameterSplit.SharedCount()]
-	learner.Split(shared, nil, p.parameterSplit, w)
+	learner.SplitParameters(shared, nil, p.parameterSplit, w)
 	return shared
 }
 
@@ -78,13 +80,13 @@ func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
 		return shared
 	}
 	w := make([]T, len(shared)+len(own))
-	learner.Join(w, p.parameterSplit, shared, own)
+	learner.JoinParameters(w, p.parameterSplit, shared, own)
 	return w
 }
 
-// PredictionModel returns the model that an agent predicts with, of the shared parameters and what is its own.
-func (p *CompiledTask[T]) PredictionModel(shared, own []T) []T {
-	if p.Task.Personal.Ditto {
+// PredictionParameters returns the model that an agent predicts with, of the shared parameters and what is its own.
+func (p *CompiledTask[T]) PredictionParameters(shared, own []T) []T {
+	if p.Task.Personal.UsesDitto {
 		return own
 	}
 	return p.AllParameters(shared, own)
@@ -94,15 +96,15 @@ func (p *CompiledTask[T]) PredictionModel(shared, own []T) []T {
 func checkPersonal(t *wire.Task) error {
 	own, lambda := &t.Personal, t.Personal.DittoLambda
 	switch {
-	case own.Ditto && len(own.Tensors) > 0:
+	case own.UsesDitto && len(own.Tensors) > 0:
 		return errors.New("personal: tensors, and yet ditto has the whole model")
 	case !(lambda >= 0) || math.IsInf(lambda, 1):
 		return fmt.Errorf("ditto: lambda is %v; it must be finite and not negative", lambda)
-	case t.FinetuneSteps > spec.MaxFinetune:
-		return fmt.Errorf("finetune: %d steps, more than %d", t.FinetuneSteps, spec.MaxFinetune)
-	case !own.Ditto && len(own.Tensors) == 0:
+	case t.FinetuneSteps > spec.MaxFinetuneSteps:
+		return fmt.Errorf("finetune: %d steps, more than %d", t.FinetuneSteps, spec.MaxFinetuneSteps)
+	case !own.UsesDitto && len(own.Tensors) == 0:
 		return nil
-	case t.Training.Exchange != spec.ExchangeParameters:
+	case t.Training.ExchangeKind != spec.ExchangeParameters:
 		return errors.New("personal: goes with the exchange of parameters, not of gradients")
 	case t.Mixing.IntervalSteps > 0:
 		return errors.New("personal: agents that mix have nothing of their own")
@@ -122,22 +124,23 @@ func checkPersonalTensors(a learner.Architecture, own []string) error {
 }
 
 // prepareDitto prepares the steps of ditto.
-func (s *Stepper[T]) prepareDitto(j *LocalJob[T]) (err error) {
+func (s *TaskStepRunner[T]) prepareDitto(j *LocalJob[T]) (err error) {
 	s.dittoModel = slices.Clone(j.OwnParameters)
-	s.ditto, err = s.compiledTask.dittoSteps(j.Samples, j.OwnRand, s.compiledTask.Task.Personal.DittoLambda, j.Base,
+	s.ditto, err = s.compiledTask.newDittoStepRunner(j.Samples, j.DittoRand, s.compiledTask.Task.Personal.DittoLambda,
+		j.Base,
 		j.StepOffset, j.Stop)
 	return err
 }
 
-// dittoSteps is OwnSteps on an agent's samples.
-func (p *CompiledTask[T]) dittoSteps(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
+// newDittoStepRunner is NewDittoStepRunner on an agent's samples.
+func (p *CompiledTask[T]) newDittoStepRunner(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
 	offset uint64,
-	stop func() bool) (*LocalSteps[T], error) {
-	d, err := p.descent(samples, rng)
+	stop func() bool) (*LocalStepRunner[T], error) {
+	d, err := p.newDescent(samples, rng)
 	if err != nil {
 		return nil, err
 	}
-	s := DittoSteps(d, lambda, anchor, offset)
+	s := NewDittoStepRunner(d, lambda, anchor, offset)
 	s.Stop = stop
 	return &s, nil
 }
@@ -146,17 +149,17 @@ func (p *CompiledTask[T]) dittoSteps(samples *learner.Samples[T], rng *rand.Rand
 // offset is that of the announcement. stop is polled between steps; nil never stops. After an error w is of no use.
 func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
 	stop func() bool) error {
-	s, err := p.dittoSteps(samples, rng, 0, nil, offset, stop)
+	s, err := p.newDittoStepRunner(samples, rng, 0, nil, offset, stop)
 	if err != nil {
 		return err
 	}
 	return s.Take(w, 1, uint64(p.Task.FinetuneSteps))
 }
 
-// Take takes local steps first to last as [LocalSteps.Take], and then as many of ditto. Of these no error stops the
-// round: v_k begins anew as w_{i−1}.
-func (s *Stepper[T]) Take(x []T, first, last uint64) error {
-	if err := s.LocalSteps.Take(x, first, last); err != nil || s.dittoModel == nil {
+// TakeSteps takes local steps first to last as [LocalStepRunner.Take], and then as many of ditto. Of these no error
+// stops the round: v_k begins anew as w_{i−1}.
+func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
+	if err := s.Take(x, first, last); err != nil || s.dittoModel == nil {
 		return err
 	}
 	if err := s.ditto.Take(s.dittoModel, first, last); err != nil {
@@ -165,8 +168,8 @@ func (s *Stepper[T]) Take(x []T, first, last uint64) error {
 	return nil
 }
 
-// ownOf returns what is the agent's own after its local steps have come to x.
-func (s *Stepper[T]) ownOf(x []T) []T {
+// ownParametersAfter returns what is the agent's own after its local steps have come to x.
+func (s *TaskStepRunner[T]) ownParametersAfter(x []T) []T {
 	if s.dittoModel != nil {
 		return s.dittoModel
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// RiskRows is how many rows the risks that an agent reports are of at most. Of more rows it draws as many, one of each
-// RiskRows-th part: the mean over them is off by some σ/64, where σ is the standard deviation of the rows' risks, and
-// two passes over all rows a round would take longer than the local steps.
-const RiskRows = 4096
+// MaxRiskSampleRows is how many rows the risks that an agent reports are of at most. Of more rows it draws as many, one
+// of each MaxRiskSampleRows-th part: the mean over them is off by some σ/64, where σ is the standard deviation of the
+// rows' risks, and two passes over all rows a round would take longer than the local steps.
+const MaxRiskSampleRows = 4096
 
 // riskSample is the rows on which risks are reported.
 type riskSample[T learner.Float] struct {
@@ -17,18 +17,18 @@ type riskSample[T learner.Float] struct {
 	seed         uint64
 }
 
-// RiskSample returns the rows of some on which risks are reported: all of them, or RiskRows that the seed draws. They
-// are read once, and used again while the samples stay the same.
+// RiskSample returns the rows of some on which risks are reported: all of them, or MaxRiskSampleRows that the seed
+// draws. They are read once, and used again while the samples stay the same.
 func (p *CompiledTask[T]) RiskSample(of *learner.Samples[T], seed uint64) *learner.Samples[T] {
-	if of.Len() <= RiskRows {
+	if of.Len() <= MaxRiskSampleRows {
 		return of
 	}
 	for _, s := range p.samples {
-		if s.source != nil && s.seed == seed && s.source.Same(of) {
+		if s.source != nil && s.seed == seed && s.source.SameRows(of) {
 			return s.rows
 		}
 	}
 	p.samples[1] = p.samples[0]
-	p.samples[0] = riskSample[T]{of, of.Subset(RiskRows, rand.New(rand.NewPCG(seed, 0))), seed}
+	p.samples[0] = riskSample[T]{of, of.Subset(MaxRiskSampleRows, rand.New(rand.NewPCG(seed, 0))), seed}
 	return p.samples[0].rows
 }

@@ -47,16 +47,17 @@ func TestRisksOfASample(t *testing.T) {
 	if math.Abs(before/want-1) > 1e-4 || before == want || after == before {
 		t.Errorf("risks %v and %v, want about %v", before, after, want)
 	}
-	if want := task.RiskRows + 2; table.read != want {
+	if want := task.MaxRiskSampleRows + 2; table.read != want {
 		t.Errorf("%d rows were read, want %d", table.read, want)
 	}
-	if again, _ := risks(some.First(rows), 7); again != before || table.read != task.RiskRows+4 {
+	if again, _ := risks(some.FirstSamples(rows), 7); again != before || table.read != task.MaxRiskSampleRows+4 {
 		t.Errorf("the next round has risk %v, and %d rows were read", again, table.read)
 	}
 	if other, _ := risks(some, 8); other == before {
 		t.Error("another seed has the same sample")
 	}
-	few, all := some.First(task.RiskRows), p.Model.Risk([]float64{0, 0}, some.First(task.RiskRows).All())
+	few, all := some.FirstSamples(task.MaxRiskSampleRows), p.Model.Risk([]float64{0, 0},
+		some.FirstSamples(task.MaxRiskSampleRows).All())
 	if got, _ := risks(few, 7); got != all {
 		t.Errorf("%d rows have risk %v, want %v", few.Len(), got, all)
 	}

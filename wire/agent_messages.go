@@ -7,9 +7,9 @@ type PresenceState uint8
 
 // The states of presence.
 const (
-	StateOnline PresenceState = iota + 1
-	StateOffline
-	StateLost // said by the broker, as the agent's will
+	PresenceOnline PresenceState = iota + 1
+	PresenceOffline
+	PresenceLost // said by the broker, as the agent's will
 )
 
 // String returns the state's name.
@@ -20,7 +20,7 @@ func (s PresenceState) String() string { return enumName(uint8(s), "online", "of
 type Presence struct {
 	VolatileStorage    bool // "durable: false": its updates do not survive a power cut
 	State              PresenceState
-	Nonce              uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
+	InstanceNonce      uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
 	MaxProtocolVersion uint8  // highest protocol version
 	Software           string // for people
 	Extra              UnknownSections
@@ -30,15 +30,15 @@ type Presence struct {
 func (m *Presence) Body() []byte {
 	var w writer
 	w.u8(uint8(m.State))
-	w.u64(m.Nonce)
+	w.u64(m.InstanceNonce)
 	w.u8(m.MaxProtocolVersion)
 	w.str(m.Software)
 	w.sections(m.sectionCodecs(), m.Extra)
-	return w.b
+	return w.encoded
 }
 
 func (m *Presence) sectionCodecs() []sectionCodec {
-	return []sectionCodec{{"durable", NeedIgnore, func(w *writer) {
+	return []sectionCodec{{"durable", IgnoreUnknownSection, func(w *writer) {
 		if m.VolatileStorage {
 			w.bool(false)
 		}
@@ -47,9 +47,10 @@ func (m *Presence) sectionCodecs() []sectionCodec {
 
 // DecodePresence reads the body of a TypePresence envelope.
 func DecodePresence(body []byte) (Presence, error) {
-	r := reader{b: body}
-	m := Presence{State: PresenceState(r.enum("state", uint8(StateLost))), Nonce: r.u64(), MaxProtocolVersion: r.u8(),
-		Software: r.str("software", MaxName)}
+	r := reader{unread: body}
+	m := Presence{State: PresenceState(r.enum("state", uint8(PresenceLost))), InstanceNonce: r.u64(),
+		MaxProtocolVersion: r.u8(),
+		Software:           r.str("software", MaxName)}
 	m.Extra = r.sections(m.sectionCodecs())
 	return m, r.finish("presence")
 }
@@ -59,24 +60,24 @@ type DeclineReason uint8
 
 // The reasons for declining.
 const (
-	DeclineBadData     DeclineReason = iota + 1 // its data do not fit the task
-	DeclineTooFewRows                           // fewer rows than may be spoken of
-	DeclineUnsupported                          // a task that this build cannot do
-	DeclineNoTime                               // the time left is too short
-	DeclineDiverged                             // its local steps left the finite numbers
-	DeclineFetch                                // the model or task could not be had
-	_                                           // no program says this one
-	DeclineRefused                              // an update of it for this round was refused
-	DeclineBudget                               // the rest of its month's bytes is too small for a round
+	DeclineBadData       DeclineReason = iota + 1 // its data do not fit the task
+	DeclineTooFewRows                             // fewer rows than may be spoken of
+	DeclineUnsupported                            // a task that this build cannot do
+	DeclineNoTime                                 // the time left is too short
+	DeclineDiverged                               // its local steps left the finite numbers
+	DeclineFetchFailed                            // the model or task could not be had
+	_                                             // no program says this one
+	DeclineUpdateRefused                          // an update of it for this round was refused
+	DeclineTrafficBudget                          // the rest of its month's bytes is too small for a round
 	// By the rules of the device's owner:
-	DeclineBusy    // its load is too high
-	DeclineHot     // it is too hot
-	DeclineBattery // its battery is low, or it is not on mains
-	DeclineMemory  // too little memory is available
-	DeclineWindow  // not at this time of day
+	DeclineBusy       // its load is too high
+	DeclineHot        // it is too hot
+	DeclineLowBattery // its battery is low, or it is not on mains
+	DeclineLowMemory  // too little memory is available
+	DeclineTimeWindow // not at this time of day
 
-	DeclineStorage // its disk does not take what must be on it first
-	lastDecline    = DeclineStorage
+	DeclineStorageFailing // its disk does not take what must be on it first
+	lastDecline           = DeclineStorageFailing
 )
 
 // String returns the reason's name, as metrics and logs show it.
@@ -91,27 +92,27 @@ func DeclineReasons() []DeclineReason { return allEnumValues(lastDecline) }
 
 // Hello tells the coordinator that an agent is there. It is repeated until answered.
 type Hello struct {
-	Nonce                uint64
+	InstanceNonce        uint64
 	FollowedAnnouncement Digest          // the newest that the agent obeys
 	UnfitReason          DeclineReason   // 0 when the agent can do the announced task
 	Samples              uint64          // rows of local data that fit the task
 	PendingUpdate        Digest          // an update that it holds for this round, else zero
 	PeerKey              X25519PublicKey // of its seals towards neighbours; zero when it does not mix
-	Location             Location
+	Location             AgentLocation
 	// whom it has found and would mix with, by id, where agents look for each other
-	Neighbors        []AgentID
-	SupportsClipping bool               // it knows clipped mixing, and proofs between neighbours
-	EdgeMeasurements EdgeMeasurements   // of its last block, where flows are clipped
-	OutcomeRequest   OutcomeRequest     // for the outcome of an earlier round's update
-	DataProblem      DataProblem        // of its data, if it is unfit for them
-	Residuals        CandidateResiduals // of a model that is rolled out
-	NewRows          NewRowsReport      // where rounds wait for them
-	Evaluation       Evaluation         // of a base model that was to be evaluated
-	// ResponseThreshold.Of of the announcement by which it was drawn to answer; 0 = it always answers
-	ResponseThreshold uint32
+	ChosenNeighbors       []AgentID
+	SupportsClippedMixing bool                   // it knows clipped mixing, and proofs between neighbours
+	EdgeMeasurements      MixingEdgeMeasurements // of its last block, where flows are clipped
+	FateRequest           UpdateFateRequest      // for the outcome of an earlier round's update
+	DataProblem           DataProblem            // of its data, if it is unfit for them
+	Residuals             CandidateResiduals     // of a model that is rolled out
+	NewRows               NewRowsReport          // where rounds wait for them
+	Evaluation            Evaluation             // of a base model that was to be evaluated
+	// the AnswerProbability of the announcement by which it was drawn to answer; 0 = it always answers
+	AnswerProbability uint32
 	// the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
 	MissingGroupKeyID uint64
-	MissingParts      MissingParts // of a blob that it pulls
+	MissingParts      MissingBlobParts // of a blob that it pulls
 	Extra             UnknownSections
 }
 
@@ -124,17 +125,17 @@ type DataProblem struct {
 	UnusableValues, TotalValues uint64 // the numbers of values, or of lines; 0 = unknown
 }
 
-// MaxReason bounds the reason of a misfit, in bytes.
-const MaxReason = 128
+// MaxDataProblemReason bounds the reason of a misfit, in bytes.
+const MaxDataProblemReason = 128
 
-// OutcomeRequest is an update of the announced run whose round is over, and whose outcome the agent has not read.
-type OutcomeRequest struct {
+// UpdateFateRequest is an update of the announced run whose round is over, and whose outcome the agent has not read.
+type UpdateFateRequest struct {
 	Round  RoundID // 0 = none
 	Update Digest
 }
 
-// Location is where an agent stands, in metres or any unit common to the federation, if it tells.
-type Location struct {
+// AgentLocation is where an agent stands, in metres or any unit common to the federation, if it tells.
+type AgentLocation struct {
 	Known bool
 	X, Y  float64
 }
@@ -142,47 +143,47 @@ type Location struct {
 // Body returns the message's encoding.
 func (m *Hello) Body() []byte {
 	var w writer
-	w.u64(m.Nonce)
+	w.u64(m.InstanceNonce)
 	w.digest(m.FollowedAnnouncement)
 	w.u8(uint8(m.UnfitReason))
 	w.u64(m.Samples)
 	w.digest(m.PendingUpdate)
 	w.sections(m.sectionCodecs(), m.Extra)
-	return w.b
+	return w.encoded
 }
 
 func (m *Hello) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
-		{"edges", NeedIgnore, func(w *writer) { w.edgeMeasurements(&m.EdgeMeasurements) },
+		{"edges", IgnoreUnknownSection, func(w *writer) { w.edgeMeasurements(&m.EdgeMeasurements) },
 			func(r *reader) { r.edgeMeasurements(&m.EdgeMeasurements) }},
 		m.Evaluation.evaluationCodec(),
 		m.Evaluation.externalMetricsCodec(),
-		{"key", NeedIgnore, func(w *writer) { w.optionalU64(m.MissingGroupKeyID) },
+		{"key", IgnoreUnknownSection, func(w *writer) { w.optionalU64(m.MissingGroupKeyID) },
 			func(r *reader) { m.MissingGroupKeyID = r.u64() }},
 		m.MissingParts.missingPartsCodec(),
-		{"location", NeedIgnore, func(w *writer) {
-			if m.Location != (Location{}) {
+		{"location", IgnoreUnknownSection, func(w *writer) {
+			if m.Location != (AgentLocation{}) {
 				w.location(m.Location)
 			}
 		}, func(r *reader) { m.Location = r.location() }},
-		{"misfit", NeedIgnore, func(w *writer) { w.dataProblem(m.DataProblem) },
+		{"misfit", IgnoreUnknownSection, func(w *writer) { w.dataProblem(m.DataProblem) },
 			func(r *reader) { m.DataProblem = r.dataProblem() }},
-		{"mixing", NeedIgnore, func(w *writer) { w.mixingFields(m) }, func(r *reader) { r.mixingFields(m) }},
-		{"mixing_clip", NeedIgnore, func(w *writer) {
-			if m.SupportsClipping {
+		{"mixing", IgnoreUnknownSection, func(w *writer) { w.mixingFields(m) }, func(r *reader) { r.mixingFields(m) }},
+		{"mixing_clip", IgnoreUnknownSection, func(w *writer) {
+			if m.SupportsClippedMixing {
 				w.bool(true)
 			}
-		}, func(r *reader) { m.SupportsClipping = r.bool("clips") }},
+		}, func(r *reader) { m.SupportsClippedMixing = r.bool("clips") }},
 		m.NewRows.newRowsCodec(),
-		{"outcome", NeedIgnore, func(w *writer) {
-			if m.OutcomeRequest != (OutcomeRequest{}) {
-				w.u64(uint64(m.OutcomeRequest.Round))
-				w.digest(m.OutcomeRequest.Update)
+		{"outcome", IgnoreUnknownSection, func(w *writer) {
+			if m.FateRequest != (UpdateFateRequest{}) {
+				w.u64(uint64(m.FateRequest.Round))
+				w.digest(m.FateRequest.Update)
 			}
-		}, func(r *reader) { m.OutcomeRequest = OutcomeRequest{RoundID(r.u64()), r.digest()} }},
-		{"residuals", NeedIgnore, func(w *writer) { w.residuals(&m.Residuals) },
-			func(r *reader) { r.residuals(&m.Residuals) }},
-		rowCountSection("respond", &m.ResponseThreshold),
+		}, func(r *reader) { m.FateRequest = UpdateFateRequest{RoundID(r.u64()), r.digest()} }},
+		{"residuals", IgnoreUnknownSection, func(w *writer) { w.candidateResiduals(&m.Residuals) },
+			func(r *reader) { r.candidateResiduals(&m.Residuals) }},
+		rowCountSection("respond", &m.AnswerProbability),
 	}
 }
 
@@ -198,52 +199,53 @@ func (w *writer) dataProblem(m DataProblem) {
 }
 
 func (r *reader) dataProblem() DataProblem {
-	return DataProblem{r.str("column", MaxName), r.str("reason", MaxReason), r.str("where", MaxName), r.u64(), r.u64()}
+	return DataProblem{r.str("column", MaxName), r.str("reason", MaxDataProblemReason), r.str("where", MaxName),
+		r.u64(), r.u64()}
 }
 
 func (w *writer) mixingFields(m *Hello) {
-	if m.PeerKey == (X25519PublicKey{}) && len(m.Neighbors) == 0 {
+	if m.PeerKey == (X25519PublicKey{}) && len(m.ChosenNeighbors) == 0 {
 		return
 	}
-	w.b = append(w.b, m.PeerKey[:]...)
-	w.u32(uint32(len(m.Neighbors)))
-	for _, id := range m.Neighbors {
+	w.encoded = append(w.encoded, m.PeerKey[:]...)
+	w.u32(uint32(len(m.ChosenNeighbors)))
+	for _, id := range m.ChosenNeighbors {
 		w.str(string(id))
 	}
 }
 
 func (r *reader) mixingFields(m *Hello) {
 	copy(m.PeerKey[:], r.takeBytes(len(m.PeerKey)))
-	if m.PeerKey.weak() {
+	if m.PeerKey.hasSmallOrder() {
 		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
 	}
 	for range r.listLength("neighbours", MaxNeighbors, 3) {
 		id := AgentID(r.str("neighbour", MaxAgentID))
-		if err := id.ValidateAgent(); r.err == nil && err != nil {
+		if err := id.ValidateNonCoordinator(); r.err == nil && err != nil {
 			r.fail(err)
 		}
-		if n := len(m.Neighbors); n > 0 && m.Neighbors[n-1] >= id {
-			r.failf("neighbour %q after %q: they must ascend", id, m.Neighbors[n-1])
+		if n := len(m.ChosenNeighbors); n > 0 && m.ChosenNeighbors[n-1] >= id {
+			r.failf("neighbour %q after %q: they must ascend", id, m.ChosenNeighbors[n-1])
 		}
-		m.Neighbors = append(m.Neighbors, id)
+		m.ChosenNeighbors = append(m.ChosenNeighbors, id)
 	}
 }
 
-func (w *writer) location(l Location) {
+func (w *writer) location(l AgentLocation) {
 	w.bool(l.Known)
 	w.f64(l.X)
 	w.f64(l.Y)
 }
 
-func (r *reader) location() Location {
-	return Location{r.bool("location known"), r.f64("x"), r.f64("y")}
+func (r *reader) location() AgentLocation {
+	return AgentLocation{r.bool("location known"), r.f64("x"), r.f64("y")}
 }
 
 // DecodeHello reads the body of a TypeHello envelope.
 func DecodeHello(body []byte) (Hello, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	m := Hello{
-		Nonce: r.u64(), FollowedAnnouncement: r.digest(), UnfitReason: DeclineReason(r.optionalEnum("reason",
+		InstanceNonce: r.u64(), FollowedAnnouncement: r.digest(), UnfitReason: DeclineReason(r.optionalEnum("reason",
 			uint8(lastDecline))),
 		Samples: r.u64(), PendingUpdate: r.digest(),
 	}
@@ -257,9 +259,9 @@ type InvitationAccepted struct{ Announcement Digest }
 // Body returns the message's encoding.
 func (m *InvitationAccepted) Body() []byte { return m.Announcement[:] }
 
-// DecodeInvitationAccepted reads the body of a TypeJoined envelope.
+// DecodeInvitationAccepted reads the body of a TypeInvitationAccepted envelope.
 func DecodeInvitationAccepted(body []byte) (InvitationAccepted, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	m := InvitationAccepted{Announcement: r.digest()}
 	return m, r.finish("joined")
 }
@@ -275,12 +277,12 @@ func (m *InvitationDeclined) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
 	w.u8(uint8(m.Reason))
-	return w.b
+	return w.encoded
 }
 
-// DecodeInvitationDeclined reads the body of a TypeDeclined envelope.
+// DecodeInvitationDeclined reads the body of a TypeInvitationDeclined envelope.
 func DecodeInvitationDeclined(body []byte) (InvitationDeclined, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	m := InvitationDeclined{Announcement: r.digest(), Reason: DeclineReason(r.enum("reason", uint8(lastDecline)))}
 	return m, r.finish("declined")
 }
@@ -289,17 +291,18 @@ func DecodeInvitationDeclined(body []byte) (InvitationDeclined, error) {
 // its chunks. Its identity is the envelope's run, round and sender with Base;
 // the payload's hash is its digest.
 type Update struct {
-	Kind              RoundKind
-	Base              Digest // hash of the model it started from; zero in a statistics round
-	Payload           Manifest
-	Inline            []byte           // the whole payload, where it has at most MaxInlineUpdate bytes
-	LocalSteps        uint32           // E_k that were taken
-	Samples           uint64           // rows of local data
-	RiskBefore        float64          // local risk at the base model
-	RiskAfter         float64          // local risk after the local steps
-	StepTime          float64          // seconds per local step, measured
-	UnsolicitedChunks uint32           // chunks, the first ones, that follow this message without having been lent
-	EdgeMeasurements  EdgeMeasurements // of the block, where flows are clipped
+	Kind                RoundKind
+	Base                Digest // hash of the model it started from; zero in a statistics round
+	Payload             Manifest
+	Inline              []byte  // the whole payload, where it has at most MaxInlineUpdate bytes
+	LocalSteps          uint32  // E_k that were taken
+	Samples             uint64  // rows of local data
+	RiskBefore          float64 // local risk at the base model
+	RiskAfter           float64 // local risk after the local steps
+	SecondsPerLocalStep float64 // seconds per local step, measured
+	// chunks, the first ones, that follow this message without having been lent
+	UnsolicitedChunks uint32
+	EdgeMeasurements  MixingEdgeMeasurements // of the block, where flows are clipped
 	Extra             UnknownSections
 }
 
@@ -308,32 +311,33 @@ func (m *Update) Body() []byte {
 	var w writer
 	w.u8(uint8(m.Kind))
 	w.digest(m.Base)
-	w.b = m.Payload.Append(w.b)
+	w.encoded = m.Payload.Append(w.encoded)
 	w.bytes(m.Inline)
 	w.u32(m.LocalSteps)
 	w.u64(m.Samples)
 	w.f64(m.RiskBefore)
 	w.f64(m.RiskAfter)
-	w.f64(m.StepTime)
+	w.f64(m.SecondsPerLocalStep)
 	w.sections(m.sectionCodecs(), m.Extra)
-	return w.b
+	return w.encoded
 }
 
 func (m *Update) sectionCodecs() []sectionCodec {
-	return append(updateCodecSections(&m.Payload.Codec, NeedDecline), chunkCountSection("ahead", &m.UnsolicitedChunks),
-		sectionCodec{"edges", NeedIgnore, func(w *writer) { w.edgeMeasurements(&m.EdgeMeasurements) },
+	return append(updateCodecSections(&m.Payload.Codec, DeclineUnknownSection), chunkCountSection("ahead",
+		&m.UnsolicitedChunks),
+		sectionCodec{"edges", IgnoreUnknownSection, func(w *writer) { w.edgeMeasurements(&m.EdgeMeasurements) },
 			func(r *reader) { r.edgeMeasurements(&m.EdgeMeasurements) }})
 }
 
 // DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is
 // held against its length, not yet against its hash.
 func DecodeUpdate(body []byte) (Update, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	m := Update{
 		Kind: RoundKind(r.enum("kind", uint8(KindTraining))), Base: r.digest(),
 		Payload: r.manifest(), Inline: r.bytes("payload", MaxInlineUpdate),
 		LocalSteps: r.u32(), Samples: r.u64(),
-		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), StepTime: r.f64("step time"),
+		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), SecondsPerLocalStep: r.f64("step time"),
 	}
 	m.Extra = r.sections(m.sectionCodecs())
 	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {

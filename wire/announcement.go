@@ -46,7 +46,7 @@ func (k RoundKind) String() string { return enumName(uint8(k), "statistics", "tr
 
 // Announcement is what the coordinator retains on the round topic for all.
 type Announcement struct {
-	Attempt          Attempt
+	Attempt          RoundAttempt
 	Phase            AnnouncementPhase
 	Kind             RoundKind
 	BaseModelVersion ModelVersion // of Base
@@ -58,9 +58,9 @@ type Announcement struct {
 	BaseModel        BlobRef     // the model w_{i−1}; absent in a statistics round
 	LastRoundOutcome BlobRef     // of the round Folded; absent before there is one
 	UnknownBlobs     []NamedBlob // those that this build has no use for, ascending by name
-	Schema           Digest      // of the vectors that the round sends in
+	UpdateSchema     Digest      // of the vectors that the round sends in
 	Seed             uint64      // of the agents' draws
-	StepOffset       uint64      // t: local steps of the schedule before this round
+	PriorLocalSteps  uint64      // t: local steps of the schedule before this round
 	// HelloSpreadMillis spreads the hellos that PhaseGathering asks for, in milliseconds.
 	HelloSpreadMillis uint32
 	// RoundTimeoutMillis is how long the whole round may take, in milliseconds.
@@ -68,15 +68,15 @@ type Announcement struct {
 	// InitialCreditChunks is how many of its update's chunks, the first ones, an agent may send right after the
 	// manifest.
 	InitialCreditChunks uint32
-	Selection           Selection // who is drawn; empty = the drawn are invited
+	Selection           AgentSelection // who is drawn; empty = the drawn are invited
 	// that an agent should have before the next round; 0 = rounds do not wait for any
 	MinNewRows        uint32
-	MinEvaluationRows uint32         // rows on which an agent evaluates Base at least; 0 = it is not asked to
-	Respond           ResponsePolicy // who answers; zero = all
-	Rollout           Rollout        // of models to predict with; zero = none
+	MinEvaluationRows uint32              // rows on which an agent evaluates Base at least; 0 = it is not asked to
+	ResponsePolicy    AgentResponsePolicy // who answers; zero = all
+	Rollout           Rollout             // of models to predict with; zero = none
 	// IssuedAt is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
 	IssuedAt uint64
-	// ReleasedModelFile and Candidate are the files of its models (docs/MODEL.md).
+	// ReleasedModelFile and CandidateModelFile are the files of its models (docs/MODEL.md).
 	ReleasedModelFile, CandidateModelFile BlobRef
 	SealPublicKey                         X25519PublicKey // agents seal their messages to it; zero = none
 	Extra                                 UnknownSections
@@ -107,13 +107,13 @@ func (a *Announcement) Body() []byte {
 	w.u64(a.InstanceNonce)
 	w.u64(uint64(a.LastEndedRound))
 	w.blobs(a)
-	w.digest(a.Schema)
+	w.digest(a.UpdateSchema)
 	w.u64(a.Seed)
-	w.u64(a.StepOffset)
+	w.u64(a.PriorLocalSteps)
 	w.u32(a.HelloSpreadMillis)
 	w.u32(a.RoundTimeoutMillis)
 	w.sections(a.sectionCodecs(), a.Extra)
-	return w.b
+	return w.encoded
 }
 
 // sectionCodecs are not needed by who does not know them, but for what is sealed: it waits for its invitation, and for
@@ -122,22 +122,22 @@ func (a *Announcement) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
 		chunkCountSection("credit", &a.InitialCreditChunks),
 		rowCountSection("evaluate", &a.MinEvaluationRows),
-		{"issued", NeedIgnore, func(w *writer) {
+		{"issued", IgnoreUnknownSection, func(w *writer) {
 			if a.IssuedAt > 0 {
 				w.u64(a.IssuedAt)
 			}
 		}, func(r *reader) { a.IssuedAt = r.u64() }},
 		rowCountSection("new_rows", &a.MinNewRows),
-		a.Respond.responsePolicyCodec(),
-		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
+		a.ResponsePolicy.responsePolicyCodec(),
+		{"rollout", IgnoreUnknownSection, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
-		{"sealed", NeedDecline, func(w *writer) { w.sealedBlobs(a) }, func(r *reader) { r.sealedBlobs(a) }},
-		{"seals", NeedIgnore, func(w *writer) {
+		{"sealed", DeclineUnknownSection, func(w *writer) { w.sealedBlobs(a) }, func(r *reader) { r.sealedBlobs(a) }},
+		{"seals", IgnoreUnknownSection, func(w *writer) {
 			if a.SealPublicKey != (X25519PublicKey{}) {
-				w.b = append(w.b, a.SealPublicKey[:]...)
+				w.encoded = append(w.encoded, a.SealPublicKey[:]...)
 			}
 		}, func(r *reader) { copy(a.SealPublicKey[:], r.takeBytes(len(a.SealPublicKey))) }},
-		{"selection", NeedIgnore, func(w *writer) { w.selection(&a.Selection) },
+		{"selection", IgnoreUnknownSection, func(w *writer) { w.selection(&a.Selection) },
 			func(r *reader) { r.selection(&a.Selection) }},
 	}
 }
@@ -166,15 +166,15 @@ func (r *reader) sealedBlobs(a *Announcement) {
 	if r.err == nil && group == 0 {
 		r.failf("the sealed blobs have no key")
 	}
-	for range r.listLength("sealed blobs", MaxBlobs, 7) {
-		last = r.sortedName("blob", last)
-		whole := r.bytes("sealed blob", MaxInline+SealOverhead)
+	for range r.listLength("sealed blobs", MaxAnnouncedBlobs, 7) {
+		last = r.ascendingName("blob", last)
+		whole := r.bytes("sealed blob", MaxInlineBlobBytes+SealOverhead)
 		b := a.blobByName(last)
 		if r.err != nil {
 			return
 		}
 		switch {
-		case !b.Present() || len(b.Inline) > 0:
+		case !b.IsSet() || len(b.Inline) > 0:
 			r.failf("%s is sealed, and is not there", last)
 		case len(whole) > 0 && (len(whole) != int(b.Length)+SealOverhead || sha256.Sum256(whole) != b.ManifestHash):
 			r.failf("%s is not what was sealed", last)
@@ -237,8 +237,8 @@ func (a *Announcement) namedBlobs() []NamedBlob {
 
 func (r *reader) blobs(a *Announcement) {
 	last := ""
-	for range r.listLength("blobs", MaxBlobs, 75) {
-		last = r.sortedName("blob", last)
+	for range r.listLength("blobs", MaxAnnouncedBlobs, 75) {
+		last = r.ascendingName("blob", last)
 		switch blob := r.blobRef(last); last {
 		case blobBase:
 			a.BaseModel = blob
@@ -258,9 +258,9 @@ func (r *reader) blobs(a *Announcement) {
 
 // DecodeAnnouncement reads the body of a TypeAnnouncement envelope.
 func DecodeAnnouncement(body []byte) (Announcement, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	a := Announcement{
-		Attempt:          Attempt(r.u32()),
+		Attempt:          RoundAttempt(r.u32()),
 		Phase:            AnnouncementPhase(r.enum("phase", uint8(PhaseFinished))),
 		Kind:             RoundKind(r.enum("kind", uint8(KindTraining))),
 		BaseModelVersion: ModelVersion(r.u64()),
@@ -268,14 +268,15 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 		LastEndedRound:   RoundID(r.u64()),
 	}
 	r.blobs(&a)
-	a.Schema, a.Seed, a.StepOffset, a.HelloSpreadMillis, a.RoundTimeoutMillis = r.digest(), r.u64(), r.u64(), r.u32(),
+	a.UpdateSchema, a.Seed, a.PriorLocalSteps, a.HelloSpreadMillis, a.RoundTimeoutMillis = r.digest(), r.u64(),
+		r.u64(), r.u32(),
 		r.u32()
 	a.Extra = r.sections(a.sectionCodecs())
 	if r.err == nil && a.Attempt == 0 {
 		r.failf("attempt is 0, they count from 1")
 	}
-	if r.err == nil && a.Phase == PhaseOpen && (!a.Task.Present() ||
-		a.BaseModel.Present() != (a.Kind == KindTraining)) {
+	if r.err == nil && a.Phase == PhaseOpen && (!a.Task.IsSet() ||
+		a.BaseModel.IsSet() != (a.Kind == KindTraining)) {
 		r.failf("an open %s round lacks its task or has the wrong base model", a.Kind)
 	}
 	return a, r.finish("announcement")
@@ -288,12 +289,12 @@ type AnnouncementPosition struct {
 	Epoch   Epoch
 	Run     RunID
 	Round   RoundID
-	Attempt Attempt
+	Attempt RoundAttempt
 	Phase   AnnouncementPhase
 }
 
-// PositionOf returns the place of an announcement in time.
-func PositionOf(h Header, a *Announcement) AnnouncementPosition {
+// AnnouncementPositionOf returns the place of an announcement in time.
+func AnnouncementPositionOf(h Header, a *Announcement) AnnouncementPosition {
 	return AnnouncementPosition{h.Root, h.Epoch, h.Run, h.Round, a.Attempt, a.Phase}
 }
 
@@ -303,15 +304,15 @@ func (o AnnouncementPosition) Compare(p AnnouncementPosition) int {
 		cmp.Compare(o.Round, p.Round), cmp.Compare(o.Attempt, p.Attempt), cmp.Compare(o.Phase, p.Phase))
 }
 
-// Outranks reports whether messages of h are from a coordinator that the one at o has replaced.
-func (o AnnouncementPosition) Outranks(h Header) bool {
+// SupersedesSenderOf reports whether messages of h are from a coordinator that the one at o has replaced.
+func (o AnnouncementPosition) SupersedesSenderOf(h Header) bool {
 	return cmp.Or(cmp.Compare(o.Root, h.Root), cmp.Compare(o.Epoch, h.Epoch)) > 0
 }
 
 // String returns the order for logs.
 func (o AnnouncementPosition) String() string {
 	root := ""
-	if o.Root > FirstRoot {
+	if o.Root > FirstRootVersion {
 		root = fmt.Sprintf("root %d ", o.Root)
 	}
 	return fmt.Sprintf("%sepoch %d run %d round %d attempt %d %s", root, o.Epoch, o.Run, o.Round, o.Attempt, o.Phase)

@@ -15,22 +15,22 @@ type Beacon struct {
 	NextBeaconMillis uint32 // milliseconds within which the sender's next beacon comes
 	SentAtMicros     uint64 // of the sender's clock, in microseconds; means nothing to others
 	MaxNeighbors     uint16 // most neighbours that the sender takes
-	Location         Location
-	PeerEchoes       []PeerEcho // by id, without the sender
+	Location         AgentLocation
+	PeerEchoes       []BeaconEcho // by id, without the sender
 }
 
-// PeerEcho is what a beacon's sender knows of another agent of the cell.
-type PeerEcho struct {
-	PeerAddress
+// BeaconEcho is what a beacon's sender knows of another agent of the cell.
+type BeaconEcho struct {
+	PeerInstance
 	BeaconSentAtMicros uint64 // of that agent's newest beacon
 	HoldMicros         uint32 // microseconds between its coming and this beacon
-	RTT                uint32 // round-trip time to that agent, in microseconds; 0 = not known yet
+	RTTMicros          uint32 // round-trip time to that agent, in microseconds; 0 = not known yet
 }
 
 // AppendBeacon appends a beacon's message to dst.
 func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 	w := writer{dst}
-	w.peerHead(h)
+	w.peerMessageHeader(h)
 	w.u32(b.NextBeaconMillis)
 	w.u64(b.SentAtMicros)
 	w.u16(b.MaxNeighbors)
@@ -38,31 +38,31 @@ func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 	w.u32(uint32(len(b.PeerEchoes)))
 	for i := range b.PeerEchoes {
 		h := &b.PeerEchoes[i]
-		w.peerAddress(h.PeerAddress)
+		w.peerInstance(h.PeerInstance)
 		w.u64(h.BeaconSentAtMicros)
 		w.u32(h.HoldMicros)
-		w.u32(h.RTT)
+		w.u32(h.RTTMicros)
 	}
-	return w.b
+	return w.encoded
 }
 
-// Attestation is an agent's public key with the coordinator's signature of it.
-type Attestation struct {
+// AgentKeyAttestation is an agent's public key with the coordinator's signature of it.
+type AgentKeyAttestation struct {
 	AgentKey             SigningPublicKey
 	CoordinatorSignature Signature
 }
 
 // AttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
-func AttestationText(federation Federation, agent AgentID, key SigningPublicKey) []byte {
+func AttestationText(federation FederationName, agent AgentID, key SigningPublicKey) []byte {
 	w := writer{[]byte("fedmesh/v2/word\x00")}
 	w.str(string(federation))
 	w.str(string(agent))
-	w.b = append(w.b, key[:]...)
-	return w.b
+	w.encoded = append(w.encoded, key[:]...)
+	return w.encoded
 }
 
 // Verify reports whether one of the coordinator's keys has signed the attestation for this agent of the federation.
-func (x *Attestation) Verify(s SignatureScheme, federation Federation, agent AgentID,
+func (x *AgentKeyAttestation) Verify(s SignatureScheme, federation FederationName, agent AgentID,
 	coordinators ...ed25519.PublicKey) bool {
 	text := AttestationText(federation, agent, x.AgentKey)
 	return slices.ContainsFunc(coordinators, func(key ed25519.PublicKey) bool {
@@ -73,7 +73,7 @@ func (x *Attestation) Verify(s SignatureScheme, federation Federation, agent Age
 
 // BeaconCell is where beacons are heard.
 type BeaconCell struct {
-	Federation Federation
+	Federation FederationName
 	Name       string
 }
 
@@ -82,18 +82,19 @@ func (c BeaconCell) signedBeaconText(message []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/beacon\x00")}
 	w.str(string(c.Federation))
 	w.str(c.Name)
-	return append(w.b, message...)
+	return append(w.encoded, message...)
 }
 
 // SignBeacon appends to a beacon's message, of type PeerSignedBeacon, what proves that it is its sender's.
-func SignBeacon(s SignatureScheme, message []byte, in BeaconCell, word Attestation, key ed25519.PrivateKey) []byte {
+func SignBeacon(s SignatureScheme, message []byte, in BeaconCell, word AgentKeyAttestation,
+	key ed25519.PrivateKey) []byte {
 	message = append(append(message, word.AgentKey[:]...), word.CoordinatorSignature[:]...)
 	return append(message, s.Sign(key, in.signedBeaconText(message))...)
 }
 
 // BeaconProof is what a signed beacon proves its sender with.
 type BeaconProof struct {
-	Attestation Attestation
+	Attestation AgentKeyAttestation
 	signedText  []byte // the message up to the signature
 	signature   []byte
 }
@@ -113,10 +114,11 @@ func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
 		return PeerMessageHeader{}, Beacon{}, nil,
 			fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
 	}
-	r := reader{b: rest}
+	r := reader{unread: rest}
 	b := Beacon{NextBeaconMillis: r.u32(), SentAtMicros: r.u64(), MaxNeighbors: r.u16(), Location: r.location()}
 	for range r.listLength("agents", MaxPeerEchoes, 27) {
-		h := PeerEcho{PeerAddress: r.peerAddress(), BeaconSentAtMicros: r.u64(), HoldMicros: r.u32(), RTT: r.u32()}
+		h := BeaconEcho{PeerInstance: r.peerInstance(), BeaconSentAtMicros: r.u64(), HoldMicros: r.u32(),
+			RTTMicros: r.u32()}
 		if n := len(b.PeerEchoes); n > 0 && b.PeerEchoes[n-1].ID >= h.ID {
 			r.failf("agent %q after %q: they must ascend", h.ID, b.PeerEchoes[n-1].ID)
 		}
@@ -127,7 +129,7 @@ func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
 		proof = &BeaconProof{}
 		copy(proof.Attestation.AgentKey[:], r.takeBytes(len(proof.Attestation.AgentKey)))
 		copy(proof.Attestation.CoordinatorSignature[:], r.takeBytes(len(proof.Attestation.CoordinatorSignature)))
-		proof.signedText, proof.signature = p[:len(p)-len(r.b)], r.takeBytes(len(Signature{}))
+		proof.signedText, proof.signature = p[:len(p)-len(r.unread)], r.takeBytes(len(Signature{}))
 	}
 	return h, b, proof, r.finish("beacon")
 }

@@ -11,22 +11,22 @@ import (
 )
 
 // Manifest describes the bytes of a blob: a model or a task on its way to the
-// agents, an update on its way to the coordinator. Every chunk has MaxChunk
+// agents, an update on its way to the coordinator. Every chunk has MaxChunkBytes
 // bytes of payload but the last.
 type Manifest struct {
-	Hash   Digest // names the blob: see BlobDigest
-	Length uint32
-	Codec  spec.Codec // of the vector inside; raw for a task. Of an update, it may be named in a section
-	Schema Digest     // of the vector inside; zero for a task
-	Chunks []Digest
+	Hash         Digest // names the blob: see BlobDigest
+	Length       uint32
+	Codec        spec.Codec // of the vector inside; raw for a task. Of an update, it may be named in a section
+	VectorSchema Digest     // of the vector inside; zero for a task
+	Chunks       []Digest
 }
 
-// NewManifest describes p, a raw vector or a task, which must have 1 to MaxBlob bytes.
+// NewManifest describes p, a raw vector or a task, which must have 1 to MaxBlobBytes bytes.
 func NewManifest(p []byte, schema Digest) (Manifest, error) {
-	if len(p) == 0 || len(p) > MaxBlob {
-		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlob)
+	if len(p) == 0 || len(p) > MaxBlobBytes {
+		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlobBytes)
 	}
-	m := Manifest{Length: uint32(len(p)), Codec: spec.CodecRaw, Schema: schema, Chunks: chunkDigests(p)}
+	m := Manifest{Length: uint32(len(p)), Codec: spec.CodecRaw, VectorSchema: schema, Chunks: chunkDigests(p)}
 	m.Hash = digestOfChunks(m.Chunks)
 	return m, nil
 }
@@ -58,9 +58,9 @@ type BlobHasher struct {
 	digestListHash hash.Hash
 }
 
-// NewBlobHasher returns a BlobSum to which nothing is written.
+// NewBlobHasher returns a BlobHasher to which nothing is written.
 func NewBlobHasher() *BlobHasher {
-	return &BlobHasher{chunkHash: sha256.New(), chunkBytesLeft: MaxChunk, digestListHash: sha256.New()}
+	return &BlobHasher{chunkHash: sha256.New(), chunkBytesLeft: MaxChunkBytes, digestListHash: sha256.New()}
 }
 
 // Write implements io.Writer. It never fails.
@@ -80,25 +80,25 @@ func (s *BlobHasher) endChunk() {
 	var d Digest
 	s.digestListHash.Write(s.chunkHash.Sum(d[:0]))
 	s.chunkHash.Reset()
-	s.chunkBytesLeft = MaxChunk
+	s.chunkBytesLeft = MaxChunkBytes
 }
 
 // Digest returns the digest of the blob, which ends here.
 func (s *BlobHasher) Digest() Digest {
-	if s.chunkBytesLeft < MaxChunk {
+	if s.chunkBytesLeft < MaxChunkBytes {
 		s.endChunk()
 	}
 	return Digest(s.digestListHash.Sum(nil))
 }
 
 // ChunkCount returns the number of chunks of a blob of length bytes.
-func ChunkCount(length int) int { return (length + MaxChunk - 1) / MaxChunk }
+func ChunkCount(length int) int { return (length + MaxChunkBytes - 1) / MaxChunkBytes }
 
 // ChunkOf returns the payload of chunk k of the blob p, as a view.
-func ChunkOf(p []byte, k int) []byte { return p[k*MaxChunk : min((k+1)*MaxChunk, len(p))] }
+func ChunkOf(p []byte, k int) []byte { return p[k*MaxChunkBytes : min((k+1)*MaxChunkBytes, len(p))] }
 
 // ChunkLen returns the payload length of chunk k.
-func (m *Manifest) ChunkLen(k int) int { return min(MaxChunk, int(m.Length)-k*MaxChunk) }
+func (m *Manifest) ChunkLen(k int) int { return min(MaxChunkBytes, int(m.Length)-k*MaxChunkBytes) }
 
 // Append appends the manifest's encoding to dst.
 func (m *Manifest) Append(dst []byte) []byte {
@@ -106,17 +106,17 @@ func (m *Manifest) Append(dst []byte) []byte {
 	w.digest(m.Hash)
 	w.u32(m.Length)
 	w.u8(codecByte(m.Codec))
-	w.digest(m.Schema)
+	w.digest(m.VectorSchema)
 	w.u32(uint32(len(m.Chunks)))
 	for _, d := range m.Chunks {
 		w.digest(d)
 	}
-	return w.b
+	return w.encoded
 }
 
 // DecodeManifest reads a manifest that stands alone.
 func DecodeManifest(p []byte) (Manifest, error) {
-	r := reader{b: p}
+	r := reader{unread: p}
 	m := r.manifest()
 	return m, r.finish("manifest")
 }
@@ -124,10 +124,10 @@ func DecodeManifest(p []byte) (Manifest, error) {
 func (r *reader) manifest() (m Manifest) {
 	m.Hash = r.digest()
 	m.Length = r.u32()
-	m.Codec = codecs.read(r, "codec")
-	m.Schema = r.digest()
-	n := r.listLength("chunks", MaxChunks, len(Digest{}))
-	if r.err == nil && (m.Length == 0 || m.Length > MaxBlob || n != ChunkCount(int(m.Length))) {
+	m.Codec = codecCodes.read(r, "codec")
+	m.VectorSchema = r.digest()
+	n := r.listLength("chunks", MaxBlobChunks, len(Digest{}))
+	if r.err == nil && (m.Length == 0 || m.Length > MaxBlobBytes || n != ChunkCount(int(m.Length))) {
 		r.failf("%d chunks for a blob of %d bytes", n, m.Length)
 	}
 	if r.err != nil {
@@ -156,9 +156,9 @@ type BlobRef struct {
 	Sealed     []byte
 }
 
-// Open makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
-func (b BlobRef) Open(group SealKey) (BlobRef, error) {
-	whole, err := group.BlobSeal(b.Hash).Open(nil, SealedWhole, b.Sealed)
+// OpenSealed makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
+func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
+	whole, err := group.BlobSealer(b.Hash).OpenPart(nil, SealedWholeBlob, b.Sealed)
 	switch {
 	case err != nil:
 		return BlobRef{}, err
@@ -168,15 +168,15 @@ func (b BlobRef) Open(group SealKey) (BlobRef, error) {
 	return BlobRef{Hash: b.Hash, Length: b.Length, Inline: whole}, nil
 }
 
-// Seal makes of a reference to a blob that is in the announcement a reference to the sealed one.
-func (b BlobRef) Seal(group SealKey) BlobRef {
-	sealed := group.BlobSeal(b.Hash).Seal(nil, SealedWhole, b.Inline)
+// SealInline makes of a reference to a blob that is in the announcement a reference to the sealed one.
+func (b BlobRef) SealInline(group SealKey) BlobRef {
+	sealed := group.BlobSealer(b.Hash).SealPart(nil, SealedWholeBlob, b.Inline)
 	return BlobRef{Hash: b.Hash, ManifestHash: sha256.Sum256(sealed), Length: b.Length, GroupKeyID: group.ID(),
 		Sealed: sealed}
 }
 
-// Present reports whether the reference names a blob at all.
-func (b *BlobRef) Present() bool { return b.Length > 0 }
+// IsSet reports whether the reference names a blob at all.
+func (b *BlobRef) IsSet() bool { return b.Length > 0 }
 
 func (w *writer) blobRef(b *BlobRef) {
 	w.digest(b.Hash)
@@ -189,11 +189,11 @@ func (r *reader) blobRef(field string) (b BlobRef) {
 	b.Hash = r.digest()
 	b.ManifestHash = r.digest()
 	b.Length = r.u32()
-	b.Inline = r.bytes(field, MaxInline)
+	b.Inline = r.bytes(field, MaxInlineBlobBytes)
 	switch {
 	case r.err != nil:
-	case b.Length > MaxBlob:
-		r.failf("%s has %d bytes, more than %d", field, b.Length, MaxBlob)
+	case b.Length > MaxBlobBytes:
+		r.failf("%s has %d bytes, more than %d", field, b.Length, MaxBlobBytes)
 	case b.Length == 0:
 		r.failf("%s has no length", field)
 	case len(b.Inline) > 0 && (len(b.Inline) != int(b.Length) || BlobDigest(b.Inline) != b.Hash):
@@ -222,11 +222,11 @@ func AppendChunk(dst []byte, hash Digest, k int, payload []byte) []byte {
 
 func appendChunkHead(dst []byte, hash Digest, k, length int) []byte {
 	w := writer{dst}
-	w.b = append(w.b, chunkMagic...)
-	w.b = append(w.b, Version, 0, 0, 0)
+	w.encoded = append(w.encoded, chunkMagic...)
+	w.encoded = append(w.encoded, ProtocolVersion, 0, 0, 0)
 	w.u32(uint32(k))
 	w.u32(uint32(length))
-	return append(w.b, hash[:8]...)
+	return append(w.encoded, hash[:8]...)
 }
 
 // DecodeChunk reads a chunk of the blob with that hash; the payload is a view.
@@ -236,13 +236,14 @@ func DecodeChunk(p []byte, hash Digest) (k int, payload []byte, err error) {
 	switch {
 	case len(p) <= ChunkHeaderSize || string(p[:4]) != chunkMagic || le.Uint32(p[4:])>>8 != 0:
 		return 0, nil, fmt.Errorf("%w: %d bytes without the form of a chunk", ErrMalformed, len(p))
-	case p[4] != Version:
+	case p[4] != ProtocolVersion:
 		return 0, nil, &VersionError{MessageVersion: p[4]}
 	case string(p[16:24]) != string(hash[:8]):
 		return 0, nil, fmt.Errorf("%w: a chunk of another blob", ErrMalformed)
-	case len(p) > ChunkHeaderSize+MaxChunk+SealOverhead || int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):
+	case len(p) > ChunkHeaderSize+MaxChunkBytes+SealOverhead ||
+		int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):
 		return 0, nil, fmt.Errorf("%w: the chunk's length is wrong", ErrMalformed)
-	case le.Uint32(p[8:]) >= MaxChunks:
+	case le.Uint32(p[8:]) >= MaxBlobChunks:
 		return 0, nil, fmt.Errorf("%w: chunk number %d", ErrMalformed, le.Uint32(p[8:]))
 	}
 	return int(le.Uint32(p[8:])), p[ChunkHeaderSize:], nil

@@ -12,16 +12,16 @@ type UnknownSectionPolicy uint8
 
 // The needs.
 const (
-	NeedIgnore  UnknownSectionPolicy = iota + 1 // pass over it
-	NeedDecline                                 // do not take part: the section changes what is computed
+	IgnoreUnknownSection  UnknownSectionPolicy = iota + 1 // pass over it
+	DeclineUnknownSection                                 // do not take part: the section changes what is computed
 )
 
 // String returns the need's name.
 func (n UnknownSectionPolicy) String() string { return enumName(uint8(n), "ignore", "decline") }
 
-// Section is a named part at the end of a body. A body that gains a section stays readable for those that do not know
-// it, and Need tells them whether they may go on.
-type Section struct {
+// BodySection is a named part at the end of a body. A body that gains a section stays readable for those that do not
+// know it, and Need tells them whether they may go on.
+type BodySection struct {
 	Name          string // 1 to MaxSectionName of a–z, 0–9 and _
 	UnknownPolicy UnknownSectionPolicy
 	Body          []byte // at least one byte
@@ -29,24 +29,24 @@ type Section struct {
 
 // UnknownSections holds the sections of a body that this build does not know, ascending by name. A body that is read
 // and written again keeps them.
-type UnknownSections []Section
+type UnknownSections []BodySection
 
-// ErrUnsupported reports a body with a section that this build does not know and must not pass over.
-var ErrUnsupported = errors.New("this build does not know it and must not go on without")
+// ErrUnsupportedSection reports a body with a section that this build does not know and must not pass over.
+var ErrUnsupportedSection = errors.New("this build does not know it and must not go on without")
 
 // CheckSupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does
 // not take part in what the body asks for.
 func (x UnknownSections) CheckSupported() error {
 	var names []string
 	for _, s := range x {
-		if s.UnknownPolicy == NeedDecline {
+		if s.UnknownPolicy == DeclineUnknownSection {
 			names = append(names, s.Name)
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("section %s: %w", strings.Join(names, ", "), ErrUnsupported)
+	return fmt.Errorf("section %s: %w", strings.Join(names, ", "), ErrUnsupportedSection)
 }
 
 // sectionCodec is a section that this build knows of a body: how it is written from the body, and read into it.
@@ -59,20 +59,20 @@ type sectionCodec struct {
 
 // chunkCountSection is a section with a number of chunks; without it there are none.
 func chunkCountSection(name string, n *uint32) sectionCodec {
-	return sectionCodec{name, NeedIgnore, func(w *writer) {
+	return sectionCodec{name, IgnoreUnknownSection, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
 		}
 	}, func(r *reader) {
-		if *n = r.u32(); *n > MaxChunks {
-			r.failf("%d chunks, more than %d", *n, MaxChunks)
+		if *n = r.u32(); *n > MaxBlobChunks {
+			r.failf("%d chunks, more than %d", *n, MaxBlobChunks)
 		}
 	}}
 }
 
 // rowCountSection is a section with a number of rows; without it there is none.
 func rowCountSection(name string, n *uint32) sectionCodec {
-	return sectionCodec{name, NeedIgnore, func(w *writer) {
+	return sectionCodec{name, IgnoreUnknownSection, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
 		}
@@ -84,14 +84,14 @@ func (w *writer) sections(parts []sectionCodec, extra UnknownSections) {
 	all := slices.Clone(extra)
 	for _, p := range parts {
 		var body writer
-		if p.append(&body); len(body.b) == 0 {
+		if p.append(&body); len(body.encoded) == 0 {
 			continue
 		}
 		at := 0
 		for at < len(all) && all[at].Name < p.name {
 			at++
 		}
-		all = slices.Insert(all, at, Section{p.name, p.unknownPolicy, body.b})
+		all = slices.Insert(all, at, BodySection{p.name, p.unknownPolicy, body.encoded})
 	}
 	w.u32(uint32(len(all)))
 	for _, s := range all {
@@ -121,8 +121,8 @@ func (r *reader) sections(parts []sectionCodec) (extra UnknownSections) {
 }
 
 // decodeSection reads a section. One that the body would be written without is an error: each body has one encoding.
-func (p *sectionCodec) decodeSection(r *reader, s Section) {
-	inner := reader{b: s.Body}
+func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
+	inner := reader{unread: s.Body}
 	p.read(&inner)
 	var again writer
 	p.append(&again)
@@ -132,31 +132,32 @@ func (p *sectionCodec) decodeSection(r *reader, s Section) {
 		r.fail(err)
 	case s.UnknownPolicy != p.unknownPolicy:
 		r.failf("section %s is marked %q, it must be %q", s.Name, s.UnknownPolicy, p.unknownPolicy)
-	case len(again.b) == 0:
+	case len(again.encoded) == 0:
 		r.failf("section %s says nothing", s.Name)
 	}
 }
 
 // section reads one that comes after the section of that name.
-func (r *reader) section(before string) Section {
-	s := Section{r.sortedName("section", before), UnknownSectionPolicy(r.enum("need", uint8(NeedDecline))),
-		r.bytes("section", MaxBlob)}
+func (r *reader) section(before string) BodySection {
+	s := BodySection{r.ascendingName("section", before), UnknownSectionPolicy(r.enum("need",
+		uint8(DeclineUnknownSection))),
+		r.bytes("section", MaxBlobBytes)}
 	if r.err == nil && len(s.Body) == 0 {
 		r.failf("section %s is empty", s.Name)
 	}
 	return s
 }
 
-// sectionByte reports whether the name of a section may have a byte.
-func sectionByte(c byte) bool { return lower(c) || digit(c) || c == '_' }
+// isSectionNameByte reports whether the name of a section may have a byte.
+func isSectionNameByte(c byte) bool { return isLowerLetter(c) || isDigit(c) || c == '_' }
 
-// sortedName reads the name of an entry of a list that is ordered by names; before is that of the entry before it.
-func (r *reader) sortedName(field, before string) string {
+// ascendingName reads the name of an entry of a list that is ordered by names; before is that of the entry before it.
+func (r *reader) ascendingName(field, before string) string {
 	name := r.str(field, MaxSectionName)
 	if r.err != nil {
 		return ""
 	}
-	err := checkName(name, MaxSectionName, sectionByte)
+	err := checkName(name, MaxSectionName, isSectionNameByte)
 	switch {
 	case err != nil:
 		r.failf("%s %q: %w; use a–z, 0–9 and _", field, name, err)

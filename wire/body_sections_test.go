@@ -24,7 +24,7 @@ func TestUnknownSections(t *testing.T) {
 		t.Errorf("read %+v and %+v", got.Extra, got.UnknownBlobs)
 	}
 	err = got.Extra.CheckSupported()
-	if !errors.Is(err, wire.ErrUnsupported) || !strings.Contains(err.Error(), "later_rule") ||
+	if !errors.Is(err, wire.ErrUnsupportedSection) || !strings.Contains(err.Error(), "later_rule") ||
 		strings.Contains(err.Error(), "later_word") {
 		t.Errorf("error %v, want one that names later_rule only", err)
 	}
@@ -102,23 +102,27 @@ func TestNeeds(t *testing.T) {
 		file, section string
 		need          wire.UnknownSectionPolicy
 	}{
-		{"task_network", "gradient_noise", wire.NeedDecline}, {"task", "mixing", wire.NeedDecline},
-		{"task_network", "codec", wire.NeedDecline}, {"task_network", "frozen", wire.NeedDecline},
-		{"task_network", "huber", wire.NeedDecline}, {"task_personal", "personal", wire.NeedDecline},
-		{"task_external", "external", wire.NeedDecline}, {"task_autoencoder", "kind", wire.NeedDecline},
-		{"task_conv1d", "kind", wire.NeedDecline}, {"task_conv1d", "conv1d", wire.NeedDecline},
-		{"task_ditto", "ditto", wire.NeedDecline}, {"task_personal", "finetune", wire.NeedIgnore},
-		{"task_network", "proximal", wire.NeedDecline}, {"task_readings", "inputs", wire.NeedDecline},
-		{"task_sensors", "sensors", wire.NeedDecline},
-		{"task", "standardization", wire.NeedDecline}, {"invitation", "mixing", wire.NeedDecline},
-		{"announcement_open", "selection", wire.NeedIgnore}, {"announcement_open", "credit", wire.NeedIgnore},
-		{"update_chunked", "ahead", wire.NeedIgnore}, {"update_signs", "signs", wire.NeedDecline},
-		{"task_signs", "signs", wire.NeedIgnore}, {"update_top_k", "top_k", wire.NeedDecline},
-		{"task_top_k", "top_k", wire.NeedIgnore},
-		{"hello", "location", wire.NeedIgnore}, {"hello", "mixing", wire.NeedIgnore},
-		{"hello_unfit", "misfit", wire.NeedIgnore}, {"hello_key", "key", wire.NeedIgnore},
-		{"announcement_sealed", "seals", wire.NeedIgnore},
-		{"announcement_sealed", "sealed", wire.NeedDecline},
+		{"task_network", "gradient_noise", wire.DeclineUnknownSection}, {"task", "mixing", wire.DeclineUnknownSection},
+		{"task_network", "codec", wire.DeclineUnknownSection}, {"task_network", "frozen", wire.DeclineUnknownSection},
+		{"task_network", "huber", wire.DeclineUnknownSection}, {"task_personal", "personal",
+			wire.DeclineUnknownSection},
+		{"task_external", "external", wire.DeclineUnknownSection}, {"task_autoencoder", "kind",
+			wire.DeclineUnknownSection},
+		{"task_conv1d", "kind", wire.DeclineUnknownSection}, {"task_conv1d", "conv1d", wire.DeclineUnknownSection},
+		{"task_ditto", "ditto", wire.DeclineUnknownSection}, {"task_personal", "finetune", wire.IgnoreUnknownSection},
+		{"task_network", "proximal", wire.DeclineUnknownSection}, {"task_readings", "inputs",
+			wire.DeclineUnknownSection},
+		{"task_sensors", "sensors", wire.DeclineUnknownSection},
+		{"task", "standardization", wire.DeclineUnknownSection}, {"invitation", "mixing", wire.DeclineUnknownSection},
+		{"announcement_open", "selection", wire.IgnoreUnknownSection}, {"announcement_open", "credit",
+			wire.IgnoreUnknownSection},
+		{"update_chunked", "ahead", wire.IgnoreUnknownSection}, {"update_signs", "signs", wire.DeclineUnknownSection},
+		{"task_signs", "signs", wire.IgnoreUnknownSection}, {"update_top_k", "top_k", wire.DeclineUnknownSection},
+		{"task_top_k", "top_k", wire.IgnoreUnknownSection},
+		{"hello", "location", wire.IgnoreUnknownSection}, {"hello", "mixing", wire.IgnoreUnknownSection},
+		{"hello_unfit", "misfit", wire.IgnoreUnknownSection}, {"hello_key", "key", wire.IgnoreUnknownSection},
+		{"announcement_sealed", "seals", wire.IgnoreUnknownSection},
+		{"announcement_sealed", "sealed", wire.DeclineUnknownSection},
 	} {
 		_, rest, found := bytes.Cut(readGolden(t, c.file), []byte("\x00"+c.section))
 		if !found || wire.UnknownSectionPolicy(rest[0]) != c.need {

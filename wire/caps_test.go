@@ -57,28 +57,29 @@ func claims() []claim {
 	blob := func(ref wire.BlobRef) string { return string(ref.Hash[:]) + string(ref.ManifestHash[:]) }
 	big := manifestOf(bigVector(), bigSchema())
 	task := inline(linearTask().Append(nil))
-	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.Schema[:])
+	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.VectorSchema[:])
 	update := wire.BlobDigest(bigVector())
 	const standardized = "standardization\x02\x40\x00\x00\x00"
 	const filtered = "conv1d\x02\x14\x00\x00\x00\x02\x00\x00\x00\x03\x00\x00\x00\x02\x00\x00\x00"
 	lease := string(update[:]) + "\x20\x4e\x00\x00"
 	return []claim{
-		{"blob", "announcement", "announcement_pulled", blob(pulled(big)), wire.MaxBlob + 1, 4, "more than"},
+		{"blob", "announcement", "announcement_pulled", blob(pulled(big)), wire.MaxBlobBytes + 1, 4, "more than"},
 		{"inline blob over the limit", "announcement", "announcement_open", blob(task) + string(le32(task.Length)),
-			wire.MaxInline + 1, 4, "more than 49152"},
+			wire.MaxInlineBlobBytes + 1, 4, "more than 49152"},
 		{"inline blob over the body", "announcement", "announcement_open", blob(task) + string(le32(task.Length)),
-			wire.MaxInline, 4, "ends inside"},
+			wire.MaxInlineBlobBytes, 4, "ends inside"},
 		{"inline blob of 256 MB", "announcement", "announcement_open", blob(task) + string(le32(task.Length)),
 			256 << 20, 4, "more than 49152"},
-		{"chunks over the limit", "manifest", "manifest", chunks, wire.MaxChunks + 1, 4, "more than 1900"},
-		{"chunks over the body", "manifest", "manifest", chunks, wire.MaxChunks, 4, "ends inside"},
+		{"chunks over the limit", "manifest", "manifest", chunks, wire.MaxBlobChunks + 1, 4, "more than 1900"},
+		{"chunks over the body", "manifest", "manifest", chunks, wire.MaxBlobChunks, 4, "ends inside"},
 		{"chunks of 256 MB", "manifest", "manifest", chunks, 256 << 20 / 32, 4, "more than 1900"},
 		{"chunks and length", "manifest", "manifest", chunks, 1, 4, "1 chunks for a blob of 61516 bytes"},
 		{"length and chunks", "manifest", "manifest", string(big.Hash[:]), 1, 4, "2 chunks for a blob of 1 bytes"},
 		{"no length", "manifest", "manifest", string(big.Hash[:]), 0, 4, "2 chunks for a blob of 0 bytes"},
-		{"length over the limit", "manifest", "manifest", string(big.Hash[:]), wire.MaxBlob + 1, 4, "for a blob of"},
-		{"ranges over the limit", "credit", "credit", lease, wire.MaxRanges + 1, 4, "more than 64"},
-		{"ranges over the body", "credit", "credit", lease, wire.MaxRanges, 4, "ends inside"},
+		{"length over the limit", "manifest", "manifest", string(big.Hash[:]), wire.MaxBlobBytes + 1, 4,
+			"for a blob of"},
+		{"ranges over the limit", "credit", "credit", lease, wire.MaxCreditRanges + 1, 4, "more than 64"},
+		{"ranges over the body", "credit", "credit", lease, wire.MaxCreditRanges, 4, "ends inside"},
 		{"software over the limit", "presence", "presence_online",
 			"\xef\xcd\xab\x89\x67\x45\x23\x01\x02", wire.MaxName + 1, 2, "more than 128"},
 		{"software over the body", "presence", "presence_online", "\xef\xcd\xab\x89\x67\x45\x23\x01\x02", wire.MaxName,
@@ -88,9 +89,9 @@ func claims() []claim {
 		{"features of 256 MB", "task", "task", "bearing wear", 256 << 20, 4, "more than 65536"},
 		{"feature over the limit", "task", "task", "bearing wear\x02\x00\x00\x00", wire.MaxName + 1, 2,
 			"more than 128"},
-		{"hidden layers over the limit", "task", "task", "\x04\x00wear", wire.MaxHidden + 1, 4, "more than 8"},
-		{"filter layers over the limit", "task", "task_conv1d", filtered, wire.MaxHidden + 1, 4, "more than 8"},
-		{"filter layers over the body", "task", "task_conv1d", filtered, wire.MaxHidden, 4, "ends inside"},
+		{"hidden layers over the limit", "task", "task", "\x04\x00wear", wire.MaxHiddenLayers + 1, 4, "more than 8"},
+		{"filter layers over the limit", "task", "task_conv1d", filtered, wire.MaxHiddenLayers + 1, 4, "more than 8"},
+		{"filter layers over the body", "task", "task_conv1d", filtered, wire.MaxHiddenLayers, 4, "ends inside"},
 		{"means over the limit", "task", "task", standardized, wire.MaxFeatures + 2, 4,
 			"more than 65537"},
 		{"means over the body", "task", "task", standardized, wire.MaxFeatures + 1, 4,

@@ -73,13 +73,13 @@ func TestCreditRefusesOddRanges(t *testing.T) {
 		r  wire.ChunkRange
 		ok bool
 	}{
-		{wire.ChunkRange{First: 0, Last: wire.MaxChunks - 1}, true},
+		{wire.ChunkRange{First: 0, Last: wire.MaxBlobChunks - 1}, true},
 		{wire.ChunkRange{First: 2, Last: 1}, false},
-		{wire.ChunkRange{First: 0, Last: wire.MaxChunks}, false},
+		{wire.ChunkRange{First: 0, Last: wire.MaxBlobChunks}, false},
 		{wire.ChunkRange{First: 1<<32 - 1, Last: 1<<32 - 1}, false},
 	} {
-		m := wire.Credit{Chunks: []wire.ChunkRange{{First: 1, Last: 1}, c.r}}
-		if _, err := wire.DecodeCredit(m.Body()); (err == nil) != c.ok {
+		m := wire.ChunkCredit{Chunks: []wire.ChunkRange{{First: 1, Last: 1}, c.r}}
+		if _, err := wire.DecodeChunkCredit(m.Body()); (err == nil) != c.ok {
 			t.Errorf("%+v: error %v", c.r, err)
 		}
 	}
@@ -87,7 +87,7 @@ func TestCreditRefusesOddRanges(t *testing.T) {
 
 func TestTextIsUTF8(t *testing.T) {
 	for _, s := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\xc0\x80"} {
-		p := wire.Presence{State: wire.StateOnline, Software: s}
+		p := wire.Presence{State: wire.PresenceOnline, Software: s}
 		if _, err := wire.DecodePresence(p.Body()); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
 			t.Errorf("%q: error %v", s, err)
 		}

@@ -5,29 +5,29 @@ package wire
 // Invitation asks one agent to take part in an announced round. It names the
 // agent, since a broker could give it to another, with another weight.
 type Invitation struct {
-	Agent           AgentID
-	Announcement    Digest      // of the announcement's envelope
-	RemainingMillis uint32      // milliseconds until the round's deadline: clocks of devices are not trusted
-	StepWeight      float64     // K·p_k for the local step size; 1 where weights are applied at the server
-	SendsUpdate     bool        // the agent is to send its update; else it only trains and mixes
-	BlockRound      RoundID     // the round for which the edges were made: this one, but where blocks have no end
-	Peers           []Peer      // whom it mixes with, in id order
-	EndedEdges      []EndedEdge // by ID: with whom it does not mix for some rounds, though the graph has the edge
-	ReportedRows    uint64      // rows that its hello before the draw told of; 0 = not known
-	Attestation     Signature   // attests the agent's key to its neighbours (AttestationText); zero = none
-	Extra           UnknownSections
+	Agent            AgentID
+	Announcement     Digest       // of the announcement's envelope
+	RemainingMillis  uint32       // milliseconds until the round's deadline: clocks of devices are not trusted
+	StepSizeWeight   float64      // K·p_k for the local step size; 1 where weights are applied at the server
+	SendsUpdate      bool         // the agent is to send its update; else it only trains and mixes
+	MixingBlockRound RoundID      // the round for which the edges were made: this one, but where blocks have no end
+	Peers            []MixingPeer // whom it mixes with, in id order
+	EndedEdges       []EndedEdge  // by ID: with whom it does not mix for some rounds, though the graph has the edge
+	ReportedRows     uint64       // rows that its hello before the draw told of; 0 = not known
+	KeyAttestation   Signature    // attests the agent's key to its neighbours (AttestationText); zero = none
+	Extra            UnknownSections
 }
 
-// Peer is the other end of one of an agent's edges.
-type Peer struct {
+// MixingPeer is the other end of one of an agent's edges.
+type MixingPeer struct {
 	ID           AgentID
 	Boot         Epoch           // the start of its program that the edge is to
-	Key          X25519PublicKey // it seals with
+	PublicKey    X25519PublicKey // it seals with
 	MixingWeight float64         // w_ij
 	ClipBound    float64         // τ_ij of clipped mixing; 0 = no bound
-	// RequiresProofs: what is said on this edge proves which neighbour says it. So it is on all edges of a block, or on
-	// none.
-	RequiresProofs bool
+	// RequiresSenderProofs: what is said on this edge proves which neighbour says it. So it is on all edges of a block,
+	// or on none.
+	RequiresSenderProofs bool
 }
 
 // Body returns the invitation's encoding.
@@ -36,26 +36,28 @@ func (m *Invitation) Body() []byte {
 	w.str(string(m.Agent))
 	w.digest(m.Announcement)
 	w.u32(m.RemainingMillis)
-	w.f64(m.StepWeight)
+	w.f64(m.StepSizeWeight)
 	w.bool(m.SendsUpdate)
 	w.sections(m.sectionCodecs(), m.Extra)
-	return w.b
+	return w.encoded
 }
 
 func (m *Invitation) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
-		{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }},
-		{"mixing_clip", NeedDecline, func(w *writer) { w.clipBounds(m) }, func(r *reader) { r.clipBounds(m) }},
-		{"mixing_ended", NeedIgnore, func(w *writer) { w.endedEdges(m) }, func(r *reader) { r.endedEdges(m) }},
-		{"mixing_proofs", NeedDecline, func(w *writer) { w.proofRequirement(m) },
+		{"mixing", DeclineUnknownSection, func(w *writer) { w.mixingPeers(m) }, func(r *reader) { r.mixingPeers(m) }},
+		{"mixing_clip", DeclineUnknownSection, func(w *writer) { w.peerClipBounds(m) },
+			func(r *reader) { r.peerClipBounds(m) }},
+		{"mixing_ended", IgnoreUnknownSection, func(w *writer) { w.endedEdges(m) },
+			func(r *reader) { r.endedEdges(m) }},
+		{"mixing_proofs", DeclineUnknownSection, func(w *writer) { w.proofRequirement(m) },
 			func(r *reader) { r.proofRequirement(m) }},
-		{"rows", NeedIgnore, func(w *writer) { w.optionalU64(m.ReportedRows) },
+		{"rows", IgnoreUnknownSection, func(w *writer) { w.optionalU64(m.ReportedRows) },
 			func(r *reader) { m.ReportedRows = r.u64() }},
-		{"word", NeedIgnore, func(w *writer) {
-			if m.Attestation != (Signature{}) {
-				w.b = append(w.b, m.Attestation[:]...)
+		{"word", IgnoreUnknownSection, func(w *writer) {
+			if m.KeyAttestation != (Signature{}) {
+				w.encoded = append(w.encoded, m.KeyAttestation[:]...)
 			}
-		}, func(r *reader) { copy(m.Attestation[:], r.takeBytes(len(m.Attestation))) }},
+		}, func(r *reader) { copy(m.KeyAttestation[:], r.takeBytes(len(m.KeyAttestation))) }},
 	}
 }
 
@@ -66,27 +68,27 @@ func (w *writer) optionalU64(n uint64) {
 	}
 }
 
-func (w *writer) peers(m *Invitation) {
-	if m.BlockRound == 0 && len(m.Peers) == 0 {
+func (w *writer) mixingPeers(m *Invitation) {
+	if m.MixingBlockRound == 0 && len(m.Peers) == 0 {
 		return
 	}
-	w.u64(uint64(m.BlockRound))
+	w.u64(uint64(m.MixingBlockRound))
 	w.u32(uint32(len(m.Peers)))
 	for _, p := range m.Peers {
 		w.str(string(p.ID))
 		w.u64(uint64(p.Boot))
-		w.b = append(w.b, p.Key[:]...)
+		w.encoded = append(w.encoded, p.PublicKey[:]...)
 		w.f64(p.MixingWeight)
 	}
 }
 
-func (r *reader) peers(m *Invitation) {
-	m.BlockRound = RoundID(r.u64())
+func (r *reader) mixingPeers(m *Invitation) {
+	m.MixingBlockRound = RoundID(r.u64())
 	for range r.listLength("peers", MaxNeighbors, 51) {
-		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
-		copy(p.Key[:], r.takeBytes(len(p.Key)))
+		p := MixingPeer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
+		copy(p.PublicKey[:], r.takeBytes(len(p.PublicKey)))
 		p.MixingWeight = r.f64("edge weight")
-		if err := p.ID.ValidateAgent(); err != nil {
+		if err := p.ID.ValidateNonCoordinator(); err != nil {
 			r.fail(err)
 		}
 		if n := len(m.Peers); n > 0 && m.Peers[n-1].ID >= p.ID {
@@ -98,53 +100,54 @@ func (r *reader) peers(m *Invitation) {
 
 // DecodeInvitation reads the body of a TypeInvitation envelope.
 func DecodeInvitation(body []byte) (Invitation, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), RemainingMillis: r.u32(),
-		StepWeight: r.f64("weight"), SendsUpdate: r.bool("uploads")}
+		StepSizeWeight: r.f64("weight"), SendsUpdate: r.bool("uploads")}
 	m.Extra = r.sections(m.sectionCodecs())
-	if err := m.Agent.ValidateAgent(); err != nil {
+	if err := m.Agent.ValidateNonCoordinator(); err != nil {
 		r.fail(err)
 	}
-	if r.err == nil && m.StepWeight <= 0 {
-		r.failf("weight is %v, must be positive", m.StepWeight)
+	if r.err == nil && m.StepSizeWeight <= 0 {
+		r.failf("weight is %v, must be positive", m.StepSizeWeight)
 	}
 	return m, r.finish("invitation")
 }
 
-// RoundStanding tells an agent where it stands in a round that does not need it.
-type RoundStanding uint8
+// SelectionStatus tells an agent where it stands in a round that does not need it.
+type SelectionStatus uint8
 
 // The places.
 const (
-	// PlaceCounted: known to the coordinator, which has not drawn yet.
-	PlaceCounted RoundStanding = iota + 1
-	// PlaceNotSelected: the round goes on without it.
-	PlaceNotSelected
+	// StatusSelectionPending: known to the coordinator, which has not drawn yet.
+	StatusSelectionPending SelectionStatus = iota + 1
+	// StatusNotSelected: the round goes on without it.
+	StatusNotSelected
 )
 
 // String returns the place's name.
-func (p RoundStanding) String() string { return enumName(uint8(p), "counted", "not selected") }
+func (p SelectionStatus) String() string { return enumName(uint8(p), "counted", "not selected") }
 
 // HelloAnswer answers the hello of an agent that is neither invited nor done.
 type HelloAnswer struct {
-	Announcement Digest
-	Standing     RoundStanding
-	ReportedRows uint64 // rows that the agent's newest hello has told of
+	Announcement    Digest
+	SelectionStatus SelectionStatus
+	ReportedRows    uint64 // rows that the agent's newest hello has told of
 }
 
 // Body returns the standing's encoding.
 func (m *HelloAnswer) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
-	w.u8(uint8(m.Standing))
+	w.u8(uint8(m.SelectionStatus))
 	w.u64(m.ReportedRows)
-	return w.b
+	return w.encoded
 }
 
 // DecodeHelloAnswer reads the body of a TypeHelloAnswer envelope.
 func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
-	r := reader{b: body}
-	m := HelloAnswer{Announcement: r.digest(), Standing: RoundStanding(r.enum("place", uint8(PlaceNotSelected))),
+	r := reader{unread: body}
+	m := HelloAnswer{Announcement: r.digest(), SelectionStatus: SelectionStatus(r.enum("place",
+		uint8(StatusNotSelected))),
 		ReportedRows: r.u64()}
 	return m, r.finish("standing")
 }
@@ -155,9 +158,9 @@ type UpdateAccepted struct{ Update Digest }
 // Body returns the message's encoding.
 func (m *UpdateAccepted) Body() []byte { return m.Update[:] }
 
-// DecodeUpdateAccepted reads the body of a TypeAccepted envelope.
+// DecodeUpdateAccepted reads the body of a TypeUpdateAccepted envelope.
 func DecodeUpdateAccepted(body []byte) (UpdateAccepted, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	m := UpdateAccepted{Update: r.digest()}
 	return m, r.finish("accepted")
 }
@@ -176,10 +179,10 @@ const (
 	RefuseTooLarge
 	RefuseBadHash
 	RefuseNotFinite
-	RefuseNorm
+	RefuseNormTooLarge
 	RefuseMalformed
-	RefuseUnsupported // it has a section that this coordinator does not know and must not pass over
-	lastRefuse        = RefuseUnsupported
+	RefuseUnsupported       // it has a section that this coordinator does not know and must not pass over
+	lastUpdateRefusalReason = RefuseUnsupported
 )
 
 // String returns the reason's name, as metrics and logs show it.
@@ -190,7 +193,7 @@ func (r UpdateRefusalReason) String() string {
 }
 
 // UpdateRefusalReasons returns all reasons, for closed label sets.
-func UpdateRefusalReasons() []UpdateRefusalReason { return allEnumValues(lastRefuse) }
+func UpdateRefusalReasons() []UpdateRefusalReason { return allEnumValues(lastUpdateRefusalReason) }
 
 // UpdateRefused says that an update was not taken and will not be.
 type UpdateRefused struct {
@@ -203,28 +206,29 @@ func (m *UpdateRefused) Body() []byte {
 	var w writer
 	w.digest(m.Update)
 	w.u8(uint8(m.Reason))
-	return w.b
+	return w.encoded
 }
 
-// DecodeUpdateRefused reads the body of a TypeRefused envelope.
+// DecodeUpdateRefused reads the body of a TypeUpdateRefused envelope.
 func DecodeUpdateRefused(body []byte) (UpdateRefused, error) {
-	r := reader{b: body}
-	m := UpdateRefused{Update: r.digest(), Reason: UpdateRefusalReason(r.enum("reason", uint8(lastRefuse)))}
+	r := reader{unread: body}
+	m := UpdateRefused{Update: r.digest(), Reason: UpdateRefusalReason(r.enum("reason",
+		uint8(lastUpdateRefusalReason)))}
 	return m, r.finish("refused")
 }
 
 // ChunkRange is a run of chunks, First to Last inclusive.
 type ChunkRange struct{ First, Last uint32 }
 
-// Credit lends an agent the right to send the named chunks for a while.
-type Credit struct {
+// ChunkCredit lends an agent the right to send the named chunks for a while.
+type ChunkCredit struct {
 	Update      Digest
 	LeaseMillis uint32 // milliseconds
 	Chunks      []ChunkRange
 }
 
 // Body returns the message's encoding.
-func (m *Credit) Body() []byte {
+func (m *ChunkCredit) Body() []byte {
 	var w writer
 	w.digest(m.Update)
 	w.u32(m.LeaseMillis)
@@ -233,17 +237,17 @@ func (m *Credit) Body() []byte {
 		w.u32(c.First)
 		w.u32(c.Last)
 	}
-	return w.b
+	return w.encoded
 }
 
-// DecodeCredit reads the body of a TypeCredit envelope.
-func DecodeCredit(body []byte) (Credit, error) {
-	r := reader{b: body}
-	m := Credit{Update: r.digest(), LeaseMillis: r.u32()}
-	n := r.listLength("chunks", MaxRanges, 8)
+// DecodeChunkCredit reads the body of a TypeChunkCredit envelope.
+func DecodeChunkCredit(body []byte) (ChunkCredit, error) {
+	r := reader{unread: body}
+	m := ChunkCredit{Update: r.digest(), LeaseMillis: r.u32()}
+	n := r.listLength("chunks", MaxCreditRanges, 8)
 	for range n {
 		c := ChunkRange{r.u32(), r.u32()}
-		if c.First > c.Last || c.Last >= MaxChunks {
+		if c.First > c.Last || c.Last >= MaxBlobChunks {
 			r.failf("chunks %d to %d: not a range of chunks", c.First, c.Last)
 		}
 		m.Chunks = append(m.Chunks, c)

@@ -87,9 +87,9 @@ func damages() []damage {
 	set := func(at int, b byte) func([]byte) { return func(p []byte) { p[at] = b } }
 	return []damage{
 		{"another magic", set(3, 'C'), wire.ErrMalformed},
-		{"version 0", set(4, 0), wire.ErrVersion},
-		{"version 1", set(4, 1), wire.ErrVersion},
-		{"version 3", set(4, 3), wire.ErrVersion},
+		{"version 0", set(4, 0), wire.ErrProtocolVersion},
+		{"version 1", set(4, 1), wire.ErrProtocolVersion},
+		{"version 3", set(4, 3), wire.ErrProtocolVersion},
 		{"type 0", set(5, 0), wire.ErrMalformed},
 		{"type after the last", set(5, 19), wire.ErrMalformed},
 		{"type 255", set(5, 255), wire.ErrMalformed},
@@ -145,7 +145,7 @@ func TestChunkRefuses(t *testing.T) {
 		want   error
 	}{
 		"another magic":    {func(p []byte) []byte { p[3] = 'M'; return p }, wire.ErrMalformed},
-		"version 1":        {func(p []byte) []byte { p[4] = 1; return p }, wire.ErrVersion},
+		"version 1":        {func(p []byte) []byte { p[4] = 1; return p }, wire.ErrProtocolVersion},
 		"reserved byte 5":  {func(p []byte) []byte { p[5] = 1; return p }, wire.ErrMalformed},
 		"reserved byte 7":  {func(p []byte) []byte { p[7] = 1; return p }, wire.ErrMalformed},
 		"number too large": {func(p []byte) []byte { p[8], p[9] = 0x6c, 0x07; return p }, wire.ErrMalformed}, // 1900
@@ -156,7 +156,7 @@ func TestChunkRefuses(t *testing.T) {
 			wire.ErrMalformed},
 		"payload too large": {func([]byte) []byte {
 			return wire.AppendChunk(nil, chunkBlob, 0,
-				make([]byte, wire.MaxChunk+wire.SealOverhead+1))
+				make([]byte, wire.MaxChunkBytes+wire.SealOverhead+1))
 		}, wire.ErrMalformed},
 	} {
 		if _, _, err := wire.DecodeChunk(c.change(readGolden(t, "chunk")), chunkBlob); !errors.Is(err, c.want) {

@@ -9,7 +9,7 @@
 //
 // A message travels as
 //
-//	Seal(nil, Header{...}, body, key) → bytes → Open(bytes) → Verify(key) → DecodeX(body)
+//	SignEnvelope(nil, Header{...}, body, key) → bytes → ParseEnvelope(bytes) → Verify(key) → DecodeX(body)
 //
 // Open checks form and body hash, Verify the Ed25519 signature, and the
 // DecodeX functions everything else that can be checked without knowing the

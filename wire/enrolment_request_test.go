@@ -18,7 +18,7 @@ func keyNumbered(n byte) ed25519.PrivateKey {
 }
 
 func firstRoot() wire.RootDocument {
-	d := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+	d := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRootVersion,
 		CoordinatorKey:    wire.SigningPublicKeyOf(testKey()),
 		CACertificateHash: wire.Digest{1, 2, 3}}
 	d.Sign(keyNumbered(1), nil)
@@ -28,7 +28,7 @@ func firstRoot() wire.RootDocument {
 func secondRoot() wire.RootDocument {
 	d := firstRoot()
 	d.Version, d.CoordinatorKey = 2, wire.SigningPublicKeyOf(keyNumbered(3))
-	d.Revoked = []wire.AgentID{"press-01", "press-02"}
+	d.RevokedAgents = []wire.AgentID{"press-01", "press-02"}
 	d.Sign(keyNumbered(2), keyNumbered(1))
 	return d
 }
@@ -47,9 +47,9 @@ func sharedRoot() wire.RootDocument {
 func shareRoot(d *wire.RootDocument, threshold uint8, keys ...ed25519.PrivateKey) {
 	d.RootQuorum = wire.RootQuorum{Threshold: threshold}
 	for _, k := range keys[1:] {
-		d.RootQuorum.Keys = append(d.RootQuorum.Keys, wire.SigningPublicKeyOf(k))
+		d.RootQuorum.ExtraKeys = append(d.RootQuorum.ExtraKeys, wire.SigningPublicKeyOf(k))
 	}
-	slices.SortFunc(d.RootQuorum.Keys, func(a, b wire.SigningPublicKey) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(d.RootQuorum.ExtraKeys, func(a, b wire.SigningPublicKey) int { return bytes.Compare(a[:], b[:]) })
 }
 
 func goldenToken() wire.EnrolmentToken {
@@ -61,10 +61,10 @@ func goldenToken() wire.EnrolmentToken {
 func goldenJoin() wire.EnrolmentRequest {
 	t := goldenToken()
 	j := wire.EnrolmentRequest{Agent: "press-01", DeviceKey: wire.SigningPublicKeyOf(keyNumbered(4)),
-		TLS:          wire.TLSKey{4, 1, 2},
-		TLSSignature: []byte{0x30, 6, 2, 1, 1, 2, 1, 1}}
+		TLSKey:          wire.TLSPublicKey{4, 1, 2},
+		TLSKeySignature: []byte{0x30, 6, 2, 1, 1, 2, 1, 1}}
 	text := j.SignedText(make([]byte, 32))
-	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(t.Key(), text)),
+	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(t.SigningKey(), text)),
 		wire.Signature(ed25519.Sign(keyNumbered(4), text))
 	return j
 }
@@ -76,17 +76,19 @@ func goldensOfJoining() []golden {
 		{"root_second", "root", wire.Header{}, &second},
 		{"root_shared", "root", wire.Header{}, &shared},
 		{"join", "join", wire.Header{}, &join},
-		{"admission", "admission", wire.Header{}, &wire.EnrolmentAnswer{Root: first.Bytes(),
-			Certificate: []byte("leaf"),
-			CA:          []byte("authority"), Settings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}}}},
-		{"admission_refused", "admission", wire.Header{}, &wire.EnrolmentAnswer{Refusal: wire.JoinUsed}},
+		{"admission", "admission", wire.Header{}, &wire.EnrolmentAnswer{RootDocument: first.Bytes(),
+			Certificate:   []byte("leaf"),
+			CACertificate: []byte("authority"), Settings: []wire.AgentSetting{{Name: "broker.url",
+				Value: "tls://gw:8883"}}}},
+		{"admission_refused", "admission", wire.Header{},
+			&wire.EnrolmentAnswer{RefusalReason: wire.EnrolmentTokenUsed}},
 	}
 }
 
 // TestOpenRoot: a document counts if its own root key has signed all of it, and asks for nothing unknown.
 func TestOpenRoot(t *testing.T) {
 	d := secondRoot()
-	if got, err := wire.DecodeVerifiedRoot(d.Bytes()); err != nil || got.CoordinatorKey != d.CoordinatorKey {
+	if got, err := wire.DecodeAndVerifyRootDocument(d.Bytes()); err != nil || got.CoordinatorKey != d.CoordinatorKey {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	p := d.Bytes()
@@ -95,14 +97,14 @@ func TestOpenRoot(t *testing.T) {
 			continue // the signature of the version before: Follows looks at it
 		}
 		p[i] ^= 1
-		if _, err := wire.DecodeVerifiedRoot(p); err == nil {
+		if _, err := wire.DecodeAndVerifyRootDocument(p); err == nil {
 			t.Errorf("a document that was changed at byte %d counts", i)
 		}
 		p[i] ^= 1
 	}
-	d.Extra = wire.UnknownSections{{Name: "threshold", UnknownPolicy: wire.NeedDecline, Body: []byte{2}}}
+	d.Extra = wire.UnknownSections{{Name: "threshold", UnknownPolicy: wire.DeclineUnknownSection, Body: []byte{2}}}
 	d.Sign(keyNumbered(2), keyNumbered(1))
-	if _, err := wire.DecodeVerifiedRoot(d.Bytes()); !errors.Is(err, wire.ErrUnsupported) {
+	if _, err := wire.DecodeAndVerifyRootDocument(d.Bytes()); !errors.Is(err, wire.ErrUnsupportedSection) {
 		t.Errorf("a section that must not be passed over: %v", err)
 	}
 }
@@ -112,7 +114,7 @@ func TestFollows(t *testing.T) {
 	held := firstRoot()
 	for name, change := range map[string]struct {
 		version    wire.RootVersion
-		federation wire.Federation
+		federation wire.FederationName
 		before     ed25519.PrivateKey
 	}{
 		"":                            {2, "plant_7", keyNumbered(1)},
@@ -125,7 +127,7 @@ func TestFollows(t *testing.T) {
 		d := secondRoot()
 		d.Version, d.Federation = change.version, change.federation
 		d.Sign(keyNumbered(2), change.before)
-		d, err := wire.DecodeVerifiedRoot(d.Bytes())
+		d, err := wire.DecodeAndVerifyRootDocument(d.Bytes())
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -140,7 +142,7 @@ func TestFollows(t *testing.T) {
 // one key that signs twice is one.
 func TestThreshold(t *testing.T) {
 	held := sharedRoot()
-	if _, err := wire.DecodeVerifiedRoot(held.Bytes()); err != nil {
+	if _, err := wire.DecodeAndVerifyRootDocument(held.Bytes()); err != nil {
 		t.Fatal(err)
 	}
 	a, b, c, other := keyNumbered(1), keyNumbered(2), keyNumbered(5), keyNumbered(6)
@@ -167,7 +169,7 @@ func TestThreshold(t *testing.T) {
 		for _, k := range x.joint {
 			d.Cosign(k)
 		}
-		got, err := wire.DecodeVerifiedRoot(d.Bytes())
+		got, err := wire.DecodeAndVerifyRootDocument(d.Bytes())
 		if (err == nil) != x.open {
 			t.Errorf("%s: %v", x.name, err)
 		}
@@ -196,24 +198,24 @@ func TestToken(t *testing.T) {
 		t.Errorf("the token is %s", text)
 	}
 	for _, spelled := range []string{text, strings.ToLower(text), " " + text + "\n"} {
-		if got, err := wire.ParseToken(spelled); err != nil || got != token {
+		if got, err := wire.ParseEnrolmentToken(spelled); err != nil || got != token {
 			t.Errorf("%q is read as %+v, %v", spelled, got, err)
 		}
 	}
-	if got, err := wire.ParseToken((&wire.EnrolmentToken{}).String()); err != nil || got.Agent != "" {
+	if got, err := wire.ParseEnrolmentToken((&wire.EnrolmentToken{}).String()); err != nil || got.Agent != "" {
 		t.Errorf("a token for any device: %+v, %v", got, err)
 	}
 	for i := range text {
 		for _, wrong := range []string{text[:i], text[:i] + text[i+1:], text[:i] + "Z" + text[i+1:],
 			text[:i] + "!" + text[i:]} {
-			if got, err := wire.ParseToken(wrong); err == nil && wrong != text {
+			if got, err := wire.ParseEnrolmentToken(wrong); err == nil && wrong != text {
 				t.Errorf("%q is read as %+v", wrong, got)
 			}
 		}
 	}
 	other := token
 	other.Agent = "press-02"
-	if token.Key().Equal(other.Key()) {
+	if token.SigningKey().Equal(other.SigningKey()) {
 		t.Error("the key does not depend on the device")
 	}
 }
@@ -225,11 +227,11 @@ func FuzzToken(f *testing.F) {
 	token := goldenToken()
 	f.Add(token.String())
 	f.Fuzz(func(t *testing.T, s string) {
-		got, err := wire.ParseToken(s)
+		got, err := wire.ParseEnrolmentToken(s)
 		if err != nil {
 			return
 		}
-		if again, err := wire.ParseToken(got.String()); err != nil || again != got {
+		if again, err := wire.ParseEnrolmentToken(got.String()); err != nil || again != got {
 			t.Errorf("%q is read as %+v, which is read again as %+v, %v", s, got, again, err)
 		}
 	})

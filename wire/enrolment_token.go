@@ -16,49 +16,50 @@ type EnrolmentToken struct {
 	Pin    RootPin // of the root key, by which the device knows the coordinator
 }
 
-// tokenBegin is what all tokens begin with.
-const tokenBegin = "fm1."
+// tokenPrefix is what all tokens begin with.
+const tokenPrefix = "fm1."
 
-var tokenText = base32.StdEncoding.WithPadding(base32.NoPadding)
+var tokenEncoding = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// tokenSum is how many bytes of a checksum a token has: a mistyped one is told from a used one.
-const tokenSum = 4
+// tokenChecksumSize is how many bytes of a checksum a token has: a mistyped one is told from a used one.
+const tokenChecksumSize = 4
 
 // String returns the token as people carry it: fm1.AGENT.TEXT, where TEXT is secret, pin and checksum in base32.
 func (t *EnrolmentToken) String() string {
 	body := append(t.Secret[:len(t.Secret):len(t.Secret)], t.Pin[:]...)
-	return tokenBegin + string(t.Agent) + "." + tokenText.EncodeToString(append(body, t.sum()...))
+	return tokenPrefix + string(t.Agent) + "." + tokenEncoding.EncodeToString(append(body, t.checksum()...))
 }
 
-func (t *EnrolmentToken) sum() []byte {
+func (t *EnrolmentToken) checksum() []byte {
 	h := sha256.New()
-	h.Write([]byte(tokenBegin + string(t.Agent) + "."))
+	h.Write([]byte(tokenPrefix + string(t.Agent) + "."))
 	h.Write(t.Secret[:])
 	h.Write(t.Pin[:])
-	return h.Sum(nil)[:tokenSum]
+	return h.Sum(nil)[:tokenChecksumSize]
 }
 
-// ParseToken reads a token.
-func ParseToken(s string) (EnrolmentToken, error) {
-	rest, begins := strings.CutPrefix(strings.TrimSpace(s), tokenBegin)
+// ParseEnrolmentToken reads a token.
+func ParseEnrolmentToken(s string) (EnrolmentToken, error) {
+	rest, begins := strings.CutPrefix(strings.TrimSpace(s), tokenPrefix)
 	dot := strings.LastIndexByte(rest, '.')
 	if !begins || dot < 0 {
-		return EnrolmentToken{}, errors.New("this is no token: want " + tokenBegin +
+		return EnrolmentToken{}, errors.New("this is no token: want " + tokenPrefix +
 			"DEVICE.TEXT, as `coordinator enrol` prints it")
 	}
 	t := EnrolmentToken{Agent: AgentID(rest[:dot])}
-	p, err := tokenText.DecodeString(strings.ToUpper(rest[dot+1:]))
-	if err != nil || len(p) != len(t.Secret)+len(t.Pin)+tokenSum {
-		return EnrolmentToken{}, errors.New("the token is not whole: copy it again, from " + tokenBegin + " to its end")
+	p, err := tokenEncoding.DecodeString(strings.ToUpper(rest[dot+1:]))
+	if err != nil || len(p) != len(t.Secret)+len(t.Pin)+tokenChecksumSize {
+		return EnrolmentToken{},
+			errors.New("the token is not whole: copy it again, from " + tokenPrefix + " to its end")
 	}
 	copy(t.Secret[:], p)
 	copy(t.Pin[:], p[len(t.Secret):])
-	if string(t.sum()) != string(p[len(p)-tokenSum:]) {
+	if string(t.checksum()) != string(p[len(p)-tokenChecksumSize:]) {
 		return EnrolmentToken{},
 			errors.New("the token's checksum is wrong: a character of it was changed; copy it again")
 	}
 	if t.Agent != "" {
-		err = t.Agent.ValidateAgent()
+		err = t.Agent.ValidateNonCoordinator()
 	}
 	if err != nil {
 		return EnrolmentToken{}, fmt.Errorf("token: %w", err)
@@ -66,9 +67,9 @@ func ParseToken(s string) (EnrolmentToken, error) {
 	return t, nil
 }
 
-// Key returns the key pair that the token stands for. The coordinator keeps its public part only, so its disk and its
-// backups let nobody join.
-func (t *EnrolmentToken) Key() ed25519.PrivateKey {
+// SigningKey returns the key pair that the token stands for. The coordinator keeps its public part only, so its disk
+// and its backups let nobody join.
+func (t *EnrolmentToken) SigningKey() ed25519.PrivateKey {
 	h := sha256.New()
 	h.Write([]byte("fedmesh/v2/token\x00" + string(t.Agent) + "\x00"))
 	h.Write(t.Secret[:])

@@ -11,17 +11,18 @@ type enumCodes[W ~string] []W
 
 // The bytes, as docs/PROTOCOL.md has them.
 var (
-	risks = enumCodes[spec.Risk]{1: spec.RiskSquared, 2: spec.RiskLogistic, 3: spec.RiskSoftmax,
-		4: spec.RiskHuber}
-	activations = enumCodes[spec.Activation]{1: spec.ActivationTanh, 2: spec.ActivationReLU, 3: spec.ActivationIdentity}
-	exchanges   = enumCodes[spec.Exchange]{1: spec.ExchangeParameters, 2: spec.ExchangeGradient}
-	noiseLaws   = enumCodes[spec.NoiseLaw]{0: spec.NoiseNone, 1: spec.NoiseGaussian, 2: spec.NoiseLaplace}
-	joins       = enumCodes[spec.Resampling]{1: spec.ResampleMean, 2: spec.ResampleLast, 3: spec.ResampleMax,
+	riskCodes = enumCodes[spec.LossKind]{1: spec.LossSquared, 2: spec.LossLogistic, 3: spec.LossSoftmax,
+		4: spec.LossHuber}
+	activationCodes = enumCodes[spec.Activation]{1: spec.ActivationTanh, 2: spec.ActivationReLU,
+		3: spec.ActivationIdentity}
+	exchangeCodes   = enumCodes[spec.ExchangeKind]{1: spec.ExchangeParameters, 2: spec.ExchangeGradient}
+	noiseLawCodes   = enumCodes[spec.NoiseLaw]{0: spec.NoiseNone, 1: spec.NoiseGaussian, 2: spec.NoiseLaplace}
+	resamplingCodes = enumCodes[spec.Resampling]{1: spec.ResampleMean, 2: spec.ResampleLast, 3: spec.ResampleMax,
 		4: spec.ResampleMin,
 		5: spec.ResampleSum, 6: spec.ResampleCount}
-	scales = enumCodes[spec.ValueTransform]{1: spec.ScaleNone, 2: spec.ScaleLog1p}
+	valueTransformCodes = enumCodes[spec.ValueTransform]{1: spec.TransformNone, 2: spec.TransformLog1p}
 	// 0 where agents do not mix.
-	codecs = enumCodes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8,
+	codecCodes = enumCodes[spec.Codec]{1: spec.CodecRaw, 2: spec.CodecBFloat16, 3: spec.CodecInt8,
 		4: spec.CodecInt4}
 )
 
@@ -46,8 +47,8 @@ func (c enumCodes[W]) word(code uint8) W {
 	return c[code]
 }
 
-// ExchangeByte returns the byte of an exchange, which journals hold too; 0 for none.
-func ExchangeByte(e spec.Exchange) uint8 { return exchanges.code(e) }
+// ExchangeKindCode returns the byte of an exchange, which journals hold too; 0 for none.
+func ExchangeKindCode(e spec.ExchangeKind) uint8 { return exchangeCodes.code(e) }
 
-// ExchangeOf returns the exchange of a byte; empty for a byte without one.
-func ExchangeOf(code uint8) spec.Exchange { return exchanges.word(code) }
+// ExchangeKindOfCode returns the exchange of a byte; empty for a byte without one.
+func ExchangeKindOfCode(code uint8) spec.ExchangeKind { return exchangeCodes.word(code) }

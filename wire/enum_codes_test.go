@@ -22,14 +22,14 @@ type holds struct {
 func wordFields() []holds {
 	return []holds{
 		{"risk", []string{"", "squared", "logistic", "softmax", "huber"}, false,
-			func(t *wire.Task, w string) { t.Model.Risk = spec.Risk(w) },
+			func(t *wire.Task, w string) { t.Model.Risk = spec.LossKind(w) },
 			func(t *wire.Task) string { return string(t.Model.Risk) }},
 		{"activation", []string{"", "tanh", "relu", "identity"}, false,
 			func(t *wire.Task, w string) { t.Model.Activation = spec.Activation(w) },
 			func(t *wire.Task) string { return string(t.Model.Activation) }},
 		{"exchange", []string{"", "parameters", "gradient"}, false,
-			func(t *wire.Task, w string) { t.Training.Exchange = spec.Exchange(w) },
-			func(t *wire.Task) string { return string(t.Training.Exchange) }},
+			func(t *wire.Task, w string) { t.Training.ExchangeKind = spec.ExchangeKind(w) },
+			func(t *wire.Task) string { return string(t.Training.ExchangeKind) }},
 		{"noise", []string{"", "gaussian", "laplace"}, false, // without noise there is no section
 			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) },
 			func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
@@ -99,7 +99,7 @@ func TestCodecOfALaterVersion(t *testing.T) {
 // A word without a byte travels as 0, which no receiver takes for a risk.
 func TestWordWithoutAByte(t *testing.T) {
 	task := linearTask()
-	task.Model.Risk = spec.RiskFullSquared
+	task.Model.Risk = spec.LossFullSquared
 	if _, err := wire.DecodeTask(task.Append(nil)); err == nil {
 		t.Error("a task with the risk full_squared is read")
 	}

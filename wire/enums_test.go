@@ -12,19 +12,19 @@ import (
 
 // lastValues is the largest value of each enumeration of the protocol.
 var lastValues = map[reflect.Type]uint8{
-	reflect.TypeFor[wire.PresenceState]():        uint8(wire.StateLost),
-	reflect.TypeFor[wire.DeclineReason]():        uint8(wire.DeclineStorage),
-	reflect.TypeFor[wire.UpdateRefusalReason]():  uint8(wire.RefuseUnsupported),
-	reflect.TypeFor[wire.RoundStanding]():        uint8(wire.PlaceNotSelected),
-	reflect.TypeFor[wire.AnnouncementPhase]():    uint8(wire.PhaseFinished),
-	reflect.TypeFor[wire.RoundKind]():            uint8(wire.KindTraining),
-	reflect.TypeFor[wire.PeerMessageType]():      uint8(wire.PeerSignedBeacon),
-	reflect.TypeFor[wire.UnknownSectionPolicy](): uint8(wire.NeedDecline),
-	reflect.TypeFor[wire.DType]():                uint8(wire.Float64),
-	reflect.TypeFor[wire.UpdateFate]():           uint8(wire.FateUnknown),
-	reflect.TypeFor[wire.RejectionReason]():      uint8(wire.RejectedClone),
-	reflect.TypeFor[wire.EnrolmentRefusal]():     uint8(wire.JoinFailed),
-	reflect.TypeFor[wire.RenewalRefusal]():       uint8(wire.RenewFailed),
+	reflect.TypeFor[wire.PresenceState]():          uint8(wire.PresenceLost),
+	reflect.TypeFor[wire.DeclineReason]():          uint8(wire.DeclineStorageFailing),
+	reflect.TypeFor[wire.UpdateRefusalReason]():    uint8(wire.RefuseUnsupported),
+	reflect.TypeFor[wire.SelectionStatus]():        uint8(wire.StatusNotSelected),
+	reflect.TypeFor[wire.AnnouncementPhase]():      uint8(wire.PhaseFinished),
+	reflect.TypeFor[wire.RoundKind]():              uint8(wire.KindTraining),
+	reflect.TypeFor[wire.PeerMessageType]():        uint8(wire.PeerSignedBeacon),
+	reflect.TypeFor[wire.UnknownSectionPolicy]():   uint8(wire.DeclineUnknownSection),
+	reflect.TypeFor[wire.DType]():                  uint8(wire.Float64),
+	reflect.TypeFor[wire.UpdateFate]():             uint8(wire.FateRoundForgotten),
+	reflect.TypeFor[wire.MessageRejectionReason](): uint8(wire.RejectedClone),
+	reflect.TypeFor[wire.EnrolmentRefusalReason](): uint8(wire.EnrolmentStorageFailed),
+	reflect.TypeFor[wire.RenewalRefusalReason]():   uint8(wire.RenewalStorageFailed),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.
@@ -62,7 +62,7 @@ func TestUnknownValuesAreRefused(t *testing.T) {
 func TestBoolsAreZeroOrOne(t *testing.T) {
 	good := readGolden(t, "task")
 	other := linearTask()
-	other.Model.Bias, other.Training.Normalize = !other.Model.Bias, !other.Training.Normalize
+	other.Model.HasBias, other.Training.NormalizesStepSize = !other.Model.HasBias, !other.Training.NormalizesStepSize
 	other.Mixing.Unsealed = !other.Mixing.Unsealed
 	changed := 0
 	for i, b := range other.Append(nil) {
@@ -95,20 +95,20 @@ func TestNamesOfEnumerations(t *testing.T) {
 	for i, r := range wire.DeclineReasons() {
 		checkName(t, seen, uint8(r), i, r)
 	}
-	if r := wire.DeclineReasons(); r[len(r)-1] != wire.DeclineStorage {
+	if r := wire.DeclineReasons(); r[len(r)-1] != wire.DeclineStorageFailing {
 		t.Errorf("DeclineReasons ends with %v", r[len(r)-1])
 	}
 	clear(seen)
-	for i, r := range wire.RejectionReasons() {
+	for i, r := range wire.MessageRejectionReasons() {
 		checkName(t, seen, uint8(r), i, r)
 	}
-	if r := wire.RejectionReasons(); r[len(r)-1] != wire.RejectedClone {
+	if r := wire.MessageRejectionReasons(); r[len(r)-1] != wire.RejectedClone {
 		t.Errorf("RejectionReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{
 		wire.PresenceState(0), wire.PresenceState(200), wire.AnnouncementPhase(0), wire.AnnouncementPhase(9),
 		wire.RoundKind(9),
-		wire.RoundStanding(9),
+		wire.SelectionStatus(9),
 		wire.UpdateRefusalReason(99), wire.DeclineReason(99),
 	} {
 		if !strings.HasPrefix(x.String(), "unknown(") {

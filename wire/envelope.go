@@ -17,23 +17,23 @@ const (
 	TypeAnnouncement MessageType = iota + 1
 	TypeInvitation
 	TypeHelloAnswer
-	TypeAccepted
-	TypeRefused
-	TypeCredit
+	TypeUpdateAccepted
+	TypeUpdateRefused
+	TypeChunkCredit
 	TypeUpdate
 	TypePresence
 	TypeHello
-	TypeJoined
-	TypeDeclined
-	TypeReport
-	TypeSettled
-	TypeRejection
+	TypeInvitationAccepted
+	TypeInvitationDeclined
+	TypeMetricsReport
+	TypeUpdateFateAnswer
+	TypeMessageRejection
 	// TypeSealed holds a message of another type, sealed for its receiver.
 	TypeSealed
-	// TypeKey travels sealed only.
-	TypeKey
-	TypeRenew
-	TypeRenewed
+	// TypeGroupKeyDelivery travels sealed only.
+	TypeGroupKeyDelivery
+	TypeRenewalRequest
+	TypeRenewalAnswer
 )
 
 var typeNames = [...]string{"", "announcement", "invitation", "standing", "accepted", "refused", "credit",
@@ -54,20 +54,20 @@ const HeaderSize = 160
 
 const (
 	signatureSize = ed25519.SignatureSize
-	magic         = "FEDM"
+	envelopeMagic = "FEDM"
 )
 
-// Errors of Open and Verify.
+// Errors of ParseEnvelope and Verify.
 var (
-	ErrMalformed = errors.New("malformed message")
-	ErrVersion   = errors.New("unknown protocol version")
-	ErrSignature = errors.New("bad signature")
+	ErrMalformed       = errors.New("malformed message")
+	ErrProtocolVersion = errors.New("unknown protocol version")
+	ErrSignature       = errors.New("bad signature")
 )
 
 // Header is the signed head of an envelope.
 type Header struct {
 	Type       MessageType
-	Federation Federation
+	Federation FederationName
 	Sender     AgentID
 	Epoch      Epoch       // the sender's
 	Root       RootVersion // that the sender goes by
@@ -78,7 +78,7 @@ type Header struct {
 }
 
 // Envelope is a parsed message. Body and the envelope's own bytes are views
-// of the slice that was given to Open.
+// of the slice that was given to ParseEnvelope.
 type Envelope struct {
 	Header
 	Body []byte
@@ -91,13 +91,13 @@ type Envelope struct {
 
 // SignEnvelope appends to dst the envelope of body under h, signed with key. The
 // header must be valid and the body at most MaxBody bytes long: both are the
-// caller's own, so Seal panics otherwise.
+// caller's own, so SignEnvelope panics otherwise.
 func SignEnvelope(dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
-	return SignEnvelopeWith(Ed25519{}, dst, h, body, key)
+	return SignEnvelopeWithScheme(Ed25519{}, dst, h, body, key)
 }
 
-// SignEnvelopeWith is Seal with signatures of another kind.
-func SignEnvelopeWith(s SignatureScheme, dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
+// SignEnvelopeWithScheme is SignEnvelope with signatures of another kind.
+func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte, key ed25519.PrivateKey) []byte {
 	if err := h.validate(); err != nil {
 		panic("wire: Seal: " + err.Error())
 	}
@@ -106,12 +106,12 @@ func SignEnvelopeWith(s SignatureScheme, dst []byte, h Header, body []byte, key 
 	}
 	start := len(dst)
 	w := writer{dst}
-	w.b = append(w.b, magic...)
-	w.u8(Version)
+	w.encoded = append(w.encoded, envelopeMagic...)
+	w.u8(ProtocolVersion)
 	w.u8(uint8(h.Type))
 	w.u16(0)
-	w.b = appendPadded(w.b, string(h.Federation), MaxFederation)
-	w.b = appendPadded(w.b, string(h.Sender), MaxAgentID)
+	w.encoded = appendPadded(w.encoded, string(h.Federation), MaxFederation)
+	w.encoded = appendPadded(w.encoded, string(h.Sender), MaxAgentID)
 	w.u64(uint64(h.Epoch))
 	w.u64(uint64(h.Run))
 	w.u64(uint64(h.Round))
@@ -119,35 +119,35 @@ func SignEnvelopeWith(s SignatureScheme, dst []byte, h Header, body []byte, key 
 	w.u32(uint32(len(body)))
 	w.u32(uint32(h.Root))
 	w.digest(sha256.Sum256(body))
-	w.b = append(w.b, s.Sign(key, signedBytes(h.Type, w.b[start:]))...)
-	return append(w.b, body...)
+	w.encoded = append(w.encoded, s.Sign(key, signedBytes(h.Type, w.encoded[start:]))...)
+	return append(w.encoded, body...)
 }
 
-// VersionError is of a message in another version of the protocol. It is an ErrVersion.
+// VersionError is of a message in another version of the protocol. It is an ErrProtocolVersion.
 type VersionError struct{ MessageVersion uint8 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%v %d: this build speaks %d", ErrVersion, e.MessageVersion, Version)
+	return fmt.Sprintf("%v %d: this build speaks %d", ErrProtocolVersion, e.MessageVersion, ProtocolVersion)
 }
 
-// UpdateAdvice says which program is to be updated: ours, or that of the sender.
-func (e *VersionError) UpdateAdvice(ours, sender string) string {
-	if e.MessageVersion > Version {
+// UpgradeAdvice says which program is to be updated: ours, or that of the sender.
+func (e *VersionError) UpgradeAdvice(ours, sender string) string {
+	if e.MessageVersion > ProtocolVersion {
 		return ours
 	}
 	return sender
 }
 
-// Unwrap returns ErrVersion.
-func (e *VersionError) Unwrap() error { return ErrVersion }
+// Unwrap returns ErrProtocolVersion.
+func (e *VersionError) Unwrap() error { return ErrProtocolVersion }
 
 // ParseEnvelope parses an envelope and checks its form, limits and body hash. It does
 // not check the signature: that needs the sender's key (Verify).
 func ParseEnvelope(p []byte) (Envelope, error) {
-	if len(p) < HeaderSize+signatureSize || len(p) > MaxMessage || string(p[:4]) != magic {
+	if len(p) < HeaderSize+signatureSize || len(p) > MaxMessage || string(p[:4]) != envelopeMagic {
 		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
 	}
-	if p[4] != Version {
+	if p[4] != ProtocolVersion {
 		return Envelope{}, &VersionError{MessageVersion: p[4]}
 	}
 	federation, err1 := readPadded(p[8:40])
@@ -155,7 +155,7 @@ func ParseEnvelope(p []byte) (Envelope, error) {
 	le := binary.LittleEndian
 	h := Header{
 		Type:       MessageType(p[5]),
-		Federation: Federation(federation),
+		Federation: FederationName(federation),
 		Sender:     AgentID(sender),
 		Epoch:      Epoch(le.Uint64(p[88:])),
 		Run:        RunID(le.Uint64(p[96:])),
@@ -181,10 +181,10 @@ func ParseEnvelope(p []byte) (Envelope, error) {
 }
 
 // Verify checks the signature with the key that the sender is known by.
-func (e Envelope) Verify(key ed25519.PublicKey) error { return e.VerifyBy(Ed25519{}, key) }
+func (e Envelope) Verify(key ed25519.PublicKey) error { return e.VerifyWithScheme(Ed25519{}, key) }
 
-// VerifyBy is Verify for signatures of another kind.
-func (e Envelope) VerifyBy(s SignatureScheme, key ed25519.PublicKey) error {
+// VerifyWithScheme is Verify for signatures of another kind.
+func (e Envelope) VerifyWithScheme(s SignatureScheme, key ed25519.PublicKey) error {
 	if len(e.raw) < HeaderSize+signatureSize ||
 		!s.Verify(key, signedBytes(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
 		return fmt.Errorf("%w on a message of %s", ErrSignature, e.Sender)

@@ -10,16 +10,17 @@ import (
 )
 
 func evaluationOfClasses() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, CorrectRows: 28, Confusion: []uint32{20, 1, 2, 8}}
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, RiskSum: 15.5, CorrectRows: 28, ConfusionMatrix: []uint32{20,
+		1, 2, 8}}
 }
 
 func evaluationOfNumbers() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, TargetSquareSum: 62,
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, RiskSum: 15.5, SSE: 31, TargetSquareSum: 62,
 		ResidualHistogram: goldenBins()}
 }
 
 func evaluationOfProgram() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5,
+	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, RiskSum: 15.5,
 		ExternalMetrics: []wire.ExternalMetric{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
 }
 
@@ -34,13 +35,13 @@ func TestEvaluationAddsUp(t *testing.T) {
 	}{
 		{"classes", classes, func(*wire.Evaluation) {}, ""},
 		{"numbers", numbers, func(*wire.Evaluation) {}, ""},
-		{"no cells", classes, func(m *wire.Evaluation) { m.Confusion = nil }, ""},
+		{"no cells", classes, func(m *wire.Evaluation) { m.ConfusionMatrix = nil }, ""},
 		{"no rows", classes, func(m *wire.Evaluation) { *m = wire.Evaluation{Run: 7, Version: 2} }, ""},
-		{"more hits than rows", classes, func(m *wire.Evaluation) { m.CorrectRows, m.Confusion = 32, nil },
+		{"more hits than rows", classes, func(m *wire.Evaluation) { m.CorrectRows, m.ConfusionMatrix = 32, nil },
 			"sums that no 31 rows"},
 		{"a negative square", numbers, func(m *wire.Evaluation) { m.SSE = -1 }, "sums that no 31 rows"},
 		{"negative squares", numbers, func(m *wire.Evaluation) { m.TargetSquareSum = -1 }, "sums that no 31 rows"},
-		{"a risk out of bounds", classes, func(m *wire.Evaluation) { m.Risk = -1e102 }, "sums that no 31 rows"},
+		{"a risk out of bounds", classes, func(m *wire.Evaluation) { m.RiskSum = -1e102 }, "sums that no 31 rows"},
 		{"targets out of bounds", numbers, func(m *wire.Evaluation) { m.TargetSum = 1e102 }, "sums that no 31 rows"},
 		{"a residual too many", numbers, func(m *wire.Evaluation) { m.ResidualHistogram[5]++ },
 			"32 residuals in 64 bins"},
@@ -48,9 +49,10 @@ func TestEvaluationAddsUp(t *testing.T) {
 			"31 residuals in 1 bins"},
 		{"a bin too many", numbers, func(m *wire.Evaluation) { m.ResidualHistogram = append(m.ResidualHistogram, 0) },
 			"more than 64"},
-		{"a row too few", classes, func(m *wire.Evaluation) { m.Confusion[1]-- }, "30 rows in 4 cells"},
+		{"a row too few", classes, func(m *wire.Evaluation) { m.ConfusionMatrix[1]-- }, "30 rows in 4 cells"},
 		{"another number of hits", classes, func(m *wire.Evaluation) { m.CorrectRows-- }, "with 27 hits"},
-		{"no square", classes, func(m *wire.Evaluation) { m.Confusion = append(m.Confusion, 0) }, "in 5 cells"},
+		{"no square", classes, func(m *wire.Evaluation) { m.ConfusionMatrix = append(m.ConfusionMatrix, 0) },
+			"in 5 cells"},
 		{"a program's", program, func(*wire.Evaluation) {}, ""},
 		{"a program's risk alone", program, func(m *wire.Evaluation) { m.ExternalMetrics = []wire.ExternalMetric{} },
 			""},
@@ -69,7 +71,8 @@ func TestEvaluationAddsUp(t *testing.T) {
 		{"too many figures", program, func(m *wire.Evaluation) {
 			m.ExternalMetrics = make([]wire.ExternalMetric, wire.MaxExternalMetrics+1)
 		}, "17 entries"},
-		{"sums beyond 32 bits", classes, func(m *wire.Evaluation) { m.Confusion[1] = math.MaxUint32 }, "in 4 cells"},
+		{"sums beyond 32 bits", classes, func(m *wire.Evaluation) { m.ConfusionMatrix[1] = math.MaxUint32 },
+			"in 4 cells"},
 	} {
 		m := wire.Hello{Evaluation: c.of()}
 		c.change(&m.Evaluation)
@@ -81,7 +84,7 @@ func TestEvaluationAddsUp(t *testing.T) {
 	for _, x := range notFinite() {
 		for i := range 4 {
 			e := evaluationOfNumbers()
-			*[]*float64{&e.Risk, &e.SSE, &e.TargetSum, &e.TargetSquareSum}[i] = x
+			*[]*float64{&e.RiskSum, &e.SSE, &e.TargetSum, &e.TargetSquareSum}[i] = x
 			m := wire.Hello{Evaluation: e}
 			if _, err := wire.DecodeHello(m.Body()); !errors.Is(err, wire.ErrNotFinite) {
 				t.Errorf("%v in number %d: error %v", x, i, err)

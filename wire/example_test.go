@@ -50,7 +50,7 @@ func workedExample(t *testing.T) string {
 	hello := readGolden(t, "hello")
 	fmt.Fprintf(&b, "### `hello.hex`, byte by byte: %d bytes\n\n", len(hello))
 	takeHello(&b, &dissection{t, hello})
-	domain := fmt.Sprintf("fedmesh/v%d/hello", wire.Version)
+	domain := fmt.Sprintf("fedmesh/v%d/hello", wire.ProtocolVersion)
 	fmt.Fprintf(&b, "\nThe signature is over `%x` (%q and a zero byte), followed by the first %d bytes above.\n\n",
 		domain+"\x00", domain, headerSize)
 	chunk := readGolden(t, "chunk")
@@ -59,7 +59,7 @@ func workedExample(t *testing.T) string {
 	d.line(&b, "magic, version, zero", 4, 1, 3)
 	d.line(&b, fmt.Sprintf("number 1, payload of %d bytes", len(chunk)-24), 4, 4)
 	d.line(&b, "first 8 bytes of the blob's hash", 8)
-	const first = wire.MaxChunk / 4
+	const first = wire.MaxChunkBytes / 4
 	d.line(&b, fmt.Sprintf("element %d = %v, and %d more", first, first/128., len(chunk[24:])/4-1), 4)
 	hash := chunkBlob.TopicLevel()
 	fmt.Fprintf(&b, "\nIt travels under `fl/v1/plant_7/m/%s/1` as a part of the model, and under\n"+

@@ -2,6 +2,6 @@ package wire
 
 // These names let the tests of this package see its inside.
 var (
-	MontgomeryForTest = montgomery
-	ScalarForTest     = scalarOf
+	MontgomeryForTest = x25519PublicFromEd25519
+	ScalarForTest     = x25519ScalarOf
 )

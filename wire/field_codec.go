@@ -12,14 +12,14 @@ import (
 var ErrTruncated = errors.New("body ends inside a field")
 
 // writer appends fields in the order they are written.
-type writer struct{ b []byte }
+type writer struct{ encoded []byte }
 
-func (w *writer) u8(x uint8)      { w.b = append(w.b, x) }
-func (w *writer) u16(x uint16)    { w.b = binary.LittleEndian.AppendUint16(w.b, x) }
-func (w *writer) u32(x uint32)    { w.b = binary.LittleEndian.AppendUint32(w.b, x) }
-func (w *writer) u64(x uint64)    { w.b = binary.LittleEndian.AppendUint64(w.b, x) }
+func (w *writer) u8(x uint8)      { w.encoded = append(w.encoded, x) }
+func (w *writer) u16(x uint16)    { w.encoded = binary.LittleEndian.AppendUint16(w.encoded, x) }
+func (w *writer) u32(x uint32)    { w.encoded = binary.LittleEndian.AppendUint32(w.encoded, x) }
+func (w *writer) u64(x uint64)    { w.encoded = binary.LittleEndian.AppendUint64(w.encoded, x) }
 func (w *writer) f64(x float64)   { w.u64(math.Float64bits(x)) }
-func (w *writer) digest(d Digest) { w.b = append(w.b, d[:]...) }
+func (w *writer) digest(d Digest) { w.encoded = append(w.encoded, d[:]...) }
 
 func (w *writer) bool(x bool) {
 	if x {
@@ -31,12 +31,12 @@ func (w *writer) bool(x bool) {
 
 func (w *writer) str(s string) {
 	w.u16(uint16(len(s)))
-	w.b = append(w.b, s...)
+	w.encoded = append(w.encoded, s...)
 }
 
 func (w *writer) bytes(p []byte) {
 	w.u32(uint32(len(p)))
-	w.b = append(w.b, p...)
+	w.encoded = append(w.encoded, p...)
 }
 
 func (w *writer) f64s(xs []float64) {
@@ -57,8 +57,8 @@ func (w *writer) u32s(xs []uint32) {
 // zeros, and done reports it. Nothing is allocated before its length has been
 // held against both a limit and the bytes that are left.
 type reader struct {
-	b   []byte
-	err error
+	unread []byte
+	err    error
 }
 
 func (r *reader) fail(err error) {
@@ -73,12 +73,12 @@ func (r *reader) takeBytes(n int) []byte {
 	if r.err != nil {
 		return nil
 	}
-	if len(r.b) < n {
+	if len(r.unread) < n {
 		r.fail(ErrTruncated)
 		return nil
 	}
-	p := r.b[:n:n]
-	r.b = r.b[n:]
+	p := r.unread[:n:n]
+	r.unread = r.unread[n:]
 	return p
 }
 
@@ -113,7 +113,7 @@ func (r *reader) u64() uint64 {
 // f64 reads a number that must be finite.
 func (r *reader) f64(field string) float64 {
 	x := math.Float64frombits(r.u64())
-	if !finite(x) {
+	if !isFinite(x) {
 		r.failf("%s is %v: %w", field, x, ErrNotFinite)
 		return 0
 	}
@@ -183,7 +183,7 @@ func (r *reader) listLength(field string, most, size int) int {
 		r.failf("%s has %d entries, more than %d", field, n, most)
 		return 0
 	}
-	if r.err == nil && int(n)*size > len(r.b) {
+	if r.err == nil && int(n)*size > len(r.unread) {
 		r.fail(ErrTruncated)
 	}
 	if r.err != nil {
@@ -219,8 +219,8 @@ func (r *reader) u32s(field string, most int) []uint32 {
 // finish returns the first problem, and treats bytes left over as one: a field
 // that this version does not know must not be passed over in silence.
 func (r *reader) finish(what string) error {
-	if r.err == nil && len(r.b) > 0 {
-		r.failf("%d bytes after the last field", len(r.b))
+	if r.err == nil && len(r.unread) > 0 {
+		r.failf("%d bytes after the last field", len(r.unread))
 	}
 	if r.err != nil {
 		return fmt.Errorf("%s: %w", what, r.err)

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// putFloats writes the elements of v to dst in little-endian order. dst has 4·len(v) bytes.
-func putFloats(dst []byte, v []float32) {
+// encodeFloats writes the elements of v to dst in little-endian order. dst has 4·len(v) bytes.
+func encodeFloats(dst []byte, v []float32) {
 	for len(v) >= 4 && len(dst) >= 16 {
 		p, x := (*[16]byte)(dst), (*[4]float32)(v)
 		binary.LittleEndian.PutUint32(p[0:], math.Float32bits(x[0]))

@@ -20,14 +20,14 @@ func TestTakeFloats(t *testing.T) {
 				v[i] = odd[i%len(odd)]
 			}
 			p, got := make([]byte, 4*n), make([]float32, n)
-			if putFloats(p, v); !take(got, p) || !slices.Equal(got, v) {
+			if encodeFloats(p, v); !take(got, p) || !slices.Equal(got, v) {
 				t.Errorf("%s: %d elements: %v", name, n, got)
 			}
 			for i := range v {
 				for _, x := range []float32{inf, -inf, float32(math.NaN())} {
 					bad := slices.Clone(v)
 					bad[i] = x
-					if putFloats(p, bad); take(got, p) {
+					if encodeFloats(p, bad); take(got, p) {
 						t.Errorf("%s: %v at %d of %d is finite", name, x, i, n)
 					}
 				}

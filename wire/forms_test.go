@@ -50,23 +50,26 @@ func forms() []form {
 			randomAnnouncement),
 		formOf("invitation", wire.TypeInvitation, (*wire.Invitation).Body, wire.DecodeInvitation, randomInvitation),
 		formOf("standing", wire.TypeHelloAnswer, (*wire.HelloAnswer).Body, wire.DecodeHelloAnswer, randomStanding),
-		formOf("accepted", wire.TypeAccepted, (*wire.UpdateAccepted).Body, wire.DecodeUpdateAccepted, randomAccepted),
-		formOf("refused", wire.TypeRefused, (*wire.UpdateRefused).Body, wire.DecodeUpdateRefused, randomRefused),
-		formOf("credit", wire.TypeCredit, (*wire.Credit).Body, wire.DecodeCredit, randomCredit),
+		formOf("accepted", wire.TypeUpdateAccepted, (*wire.UpdateAccepted).Body, wire.DecodeUpdateAccepted,
+			randomAccepted),
+		formOf("refused", wire.TypeUpdateRefused, (*wire.UpdateRefused).Body, wire.DecodeUpdateRefused, randomRefused),
+		formOf("credit", wire.TypeChunkCredit, (*wire.ChunkCredit).Body, wire.DecodeChunkCredit, randomCredit),
 		formOf("update", wire.TypeUpdate, (*wire.Update).Body, wire.DecodeUpdate, randomUpdate),
 		formOf("presence", wire.TypePresence, (*wire.Presence).Body, wire.DecodePresence, randomPresence),
 		formOf("hello", wire.TypeHello, (*wire.Hello).Body, wire.DecodeHello, randomHello),
-		formOf("joined", wire.TypeJoined, (*wire.InvitationAccepted).Body, wire.DecodeInvitationAccepted, randomJoined),
-		formOf("declined", wire.TypeDeclined, (*wire.InvitationDeclined).Body, wire.DecodeInvitationDeclined,
+		formOf("joined", wire.TypeInvitationAccepted, (*wire.InvitationAccepted).Body, wire.DecodeInvitationAccepted,
+			randomJoined),
+		formOf("declined", wire.TypeInvitationDeclined, (*wire.InvitationDeclined).Body, wire.DecodeInvitationDeclined,
 			randomDeclined),
-		formOf("report", wire.TypeReport, (*wire.AgentReport).Body, wire.DecodeAgentReport, randomReport),
-		formOf("settled", wire.TypeSettled, (*wire.UpdateSettled).Body, wire.DecodeUpdateSettled,
-			func(rng *rand.Rand) wire.UpdateSettled {
-				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateUnknown)}
+		formOf("report", wire.TypeMetricsReport, (*wire.AgentMetricsReport).Body, wire.DecodeAgentMetricsReport,
+			randomReport),
+		formOf("settled", wire.TypeUpdateFateAnswer, (*wire.UpdateFateAnswer).Body, wire.DecodeUpdateFateAnswer,
+			func(rng *rand.Rand) wire.UpdateFateAnswer {
+				return wire.UpdateFateAnswer{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateRoundForgotten)}
 			}),
-		formOf("rejection", wire.TypeRejection, (*wire.Rejection).Body, wire.DecodeRejection,
-			func(rng *rand.Rand) wire.Rejection {
-				return wire.Rejection{MessageDigest: randomDigest(rng), Reason: oneTo(rng, wire.RejectedClone)}
+		formOf("rejection", wire.TypeMessageRejection, (*wire.MessageRejection).Body, wire.DecodeMessageRejection,
+			func(rng *rand.Rand) wire.MessageRejection {
+				return wire.MessageRejection{MessageDigest: randomDigest(rng), Reason: oneTo(rng, wire.RejectedClone)}
 			}),
 		formOf("sealed", wire.TypeSealed, func(m *sealed) []byte { return m.Body },
 			func(body []byte) (sealed, error) {
@@ -82,11 +85,14 @@ func forms() []form {
 					wire.TypeHello,
 					randomBytes(rng, rng.IntN(100)))}
 			}),
-		formOf("key", wire.TypeKey, (*wire.GroupKey).Body, wire.DecodeGroupKey, func(rng *rand.Rand) wire.GroupKey {
-			return wire.GroupKey{Key: wire.SealKey(randomDigest(rng))}
-		}),
-		formOf("renew", wire.TypeRenew, (*wire.RenewalRequest).Body, wire.DecodeRenewalRequest, randomRenew),
-		formOf("renewed", wire.TypeRenewed, (*wire.RenewalAnswer).Body, wire.DecodeRenewalAnswer, randomRenewed),
+		formOf("key", wire.TypeGroupKeyDelivery, (*wire.GroupKeyDelivery).Body, wire.DecodeGroupKeyDelivery,
+			func(rng *rand.Rand) wire.GroupKeyDelivery {
+				return wire.GroupKeyDelivery{Key: wire.SealKey(randomDigest(rng))}
+			}),
+		formOf("renew", wire.TypeRenewalRequest, (*wire.CredentialRenewalRequest).Body,
+			wire.DecodeCredentialRenewalRequest, randomRenew),
+		formOf("renewed", wire.TypeRenewalAnswer, (*wire.CredentialRenewalAnswer).Body,
+			wire.DecodeCredentialRenewalAnswer, randomRenewed),
 		formOf("outcome", 0, (*wire.RoundOutcome).Body, wire.DecodeRoundOutcome, randomOutcome),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
@@ -98,12 +104,13 @@ func forms() []form {
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
 		formOf("signed_beacon", 0, encodeSigned, decodeSigned, func(rng *rand.Rand) signedBeacon {
 			m := signedBeacon{randomBeacon(rng),
-				wire.Attestation{AgentKey: wire.SigningPublicKeyOf(testKey()), CoordinatorSignature: wire.Signature{1,
-					2, 3}}}
+				wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(testKey()),
+					CoordinatorSignature: wire.Signature{1,
+						2, 3}}}
 			m.Head.Type = wire.PeerSignedBeacon
 			return m
 		}),
-		formOf("root", 0, (*wire.RootDocument).Bytes, wire.DecodeRoot, randomRoot),
+		formOf("root", 0, (*wire.RootDocument).Bytes, wire.DecodeRootDocument, randomRoot),
 		formOf("join", 0, (*wire.EnrolmentRequest).Bytes, wire.DecodeEnrolmentRequest, randomJoin),
 		formOf("admission", 0, (*wire.EnrolmentAnswer).Bytes, wire.DecodeEnrolmentAnswer, randomAdmission),
 	}
@@ -161,7 +168,7 @@ type (
 	}
 	control struct {
 		Head wire.PeerMessageHeader
-		wire.PeerControl
+		wire.PeerControlMessage
 		Seal []byte
 	}
 	beacon struct {
@@ -170,14 +177,14 @@ type (
 	}
 )
 
-func encodeGreeting(m *greeting) []byte { return wire.AppendGreeting(nil, m.Head, &m.KeyGreeting) }
+func encodeGreeting(m *greeting) []byte { return wire.AppendKeyGreeting(nil, m.Head, &m.KeyGreeting) }
 
 func decodeGreeting(p []byte) (greeting, error) {
 	h, rest, err := wire.DecodePeerMessageHeader(p)
 	if err != nil || h.Type != wire.PeerGreeting {
 		return greeting{}, errors.Join(err, errNotThis)
 	}
-	g, err := wire.DecodeGreeting(rest)
+	g, err := wire.DecodeKeyGreeting(rest)
 	return greeting{h, g}, err
 }
 
@@ -198,16 +205,16 @@ func decodeSnapshot(p []byte) (snapshot, error) {
 }
 
 func encodeControl(m *control) []byte {
-	return append(wire.AppendControl(nil, m.Head, &m.PeerControl), m.Seal...)
+	return append(wire.AppendPeerControl(nil, m.Head, &m.PeerControlMessage), m.Seal...)
 }
 
 func decodeControl(p []byte) (control, error) {
 	h, rest, err := wire.DecodePeerMessageHeader(p)
-	if err != nil || h.Type != wire.PeerAsk && h.Type != wire.PeerFinish {
+	if err != nil || h.Type != wire.PeerSnapshotRequest && h.Type != wire.PeerFinish {
 		return control{}, errors.Join(err, errNotThis)
 	}
-	c, seal, err := wire.DecodeControl(rest)
-	if err == nil && len(seal) != wire.PeerSeal {
+	c, seal, err := wire.DecodePeerControl(rest)
+	if err == nil && len(seal) != wire.PeerSealOverhead {
 		err = wire.ErrTruncated
 	}
 	return control{h, c, seal}, err
@@ -226,7 +233,7 @@ func decodeBeacon(p []byte) (beacon, error) {
 // signedBeacon is one that the test's key has signed.
 type signedBeacon struct {
 	beacon
-	Word wire.Attestation
+	Word wire.AgentKeyAttestation
 }
 
 var testCell = wire.BeaconCell{Federation: "plant_7", Name: "hall"}

@@ -14,9 +14,9 @@ import (
 // TestFrozen: version 2 is frozen. testdata/version2.sha256 has the SHA-256 of each of its golden files, and nothing
 // rewrites it. A new file, of a new section, is a new line; a line that is there never changes.
 func TestFrozen(t *testing.T) {
-	if wire.Version != 2 {
+	if wire.ProtocolVersion != 2 {
 		t.Fatalf("version %d has golden files of its own: those of version 2 stay, and this build still reads them",
-			wire.Version)
+			wire.ProtocolVersion)
 	}
 	list, err := os.ReadFile(filepath.Join("testdata", "version2.sha256"))
 	if err != nil {

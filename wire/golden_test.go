@@ -30,7 +30,8 @@ func checkGolden(t *testing.T, name string, p []byte) {
 		}
 	}
 	if want := readGolden(t, name); !bytes.Equal(p, want) {
-		t.Errorf("%s has changed: peers of version %d could not read it; got\n%x\nwant\n%x", path, wire.Version, p,
+		t.Errorf("%s has changed: peers of version %d could not read it; got\n%x\nwant\n%x", path,
+			wire.ProtocolVersion, p,
 			want)
 	}
 }
@@ -100,7 +101,8 @@ func TestGoldenCoversEveryForm(t *testing.T) {
 // TestGoldenSchemas holds the input of a schema's hash against an encoder
 // written from docs/PROTOCOL.md.
 func TestGoldenSchemas(t *testing.T) {
-	for name, s := range map[string]wire.Schema{"schema": smallSchema(), "schema_statistics": statisticsSchema()} {
+	for name, s := range map[string]wire.TensorSchema{"schema": smallSchema(),
+		"schema_statistics": statisticsSchema()} {
 		le := binary.LittleEndian
 		p := le.AppendUint16(nil, uint16(len(s)))
 		for _, tensor := range s {

@@ -53,12 +53,12 @@ func withType(h wire.Header, t wire.MessageType) wire.Header {
 
 func byCoordinator(round wire.RoundID, sequence uint64) wire.Header {
 	return wire.Header{Federation: "plant_7", Sender: wire.CoordinatorID, Epoch: 1, Run: goldenRun, Round: round,
-		Sequence: sequence, Root: wire.FirstRoot}
+		Sequence: sequence, Root: wire.FirstRootVersion}
 }
 
 func byAgent(run wire.RunID, round wire.RoundID, sequence uint64) wire.Header {
 	return wire.Header{Federation: "plant_7", Sender: "press-01", Epoch: 5, Run: run, Round: round, Sequence: sequence,
-		Root: wire.FirstRoot}
+		Root: wire.FirstRootVersion}
 }
 
 func goldens() []golden {
@@ -68,7 +68,7 @@ func goldens() []golden {
 		golden{"task", "task", wire.Header{}, linearTask()},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
 		golden{"task_signs", "task", wire.Header{}, packedTask(spec.CodecSigns)},
-		golden{"task_top_k", "task", wire.Header{}, packedTask(spec.TopK(0.0625))},
+		golden{"task_top_k", "task", wire.Header{}, packedTask(spec.TopKCodec(0.0625))},
 		golden{"task_personal", "task", wire.Header{}, personalTask()},
 		golden{"task_ditto", "task", wire.Header{}, dittoTask()},
 		golden{"task_external", "task", wire.Header{}, externalTask()},
@@ -84,8 +84,9 @@ func goldens() []golden {
 func gatheringAnnouncement() golden {
 	return golden{"announcement_gathering", "announcement", byCoordinator(3, 10), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, BaseModelVersion: 2,
-		Task: inline(linearTask().Append(nil)), BaseModel: inline(smallVector()), Schema: smallSchema().Hash(),
-		Seed: 42, StepOffset: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
+		Task: inline(linearTask().Append(nil)), BaseModel: inline(smallVector()), UpdateSchema: smallSchema().Hash(),
+		Seed: 42, PriorLocalSteps: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000,
+		InstanceNonce:  goldenInstance,
 		LastEndedRound: 2,
 	}}
 }
@@ -94,15 +95,16 @@ func openAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
 	a.Phase, a.InitialCreditChunks = wire.PhaseOpen, 4
-	a.Selection = wire.NewSelection(goldenPlace(3, 1), goldenInstance, []wire.Selected{
-		{Key: goldenKey(), Weight: 1.5}, {Key: wire.SelectionKey{1}, Weight: 0.75}})
+	a.Selection = wire.NewAgentSelection(goldenPlace(3, 1), goldenInstance, []wire.SelectedAgent{
+		{Key: goldenKey(), StepSizeWeight: 1.5}, {Key: wire.SelectionKey{1}, StepSizeWeight: 0.75}})
 	return golden{"announcement_open", "announcement", byCoordinator(3, 12), &a}
 }
 
 // goldenPlace is that of an open announcement.
-func goldenPlace(round wire.RoundID, attempt wire.Attempt) wire.AnnouncementPosition {
-	return wire.AnnouncementPosition{Root: wire.FirstRoot, Epoch: 1, Run: goldenRun, Round: round, Attempt: attempt,
-		Phase: wire.PhaseOpen}
+func goldenPlace(round wire.RoundID, attempt wire.RoundAttempt) wire.AnnouncementPosition {
+	return wire.AnnouncementPosition{Root: wire.FirstRootVersion, Epoch: 1, Run: goldenRun, Round: round,
+		Attempt: attempt,
+		Phase:   wire.PhaseOpen}
 }
 
 // goldenKey is the secret of coordinator and agent, which have one key here.
@@ -118,20 +120,22 @@ func pulledAnnouncement() golden {
 	big, task := manifestOf(bigVector(), bigSchema()), networkTask().Append(nil)
 	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
 		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, BaseModelVersion: 3, InitialCreditChunks: 1,
-		Task: pulled(manifestOf(task, nil)), BaseModel: pulled(big), Schema: bigSchema().Hash(),
-		Seed: 42, StepOffset: 30, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
+		Task: pulled(manifestOf(task, nil)), BaseModel: pulled(big), UpdateSchema: bigSchema().Hash(),
+		Seed: 42, PriorLocalSteps: 30, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000,
+		InstanceNonce:  goldenInstance,
 		LastEndedRound: 3,
 		UnknownBlobs:   []wire.NamedBlob{{Name: "later_evaluation", BlobRef: inline(smallVector())}},
-		Extra: wire.UnknownSections{{Name: "later_rule", UnknownPolicy: wire.NeedDecline, Body: []byte{1}},
-			{Name: "later_word", UnknownPolicy: wire.NeedIgnore, Body: []byte("hi")}},
+		Extra: wire.UnknownSections{{Name: "later_rule", UnknownPolicy: wire.DeclineUnknownSection, Body: []byte{1}},
+			{Name: "later_word", UnknownPolicy: wire.IgnoreUnknownSection, Body: []byte("hi")}},
 	}}
 }
 
 func statisticsAnnouncement() golden {
 	return golden{"announcement_statistics", "announcement", byCoordinator(1, 2), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics, InitialCreditChunks: 2,
-		Selection: wire.NewSelection(goldenPlace(1, 1), goldenInstance, []wire.Selected{{Key: goldenKey(), Weight: 1}}),
-		Task:      inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
+		Selection: wire.NewAgentSelection(goldenPlace(1, 1), goldenInstance, []wire.SelectedAgent{{Key: goldenKey(),
+			StepSizeWeight: 1}}),
+		Task: inline(networkTask().Append(nil)), UpdateSchema: statisticsSchema().Hash(),
 		Seed: 42, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
 	}}
 }
@@ -143,8 +147,9 @@ func rolloutAnnouncement() golden {
 	file := manifestOf(bigVector(), nil)
 	a.CandidateModelFile, a.ReleasedModelFile = pulled(file), inline(smallVector())
 	a.Rollout = wire.Rollout{
-		Released:  wire.ModelName{Run: goldenRun - 1, Version: 40, Hash: wire.BlobDigest(smallVector())},
-		Candidate: wire.ModelName{Run: goldenRun, Version: 3, Hash: wire.BlobDigest(bigVector())}, AgentShare: 0.125}
+		ReleasedModel:       wire.ModelRef{Run: goldenRun - 1, Version: 40, Hash: wire.BlobDigest(smallVector())},
+		CandidateModel:      wire.ModelRef{Run: goldenRun, Version: 3, Hash: wire.BlobDigest(bigVector())},
+		CandidateAgentShare: 0.125}
 	return golden{"announcement_rollout", "announcement", byCoordinator(3, 17), &a}
 }
 
@@ -158,8 +163,9 @@ func restingAnnouncement() golden {
 func respondAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Respond = wire.ResponsePolicy{AnswerThreshold: 5583458, AwayMillis: 60_000, AwaySpreadMillis: 600_000,
-		PresenceInRoundOnly: true}
+	a.ResponsePolicy = wire.AgentResponsePolicy{AnswerProbability: 5583458, DisconnectMillis: 60_000,
+		DisconnectSpreadMillis: 600_000,
+		PresenceInRoundOnly:    true}
 	return golden{"announcement_respond", "announcement", byCoordinator(3, 21), &a}
 }
 
@@ -172,7 +178,7 @@ func evaluatedAnnouncement() golden {
 
 // goldenBins has 3, 20 and 8 residuals in three bins.
 func goldenBins() []uint32 {
-	bins := make([]uint32, wire.EvaluationBins)
+	bins := make([]uint32, wire.ResidualHistogramBins)
 	bins[0], bins[33], bins[63] = 3, 20, 8
 	return bins
 }
@@ -191,32 +197,39 @@ func goldensOfCoordinator() []golden {
 		rolloutAnnouncement(), restingAnnouncement(), respondAnnouncement(), issuedAnnouncement(),
 		evaluatedAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
-			&wire.HelloAnswer{Announcement: gatheringAnnouncement().digest(), Standing: wire.PlaceCounted,
-				ReportedRows: 1234}},
+			&wire.HelloAnswer{Announcement: gatheringAnnouncement().digest(),
+				SelectionStatus: wire.StatusSelectionPending,
+				ReportedRows:    1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
-			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, StepWeight: 1.5,
-				SendsUpdate: true,
-				BlockRound:  2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.X25519PublicKey{1, 2},
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500,
+				StepSizeWeight:   1.5,
+				SendsUpdate:      true,
+				MixingBlockRound: 2, Peers: []wire.MixingPeer{{ID: "press-02", Boot: 3,
+					PublicKey:    wire.X25519PublicKey{1, 2},
 					MixingWeight: 0.25}}}},
 		{"invitation_proofs", "invitation", byCoordinator(3, 13),
-			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, StepWeight: 1.5,
-				SendsUpdate: true,
-				BlockRound:  2, Attestation: goldenWord("press-01").CoordinatorSignature,
-				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.X25519PublicKey{1, 2}, MixingWeight: 0.25,
-					RequiresProofs: true}}}},
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500,
+				StepSizeWeight:   1.5,
+				SendsUpdate:      true,
+				MixingBlockRound: 2, KeyAttestation: goldenWord("press-01").CoordinatorSignature,
+				Peers: []wire.MixingPeer{{ID: "press-02", Boot: 3, PublicKey: wire.X25519PublicKey{1, 2},
+					MixingWeight:         0.25,
+					RequiresSenderProofs: true}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.UpdateAccepted{Update: update}},
-		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateSettled{Update: update, Fate: wire.FateMissed}},
-		{"outcome", "outcome", wire.Header{}, &wire.RoundOutcome{Round: 2, UpdateFates: []wire.TaggedFate{
-			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-01", update), Fate: wire.FateNorm},
-			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
+		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateFateAnswer{Update: update,
+			Fate: wire.FateMissedRoundEnd}},
+		{"outcome", "outcome", wire.Header{}, &wire.RoundOutcome{Round: 2, UpdateFates: []wire.TaggedUpdateFate{
+			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-01", update), Fate: wire.FateDominantNorm},
+			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-07", update), Fate: wire.FateAggregated}}}},
 		{"rejection", "rejection", byCoordinator(0, 17),
-			&wire.Rejection{MessageDigest: announcement, Reason: wire.RejectedBehind}},
+			&wire.MessageRejection{MessageDigest: announcement, Reason: wire.RejectedOldEpoch}},
 		{"renewed", "renewed", byCoordinator(0, 18),
-			&wire.RenewalAnswer{RequestDigest: announcement, Certificate: []byte("a certificate in DER")}},
+			&wire.CredentialRenewalAnswer{RequestDigest: announcement, Certificate: []byte("a certificate in DER")}},
 		{"renewed_refused", "renewed", byCoordinator(0, 19),
-			&wire.RenewalAnswer{RequestDigest: announcement, Refusal: wire.RenewFailed, Certificate: []byte{}}},
+			&wire.CredentialRenewalAnswer{RequestDigest: announcement, RefusalReason: wire.RenewalStorageFailed,
+				Certificate: []byte{}}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.UpdateRefused{Update: update, Reason: wire.RefuseLate}},
-		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
+		{"credit", "credit", byCoordinator(4, 21), &wire.ChunkCredit{
 			Update: wire.BlobDigest(bigVector()), LeaseMillis: 20000,
 			Chunks: []wire.ChunkRange{{First: 0, Last: 0}, {First: 1, Last: 1}},
 		}},
@@ -228,70 +241,75 @@ func goldensOfAgent() []golden {
 	base := wire.BlobDigest(smallVector())
 	return []golden{
 		{"presence_online", "presence", byAgent(0, 0, 1),
-			&wire.Presence{State: wire.StateOnline, Nonce: goldenNonce, MaxProtocolVersion: 2,
+			&wire.Presence{State: wire.PresenceOnline, InstanceNonce: goldenNonce, MaxProtocolVersion: 2,
 				Software: "agentd 0.1.0"}},
 		{"presence_lost", "presence", byAgent(0, 0, 2),
-			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, MaxProtocolVersion: 2, Software: "agentd 0.1.0"}},
+			&wire.Presence{State: wire.PresenceLost, InstanceNonce: goldenNonce, MaxProtocolVersion: 2,
+				Software: "agentd 0.1.0"}},
 		{"renew", "renew", byAgent(0, 0, 11), goldenRenew()},
 		{"hello", "hello", byAgent(goldenRun, 3, 3),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: gathering, Samples: 12,
-				Location:  wire.Location{Known: true, X: 3.5, Y: -7},
-				Neighbors: []wire.AgentID{"press-02", "press-04"}}},
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: gathering, Samples: 12,
+				Location:        wire.AgentLocation{Known: true, X: 3.5, Y: -7},
+				ChosenNeighbors: []wire.AgentID{"press-02", "press-04"}}},
 		{"hello_unfit", "hello", byAgent(goldenRun, 3, 3),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: gathering, UnfitReason: wire.DeclineBadData,
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: gathering, UnfitReason: wire.DeclineBadData,
 				DataProblem: wire.DataProblem{Column: "vibration", Reason: "out_of_range",
 					ExampleLocation: "site/press: line 12", UnusableValues: 30,
 					TotalValues: 100}}},
 		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: rolloutAnnouncement().digest(), Samples: 12,
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: rolloutAnnouncement().digest(), Samples: 12,
 				Residuals: wire.CandidateResiduals{Run: goldenRun, Version: 3, LabeledRows: 31,
 					CandidateMeanSquare: 0.75,
 					ReleasedMeanSquare:  0.5}}},
 		{"hello_evaluation", "hello", byAgent(goldenRun, 3, 12),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
-				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, CorrectRows: 28,
-					Confusion: []uint32{20, 1, 2, 8}}}},
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
+				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, RiskSum: 15.5, CorrectRows: 28,
+					ConfusionMatrix: []uint32{20, 1, 2, 8}}}},
 		{"hello_evaluation_regression", "hello", byAgent(goldenRun, 3, 13),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
-				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, TargetSum: -0.5,
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
+				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, RiskSum: 15.5, SSE: 31,
+					TargetSum:       -0.5,
 					TargetSquareSum: 62, ResidualHistogram: goldenBins()}}},
 		{"hello_evaluation_figures", "hello", byAgent(goldenRun, 3, 14),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
 				Evaluation: evaluationOfProgram()}},
 		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: restingAnnouncement().digest(), Samples: 12,
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: restingAnnouncement().digest(), Samples: 12,
 				NewRows: wire.NewRowsReport{Known: true, UnusedRows: 5, LastUsedRound: 3}}},
 		{"hello_lacks", "hello", byAgent(goldenRun, 4, 16),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: pulledAnnouncement().digest(), Samples: 12,
-				MissingParts: wire.MissingParts{Blob: manifestOf(bigVector(), bigSchema()).Hash, ManifestMissing: true,
-					Chunks: []uint32{0, 2}}}},
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: pulledAnnouncement().digest(), Samples: 12,
+				MissingParts: wire.MissingBlobParts{Blob: manifestOf(bigVector(), bigSchema()).Hash,
+					ManifestMissing: true,
+					Chunks:          []uint32{0, 2}}}},
 		{"hello_respond", "hello", byAgent(goldenRun, 3, 15),
-			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: respondAnnouncement().digest(), Samples: 12,
-				ResponseThreshold: 5583458}},
+			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: respondAnnouncement().digest(), Samples: 12,
+				AnswerProbability: 5583458}},
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.InvitationAccepted{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
 			&wire.InvitationDeclined{Announcement: open, Reason: wire.DeclineNoTime}},
-		{"report", "report", byAgent(0, 0, 8), &wire.AgentReport{
+		{"report", "report", byAgent(0, 0, 8), &wire.AgentMetricsReport{
 			IntervalSeconds: 300, Software: "agentd 0.1.0", ScrapeAddress: "192.0.2.7:9465",
 			Metrics: []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
 		}},
 		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
 			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()),
 			Inline:     smallUpdate(),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.001953125,
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.001953125,
 		}},
 		{"update_chunked", "update", byAgent(goldenRun, 4, 7), &wire.Update{
 			Kind: wire.KindTraining, Base: wire.BlobDigest(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25, UnsolicitedChunks: 1,
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.25,
+			UnsolicitedChunks: 1,
 		}},
 		{"update_signs", "update", byAgent(goldenRun, 4, 7), &wire.Update{
 			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.CodecSigns, make([]byte, 13)),
 			Inline:     make([]byte, 13),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
+			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.25,
 		}},
 		{"update_top_k", "update", byAgent(goldenRun, 4, 7), &wire.Update{
-			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.TopK(0.375), make([]byte, 8)),
-			Inline: make([]byte, 8), LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, StepTime: 0.25,
+			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.TopKCodec(0.375), make([]byte, 8)),
+			Inline: make([]byte, 8), LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5,
+			SecondsPerLocalStep: 0.25,
 		}},
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
 			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()),
@@ -307,44 +325,48 @@ func packedAs(word spec.Codec, p []byte) wire.Manifest {
 }
 
 func goldensOfNeighbors() []golden {
-	head := wire.PeerMessageHeader{Run: goldenRun, Round: 3, From: "press-01", Boot: 5}
+	head := wire.PeerMessageHeader{Run: goldenRun, Round: 3, Sender: "press-01", SenderBoot: 5}
 	of := func(t wire.PeerMessageType) wire.PeerMessageHeader { h := head; h.Type = t; return h }
-	to := wire.PeerAddress{ID: "press-02", Boot: 4}
-	key := wire.GreetingKey{To: to, HoldsNeighborKey: true}
-	copy(key.Wrapped[:], testPublicKey())
+	to := wire.PeerInstance{ID: "press-02", Boot: 4}
+	key := wire.WrappedSenderKey{Receiver: to, HoldsNeighborKey: true}
+	copy(key.WrappedKey[:], testPublicKey())
 	return []golden{
 		{"peer_greeting", "greeting", wire.Header{},
-			&greeting{of(wire.PeerGreeting), wire.KeyGreeting{Salt: [16]byte{1, 2, 3}, Keys: []wire.GreetingKey{key}}}},
+			&greeting{of(wire.PeerGreeting), wire.KeyGreeting{Salt: [16]byte{1, 2, 3},
+				Keys: []wire.WrappedSenderKey{key}}}},
 		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.SnapshotPartHead{
-			Step: 9, PartIndex: 0, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: to, Seq: 8}},
+			Step: 9, PartIndex: 0, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: to, Seq: 8}},
 		}, smallVector()}},
 		{"peer_ask", "control", wire.Header{},
-			&control{of(wire.PeerAsk), wire.PeerControl{To: to, SealCounter: 1, SnapshotSeq: 8}, make([]byte,
-				wire.PeerSeal)}},
+			&control{of(wire.PeerSnapshotRequest), wire.PeerControlMessage{Receiver: to, SealCounter: 1,
+				SnapshotSeq: 8}, make([]byte,
+				wire.PeerSealOverhead)}},
 		{"peer_finish", "control", wire.Header{},
-			&control{of(wire.PeerFinish), wire.PeerControl{To: to, SealCounter: 2, SnapshotSeq: 10, AppliedSeq: 9,
-				Drained: true},
-				make([]byte, wire.PeerSeal)}},
+			&control{of(wire.PeerFinish), wire.PeerControlMessage{Receiver: to, SealCounter: 2, SnapshotSeq: 10,
+				AppliedFlowSeq: 9,
+				IsEdgeDrained:  true},
+				make([]byte, wire.PeerSealOverhead)}},
 		{"peer_beacon", "beacon", wire.Header{},
-			&beacon{wire.PeerMessageHeader{Type: wire.PeerBeacon, From: "press-01", Boot: 5}, wire.Beacon{
-				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6, Location: wire.Location{Known: true,
+			&beacon{wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: "press-01", SenderBoot: 5}, wire.Beacon{
+				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6,
+				Location: wire.AgentLocation{Known: true,
 					X: 3.5, Y: -7},
-				PeerEchoes: []wire.PeerEcho{{PeerAddress: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
-					RTT: 1900}},
+				PeerEchoes: []wire.BeaconEcho{{PeerInstance: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
+					RTTMicros: 1900}},
 			}}},
 		{"peer_beacon_signed", "signed_beacon", wire.Header{}, &signedBeacon{
-			beacon{wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, From: "press-01", Boot: 5}, wire.Beacon{
+			beacon{wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "press-01", SenderBoot: 5}, wire.Beacon{
 				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6,
-				PeerEchoes: []wire.PeerEcho{{PeerAddress: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
-					RTT: 1900}},
+				PeerEchoes: []wire.BeaconEcho{{PeerInstance: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
+					RTTMicros: 1900}},
 			}},
 			goldenWord("press-01")}},
 	}
 }
 
 // goldenWord is the coordinator's word about the test's key.
-func goldenWord(agent wire.AgentID) wire.Attestation {
-	w := wire.Attestation{AgentKey: wire.SigningPublicKeyOf(testKey())}
+func goldenWord(agent wire.AgentID) wire.AgentKeyAttestation {
+	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(testKey())}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.AgentKey)))
 	return w
 }
@@ -352,12 +374,12 @@ func goldenWord(agent wire.AgentID) wire.Attestation {
 func linearTask() *wire.Task {
 	return &wire.Task{
 		Name: "bearing wear", Features: []string{"temperature", "vibration"}, Target: "wear",
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true,
 			Ridge: 0.01},
-		Training: wire.Training{
-			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4,
+		Training: wire.TrainingSettings{
+			ExchangeKind: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4,
 			Codec:    spec.CodecRaw,
-			StepSize: 0.05, Normalize: true, BudgetMillis: 2000, MinSteps: 1, MaxSteps: 50,
+			StepSize: 0.05, NormalizesStepSize: true, StepTimeBudgetMillis: 2000, MinSteps: 1, MaxSteps: 50,
 		},
 		Mixing: wire.MixingSettings{IntervalSteps: 5, SnapshotWaitMillis: 500, SnapshotRetryMillis: 100,
 			DrainMillis: 2000,
@@ -377,13 +399,14 @@ func packedTask(word spec.Codec) *wire.Task {
 func networkTask() *wire.Task {
 	return &wire.Task{
 		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
-		Model: wire.ModelShape{HiddenUnits: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU,
-			Risk: spec.RiskSoftmax,
-			Bias: true, Frozen: []string{"layer0", "layer2.bias"}, HuberDelta: 1.5},
-		Training: wire.Training{
-			Exchange: spec.ExchangeGradient, Codec: spec.CodecInt8, ResponseProb: 0.5,
+		Model: wire.ModelSpec{HiddenUnits: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU,
+			Risk:    spec.LossSoftmax,
+			HasBias: true, FrozenTensors: []string{"layer0", "layer2.bias"}, HuberDelta: 1.5},
+		Training: wire.TrainingSettings{
+			ExchangeKind: spec.ExchangeGradient, Codec: spec.CodecInt8, LocalStepProbability: 0.5,
 			GradientNoise:   spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
-			StrongConvexity: 0.5, Gamma: 15, Proximal: 0.125, BudgetMillis: 1000, MinSteps: 1, MaxSteps: 1,
+			StrongConvexity: 0.5, StepSizeDecayOffset: 15, Proximal: 0.125, StepTimeBudgetMillis: 1000, MinSteps: 1,
+			MaxSteps: 1,
 		},
 		MinSamples: 1,
 	}
@@ -392,7 +415,7 @@ func networkTask() *wire.Task {
 // personalTask is a network task in which agents have the last layer, and part of another one, to themselves.
 func personalTask() *wire.Task {
 	t := networkTask()
-	t.Training.Exchange, t.FinetuneSteps = spec.ExchangeParameters, 100
+	t.Training.ExchangeKind, t.FinetuneSteps = spec.ExchangeParameters, 100
 	t.Personal.Tensors = []string{"layer0.bias", "layer2"}
 	return t
 }
@@ -400,7 +423,8 @@ func personalTask() *wire.Task {
 // dittoTask is one in which each agent has a model of its own beside the shared one.
 func dittoTask() *wire.Task {
 	t := networkTask()
-	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.PersonalModel{Ditto: true, DittoLambda: 0.1}
+	t.Training.ExchangeKind, t.Personal = spec.ExchangeParameters, wire.PersonalModelSettings{UsesDitto: true,
+		DittoLambda: 0.1}
 	return t
 }
 
@@ -417,18 +441,19 @@ func conv1DTask() *wire.Task {
 	t := networkTask()
 	t.Name, t.Model.Kind, t.Model.HiddenUnits = "which motif", spec.ModelConv1D, []uint32{6}
 	t.Features = []string{"x 0", "x 1", "x 2", "x 3", "y 0", "y 1", "y 2", "y 3"}
-	t.Model.Convolution = wire.Convolution{InputChannels: 2, KernelSteps: 3, PoolSteps: 2, Filters: []uint32{5}}
+	t.Model.Convolution = wire.ConvolutionLayers{InputChannels: 2, KernelSteps: 3, PoolSteps: 2,
+		FiltersPerLayer: []uint32{5}}
 	return t
 }
 
 // externalTask is one that a program of the device's owner trains.
 func externalTask() *wire.Task {
 	t := networkTask()
-	t.Name, t.Features, t.Target, t.Model = "defects", nil, "", wire.ModelShape{Outputs: 1,
+	t.Name, t.Features, t.Target, t.Model = "defects", nil, "", wire.ModelSpec{Outputs: 1,
 		Activation: spec.ActivationTanh,
-		Risk:       spec.RiskSquared}
-	t.Training.Exchange = spec.ExchangeParameters
-	t.External = wire.ExternalTraining{Trainer: "defects-cnn", Tensors: wire.Schema{
+		Risk:       spec.LossSquared}
+	t.Training.ExchangeKind = spec.ExchangeParameters
+	t.External = wire.ExternalTraining{TrainerName: "defects-cnn", Tensors: wire.TensorSchema{
 		{Name: "conv.weight", DType: wire.Float32, Shape: []uint32{4, 1, 3, 3}},
 		{Name: "scale", DType: wire.Float32}, {Name: "out.bias", DType: wire.Float32, Shape: []uint32{2}}}}
 	return t
@@ -439,13 +464,13 @@ func readingsTask() *wire.Task {
 	t := networkTask()
 	t.Features, t.Target = []string{"vibration lag 1h", "hour sin", "mode = idle"}, "vibration in 6h"
 	t.Recipe = spec.RowRecipe{
-		Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"},
+		Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"},
 		Inputs: []spec.InputSeries{
 			{Name: "vibration", Unit: "µm/s", ValidRange: []float64{0, 1000}, Resampling: spec.ResampleMax,
-				Transform: spec.ScaleLog1p},
-			{Name: "mode", Resampling: spec.ResampleLast, Transform: spec.ScaleNone, Classes: []string{"idle",
+				Transform: spec.TransformLog1p},
+			{Name: "mode", Resampling: spec.ResampleLast, Transform: spec.TransformNone, Classes: []string{"idle",
 				"at work"}},
-			{Name: "fault", Resampling: spec.ResampleSum, Transform: spec.ScaleNone, LabelLateness: 24 * time.Hour},
+			{Name: "fault", Resampling: spec.ResampleSum, Transform: spec.TransformNone, LabelLateness: 24 * time.Hour},
 		},
 	}
 	return t
@@ -459,19 +484,19 @@ func sensorsTask() *wire.Task {
 	return t
 }
 
-func smallSchema() wire.Schema { return linearSchema(2) }
-func bigSchema() wire.Schema   { return linearSchema(15378) }
+func smallSchema() wire.TensorSchema { return linearSchema(2) }
+func bigSchema() wire.TensorSchema   { return linearSchema(15378) }
 
-func linearSchema(features uint32) wire.Schema {
-	return wire.Schema{
+func linearSchema(features uint32) wire.TensorSchema {
+	return wire.TensorSchema{
 		{Name: "layer0.weight", DType: wire.Float32, Shape: []uint32{1, features}},
 		{Name: "layer0.bias", DType: wire.Float32, Shape: []uint32{1}},
 	}
 }
 
 // statisticsSchema is that of the network task: three features and a target.
-func statisticsSchema() wire.Schema {
-	return wire.Schema{
+func statisticsSchema() wire.TensorSchema {
+	return wire.TensorSchema{
 		{Name: "count", DType: wire.Float64, Shape: []uint32{1}},
 		{Name: "mean", DType: wire.Float64, Shape: []uint32{4}},
 		{Name: "squares", DType: wire.Float64, Shape: []uint32{4}},
@@ -483,7 +508,7 @@ func smallUpdate() []byte { return wire.AppendVector(nil, []float32{0.125, -0.5,
 
 // bigVector has two chunks, the second of 100 bytes: element i is i/128.
 func bigVector() []byte {
-	v := make([]float32, bigSchema().Len())
+	v := make([]float32, bigSchema().ElementCount())
 	for i := range v {
 		v[i] = float32(i) / 128
 	}
@@ -506,7 +531,7 @@ func pulled(m wire.Manifest) wire.BlobRef {
 }
 
 // manifestOf describes p; a nil schema is that of a task.
-func manifestOf(p []byte, s wire.Schema) wire.Manifest {
+func manifestOf(p []byte, s wire.TensorSchema) wire.Manifest {
 	var schema wire.Digest
 	if s != nil {
 		schema = s.Hash()

@@ -9,11 +9,11 @@ import (
 
 func TestFederation(t *testing.T) {
 	for _, c := range []struct {
-		name wire.Federation
+		name wire.FederationName
 		ok   bool
 	}{
-		{"a", true}, {"plant_7", true}, {"_", true}, {"0", true}, {wire.Federation(strings.Repeat("z", 32)), true},
-		{"", false}, {wire.Federation(strings.Repeat("z", 33)), false},
+		{"a", true}, {"plant_7", true}, {"_", true}, {"0", true}, {wire.FederationName(strings.Repeat("z", 32)), true},
+		{"", false}, {wire.FederationName(strings.Repeat("z", 33)), false},
 		{"plant-7", false}, {"Plant", false}, {"plant.7", false}, {"plant/7", false}, {"plant 7", false},
 		{"+", false}, {"#", false}, {"$share", false}, {"pl\x00nt", false}, {"plänt", false}, {"\xff", false},
 		{"a\n", false},
@@ -41,7 +41,7 @@ func TestAgentID(t *testing.T) {
 		if err := c.id.Validate(); (err == nil) != c.ok {
 			t.Errorf("%q: error %v", c.id, err)
 		}
-		if err := c.id.ValidateAgent(); (err == nil) != c.agent {
+		if err := c.id.ValidateNonCoordinator(); (err == nil) != c.agent {
 			t.Errorf("%q as an agent: error %v", c.id, err)
 		}
 	}
@@ -50,7 +50,7 @@ func TestAgentID(t *testing.T) {
 // TestErrorsOfNamesAreShort, and show no control characters of a hostile peer.
 func TestErrorsOfNamesAreShort(t *testing.T) {
 	long := strings.Repeat("\x1b[2J", 10000)
-	for _, err := range []error{wire.Federation(long).Validate(), wire.AgentID(long).Validate()} {
+	for _, err := range []error{wire.FederationName(long).Validate(), wire.AgentID(long).Validate()} {
 		if err == nil || len(err.Error()) > 500 || strings.ContainsRune(err.Error(), '\x1b') {
 			t.Errorf("error %v", err)
 		}

@@ -9,7 +9,7 @@ type NewRowsReport struct {
 
 // newRowsCodec is the section of a hello.
 func (n *NewRowsReport) newRowsCodec() sectionCodec {
-	return sectionCodec{"new_rows", NeedIgnore, func(w *writer) {
+	return sectionCodec{"new_rows", IgnoreUnknownSection, func(w *writer) {
 		if n.Known {
 			w.u32(n.UnusedRows)
 			w.u64(uint64(n.LastUsedRound))

@@ -54,7 +54,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 
 func TestWeightIsPositive(t *testing.T) {
 	for _, x := range []float64{0, math.Copysign(0, -1), -1, -math.SmallestNonzeroFloat64} {
-		m := wire.Invitation{Agent: "a1", StepWeight: x}
+		m := wire.Invitation{Agent: "a1", StepSizeWeight: x}
 		if _, err := wire.DecodeInvitation(m.Body()); err == nil {
 			t.Errorf("weight %v is taken", x)
 		}
@@ -133,11 +133,12 @@ func TestVectorLengthsMustAgree(t *testing.T) {
 
 func TestSchemaSizes(t *testing.T) {
 	for _, c := range []struct {
-		schema     wire.Schema
+		schema     wire.TensorSchema
 		len, bytes int
 	}{{nil, 0, 0}, {smallSchema(), 3, 12}, {bigSchema(), 15379, 61516}, {statisticsSchema(), 9, 72}} {
-		if c.schema.Len() != c.len || c.schema.Bytes() != c.bytes {
-			t.Errorf("%v: %d elements in %d bytes, want %d in %d", c.schema, c.schema.Len(), c.schema.Bytes(), c.len,
+		if c.schema.ElementCount() != c.len || c.schema.VectorByteCount() != c.bytes {
+			t.Errorf("%v: %d elements in %d bytes, want %d in %d", c.schema, c.schema.ElementCount(),
+				c.schema.VectorByteCount(), c.len,
 				c.bytes)
 		}
 	}
@@ -149,7 +150,7 @@ func TestSchemaHashTellsApart(t *testing.T) {
 		return wire.TensorSpec{Name: name, DType: d, Shape: shape}
 	}
 	seen := map[wire.Digest]int{}
-	for i, s := range []wire.Schema{
+	for i, s := range []wire.TensorSchema{
 		nil, {spec("a", wire.Float32, 2, 3)}, {spec("b", wire.Float32, 2, 3)}, {spec("a", wire.Float64, 2, 3)},
 		{spec("a", wire.Float32, 3, 2)}, {spec("a", wire.Float32, 6)},
 		{spec("a", wire.Float32, 2, 3), spec("b", wire.Float32, 1)},

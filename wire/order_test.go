@@ -14,7 +14,7 @@ func randomOrder(rng *rand.Rand) wire.AnnouncementPosition {
 	pick := func() uint64 { return []uint64{0, 1, 2, math.MaxUint32, math.MaxUint64}[rng.IntN(5)] }
 	return wire.AnnouncementPosition{
 		Root: wire.RootVersion(pick()), Epoch: wire.Epoch(pick()), Run: wire.RunID(pick()), Round: wire.RoundID(pick()),
-		Attempt: wire.Attempt(pick()), Phase: oneTo(rng, wire.PhaseFinished),
+		Attempt: wire.RoundAttempt(pick()), Phase: oneTo(rng, wire.PhaseFinished),
 	}
 }
 
@@ -60,7 +60,7 @@ func TestOrderOfAConversation(t *testing.T) {
 
 func TestOrderOf(t *testing.T) {
 	g := pulledAnnouncement()
-	got := wire.PositionOf(g.header, g.value.(*wire.Announcement))
+	got := wire.AnnouncementPositionOf(g.header, g.value.(*wire.Announcement))
 	want := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: goldenRun, Round: 4, Attempt: 2, Phase: wire.PhaseOpen}
 	if got != want {
 		t.Errorf("order is %v, want %v", got, want)
@@ -82,7 +82,7 @@ func TestOutranks(t *testing.T) {
 		epoch wire.Epoch
 		want  bool
 	}{{2, 5, false}, {2, 4, true}, {2, 6, false}, {1, 9, true}, {3, 1, false}} {
-		if got := o.Outranks(wire.Header{Root: c.root, Epoch: c.epoch, Run: 1}); got != c.want {
+		if got := o.SupersedesSenderOf(wire.Header{Root: c.root, Epoch: c.epoch, Run: 1}); got != c.want {
 			t.Errorf("root %d epoch %d: %v, want %v", c.root, c.epoch, got, c.want)
 		}
 	}

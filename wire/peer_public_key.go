@@ -6,7 +6,8 @@ import "encoding/hex"
 type X25519PublicKey [32]byte
 
 // weakPeerKeys are the u coordinates of small order, without the highest bit, which X25519 does not read: with any
-// private key the shared secret is zero, so nobody can seal for them, and RFC 7748 6.1 lets a device refuse that.
+// private key the shared secret is zero, so nobody can seal for them, and RFC 7748 6.1 lets a device refuse
+// that.
 var weakPeerKeys = func() map[X25519PublicKey]bool {
 	weak := map[X25519PublicKey]bool{}
 	for _, text := range []string{
@@ -27,8 +28,8 @@ var weakPeerKeys = func() map[X25519PublicKey]bool {
 	return weak
 }()
 
-// weak tells a key of small order that is not zero.
-func (k X25519PublicKey) weak() bool {
+// hasSmallOrder tells a key of small order that is not zero.
+func (k X25519PublicKey) hasSmallOrder() bool {
 	if k == (X25519PublicKey{}) {
 		return false
 	}

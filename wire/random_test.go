@@ -70,7 +70,7 @@ func oneOf[W ~string](rng *rand.Rand, words ...W) W { return words[rng.IntN(len(
 func randomHeader(rng *rand.Rand, typ wire.MessageType) wire.Header {
 	const lower = "abcdefghijklmnopqrstuvwxyz0123456789_"
 	return wire.Header{
-		Type: typ, Federation: wire.Federation(randomName(rng, lower, wire.MaxFederation)),
+		Type: typ, Federation: wire.FederationName(randomName(rng, lower, wire.MaxFederation)),
 		Sender: wire.AgentID(randomName(rng, lower+"ABCDEFGHIJKLMNOPQRSTUVWXYZ-.", wire.MaxAgentID)),
 		Epoch:  wire.Epoch(rng.Uint64()), Run: wire.RunID(rng.Uint64()), Round: wire.RoundID(rng.Uint64()),
 		Sequence: rng.Uint64(), Root: 1 + wire.RootVersion(rng.Uint32N(math.MaxUint32)),
@@ -81,8 +81,8 @@ func randomHeader(rng *rand.Rand, typ wire.MessageType) wire.Header {
 func randomExtra(rng *rand.Rand) wire.UnknownSections {
 	var x wire.UnknownSections
 	for i := range rng.IntN(3) {
-		x = append(x, wire.Section{Name: fmt.Sprintf("x%d_%s", i, randomName(rng, "ab_9", 20)),
-			UnknownPolicy: oneTo(rng, wire.NeedDecline), Body: randomBytes(rng, 1+rng.IntN(40))})
+		x = append(x, wire.BodySection{Name: fmt.Sprintf("x%d_%s", i, randomName(rng, "ab_9", 20)),
+			UnknownPolicy: oneTo(rng, wire.DeclineUnknownSection), Body: randomBytes(rng, 1+rng.IntN(40))})
 	}
 	return x
 }
@@ -92,15 +92,16 @@ func randomBlob(rng *rand.Rand) wire.BlobRef {
 		p := randomBytes(rng, 1+rng.IntN(300))
 		return wire.BlobRef{Hash: wire.BlobDigest(p), Length: uint32(len(p)), Inline: p}
 	}
-	return wire.BlobRef{Hash: randomDigest(rng), ManifestHash: randomDigest(rng), Length: 1 + rng.Uint32N(wire.MaxBlob)}
+	return wire.BlobRef{Hash: randomDigest(rng), ManifestHash: randomDigest(rng),
+		Length: 1 + rng.Uint32N(wire.MaxBlobBytes)}
 }
 
 func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	a := wire.Announcement{
-		Attempt: 1 + wire.Attempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished),
+		Attempt: 1 + wire.RoundAttempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished),
 		Kind:             oneTo(rng, wire.KindTraining),
-		BaseModelVersion: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(),
-		StepOffset:        rng.Uint64(),
+		BaseModelVersion: wire.ModelVersion(rng.Uint64()), UpdateSchema: randomDigest(rng), Seed: rng.Uint64(),
+		PriorLocalSteps:   rng.Uint64(),
 		HelloSpreadMillis: rng.Uint32(), RoundTimeoutMillis: rng.Uint32(), InstanceNonce: rng.Uint64(),
 		LastEndedRound: wire.RoundID(rng.Uint64()), Extra: randomExtra(rng),
 	}
@@ -115,21 +116,23 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	}
 	a.InitialCreditChunks, a.MinNewRows, a.MinEvaluationRows = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
 	if rng.IntN(2) == 0 {
-		a.Respond = wire.ResponsePolicy{AnswerThreshold: rng.Uint32(), AwayMillis: rng.Uint32(),
-			AwaySpreadMillis: rng.Uint32(), PresenceInRoundOnly: rng.IntN(2) == 0}
+		a.ResponsePolicy = wire.AgentResponsePolicy{AnswerProbability: rng.Uint32(), DisconnectMillis: rng.Uint32(),
+			DisconnectSpreadMillis: rng.Uint32(), PresenceInRoundOnly: rng.IntN(2) == 0}
 	}
-	var selected []wire.Selected
+	var selected []wire.SelectedAgent
 	for i := range rng.IntN(4) {
-		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
+		selected = append(selected, wire.SelectedAgent{Key: wire.SelectionKey{byte(i)},
+			StepSizeWeight: float64(1 + rng.IntN(2))})
 	}
-	a.Selection = wire.NewSelection(wire.AnnouncementPosition{Attempt: a.Attempt}, a.InstanceNonce, selected)
+	a.Selection = wire.NewAgentSelection(wire.AnnouncementPosition{Attempt: a.Attempt}, a.InstanceNonce, selected)
 	if rng.IntN(2) == 0 {
 		a.LastRoundOutcome = randomBlob(rng)
 	}
 	if rng.IntN(2) == 0 {
-		a.Rollout.Released, a.ReleasedModelFile = randomModelName(rng), randomBlob(rng)
+		a.Rollout.ReleasedModel, a.ReleasedModelFile = randomModelName(rng), randomBlob(rng)
 		if rng.IntN(2) == 0 {
-			a.Rollout.Candidate, a.CandidateModelFile, a.Rollout.AgentShare = randomModelName(rng), randomBlob(rng),
+			a.Rollout.CandidateModel, a.CandidateModelFile, a.Rollout.CandidateAgentShare = randomModelName(rng),
+				randomBlob(rng),
 				1-rng.Float64()
 		}
 	}
@@ -139,8 +142,8 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 		group := wire.SealKey(randomDigest(rng))
 		for _, b := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile} {
 			if len(b.Inline) > 0 {
-				*b = b.Seal(group)
-			} else if b.Present() {
+				*b = b.SealInline(group)
+			} else if b.IsSet() {
 				b.GroupKeyID = group.ID()
 			}
 		}
@@ -148,8 +151,8 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	return a
 }
 
-func randomModelName(rng *rand.Rand) wire.ModelName {
-	return wire.ModelName{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64()),
+func randomModelName(rng *rand.Rand) wire.ModelRef {
+	return wire.ModelRef{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64()),
 		Hash: randomDigest(rng)}
 }
 
@@ -157,43 +160,44 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 	id := wire.AgentID(randomName(rng, "abcXYZ019-._", wire.MaxAgentID))
 	m := wire.Invitation{
 		Agent: id, Announcement: randomDigest(rng), RemainingMillis: rng.Uint32(),
-		StepWeight: math.Abs(randomFloat(rng)) +
+		StepSizeWeight: math.Abs(randomFloat(rng)) +
 			math.SmallestNonzeroFloat64,
 		SendsUpdate: rng.IntN(2) == 0, ReportedRows: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(5) {
-		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
-			Key: wire.X25519PublicKey(randomDigest(rng)), MixingWeight: randomFloat(rng)}
+		p := wire.MixingPeer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
+			PublicKey: wire.X25519PublicKey(randomDigest(rng)), MixingWeight: randomFloat(rng)}
 		m.Peers = append(m.Peers, p)
 	}
 	proves := rng.IntN(2) == 0
 	for i := range m.Peers {
-		m.Peers[i].RequiresProofs = proves
+		m.Peers[i].RequiresSenderProofs = proves
 		m.Peers[i].ClipBound = float64(rng.IntN(2)) * math.Abs(randomFloat(rng))
 	}
 	for i := range rng.IntN(3) {
-		m.EndedEdges = append(m.EndedEdges, wire.EndedEdge{ID: wire.AgentID(fmt.Sprint("e", i)),
-			Reason: oneTo(rng, wire.EndStill)})
+		m.EndedEdges = append(m.EndedEdges, wire.EndedEdge{NeighborID: wire.AgentID(fmt.Sprint("e", i)),
+			Reason: oneTo(rng, wire.EdgeEndNotMixing)})
 	}
 	if rng.IntN(2) == 0 {
-		copy(m.Attestation[:], randomBytes(rng, len(m.Attestation)))
+		copy(m.KeyAttestation[:], randomBytes(rng, len(m.KeyAttestation)))
 	}
 	return m
 }
 
-func randomSeen(rng *rand.Rand) (m wire.EdgeMeasurements) {
+func randomSeen(rng *rand.Rand) (m wire.MixingEdgeMeasurements) {
 	for i := range rng.IntN(4) {
 		flows := rng.Uint32()
-		m.BlockRound = wire.RoundID(rng.Uint64())
-		m.Edges = append(m.Edges, wire.EdgeMeasurement{ID: wire.AgentID(fmt.Sprint("n", i)), AppliedFlows: flows,
-			Clipped: flows / (1 + rng.Uint32N(3)), Distance: math.Abs(randomFloat(rng)),
-			PullResponse: randomFloat(rng)})
+		m.MixingBlockRound = wire.RoundID(rng.Uint64())
+		m.Edges = append(m.Edges, wire.MixingEdgeMeasurement{NeighborID: wire.AgentID(fmt.Sprint("n", i)),
+			AppliedFlows: flows,
+			ClippedFlows: flows / (1 + rng.Uint32N(3)), MeanParameterDistance: math.Abs(randomFloat(rng)),
+			MixingResponseRatio: randomFloat(rng)})
 	}
 	return m
 }
 
 func randomStanding(rng *rand.Rand) wire.HelloAnswer {
-	return wire.HelloAnswer{Announcement: randomDigest(rng), Standing: oneTo(rng, wire.PlaceNotSelected),
+	return wire.HelloAnswer{Announcement: randomDigest(rng), SelectionStatus: oneTo(rng, wire.StatusNotSelected),
 		ReportedRows: rng.Uint64()}
 }
 
@@ -205,10 +209,10 @@ func randomRefused(rng *rand.Rand) wire.UpdateRefused {
 	return wire.UpdateRefused{Update: randomDigest(rng), Reason: oneTo(rng, wire.RefuseMalformed)}
 }
 
-func randomCredit(rng *rand.Rand) wire.Credit {
-	m := wire.Credit{Update: randomDigest(rng), LeaseMillis: rng.Uint32()}
-	for range rng.IntN(wire.MaxRanges + 1) {
-		last := rng.Uint32N(wire.MaxChunks)
+func randomCredit(rng *rand.Rand) wire.ChunkCredit {
+	m := wire.ChunkCredit{Update: randomDigest(rng), LeaseMillis: rng.Uint32()}
+	for range rng.IntN(wire.MaxCreditRanges + 1) {
+		last := rng.Uint32N(wire.MaxBlobChunks)
 		m.Chunks = append(m.Chunks, wire.ChunkRange{First: rng.Uint32N(last + 1), Last: last})
 	}
 	return m
@@ -223,9 +227,9 @@ func hashOf(chunks []wire.Digest) wire.Digest {
 }
 
 func randomManifest(rng *rand.Rand) wire.Manifest {
-	m := wire.Manifest{Length: 1 + rng.Uint32N(5*wire.MaxChunk),
-		Codec:  oneOf(rng, spec.MixingCodecs()...),
-		Schema: randomDigest(rng)}
+	m := wire.Manifest{Length: 1 + rng.Uint32N(5*wire.MaxChunkBytes),
+		Codec:        oneOf(rng, spec.MixingCodecs()...),
+		VectorSchema: randomDigest(rng)}
 	for range wire.ChunkCount(int(m.Length)) {
 		m.Chunks = append(m.Chunks, randomDigest(rng))
 	}
@@ -233,8 +237,9 @@ func randomManifest(rng *rand.Rand) wire.Manifest {
 	return m
 }
 
-func randomReport(rng *rand.Rand) wire.AgentReport {
-	m := wire.AgentReport{IntervalSeconds: rng.Uint32(), Software: randomString(rng), ScrapeAddress: randomString(rng)}
+func randomReport(rng *rand.Rand) wire.AgentMetricsReport {
+	m := wire.AgentMetricsReport{IntervalSeconds: rng.Uint32(), Software: randomString(rng),
+		ScrapeAddress: randomString(rng)}
 	for id := range uint8(wire.MaxReportMetrics) {
 		if rng.IntN(8) == 0 {
 			m.Metrics = append(m.Metrics, wire.ReportMetric{ID: id, Value: randomFloat(rng)})
@@ -247,7 +252,7 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 	m := wire.Update{
 		Kind: oneTo(rng, wire.KindTraining), Base: randomDigest(rng), Payload: randomManifest(rng),
 		LocalSteps: rng.Uint32(), Samples: rng.Uint64(),
-		RiskBefore: randomFloat(rng), RiskAfter: randomFloat(rng), StepTime: randomFloat(rng),
+		RiskBefore: randomFloat(rng), RiskAfter: randomFloat(rng), SecondsPerLocalStep: randomFloat(rng),
 		UnsolicitedChunks: rng.Uint32N(5), Extra: randomExtra(rng),
 	}
 	if rng.IntN(2) == 0 {
@@ -259,21 +264,21 @@ func randomUpdate(rng *rand.Rand) wire.Update {
 }
 
 func randomPresence(rng *rand.Rand) wire.Presence {
-	return wire.Presence{State: oneTo(rng, wire.StateLost), Nonce: rng.Uint64(),
+	return wire.Presence{State: oneTo(rng, wire.PresenceLost), InstanceNonce: rng.Uint64(),
 		MaxProtocolVersion: uint8(rng.Uint32()),
 		Software:           randomString(rng), VolatileStorage: rng.IntN(2) == 0, Extra: randomExtra(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
 	m := wire.Hello{
-		Nonce: rng.Uint64(), FollowedAnnouncement: randomDigest(rng), UnfitReason: oneTo(rng,
-			wire.DeclineRefused+1) - 1,
+		InstanceNonce: rng.Uint64(), FollowedAnnouncement: randomDigest(rng), UnfitReason: oneTo(rng,
+			wire.DeclineUpdateRefused+1) - 1,
 		Samples: rng.Uint64(), PendingUpdate: randomDigest(rng), PeerKey: wire.X25519PublicKey(randomDigest(rng)),
 		Location: randomLocation(rng), Extra: randomExtra(rng), MissingGroupKeyID: rng.Uint64N(2) * rng.Uint64(),
-		SupportsClipping: rng.IntN(2) == 0, EdgeMeasurements: randomSeen(rng), ResponseThreshold: rng.Uint32N(3),
+		SupportsClippedMixing: rng.IntN(2) == 0, EdgeMeasurements: randomSeen(rng), AnswerProbability: rng.Uint32N(3),
 	}
 	if rng.IntN(2) == 0 {
-		m.OutcomeRequest = wire.OutcomeRequest{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}
+		m.FateRequest = wire.UpdateFateRequest{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}
 	}
 	if rng.IntN(2) == 0 {
 		reason := []rune(randomString(rng))
@@ -294,31 +299,31 @@ func randomHello(rng *rand.Rand) wire.Hello {
 		m.Evaluation = randomEvaluation(rng)
 	}
 	if rng.IntN(2) == 0 {
-		m.MissingParts = wire.MissingParts{Blob: randomDigest(rng), ManifestMissing: rng.IntN(2) == 0}
+		m.MissingParts = wire.MissingBlobParts{Blob: randomDigest(rng), ManifestMissing: rng.IntN(2) == 0}
 		for k := range rng.Uint32N(4) {
 			m.MissingParts.Chunks = append(m.MissingParts.Chunks, 7*k)
 		}
 	}
 	for i := range rng.IntN(4) {
-		m.Neighbors = append(m.Neighbors, wire.AgentID(fmt.Sprint("n", i)))
+		m.ChosenNeighbors = append(m.ChosenNeighbors, wire.AgentID(fmt.Sprint("n", i)))
 	}
 	return m
 }
 
 func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 	m := wire.Evaluation{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64())}
-	classes := rng.IntN(wire.EvaluationClasses + 1)
+	classes := rng.IntN(wire.MaxConfusionClasses + 1)
 	for i := range classes * classes {
 		n := rng.Uint32N(9)
-		m.Confusion = append(m.Confusion, n)
+		m.ConfusionMatrix = append(m.ConfusionMatrix, n)
 		m.Rows += n
 		if i%(classes+1) == 0 {
 			m.CorrectRows += n
 		}
 	}
 	if rng.IntN(2) == 0 {
-		m.Confusion, m.CorrectRows, m.Rows = nil, 0, 0
-		for range wire.EvaluationBins {
+		m.ConfusionMatrix, m.CorrectRows, m.Rows = nil, 0, 0
+		for range wire.ResidualHistogramBins {
 			n := rng.Uint32N(9)
 			m.ResidualHistogram = append(m.ResidualHistogram, n)
 			m.Rows += n
@@ -328,27 +333,27 @@ func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 		return wire.Evaluation{Run: m.Run, Version: m.Version}
 	}
 	if rng.IntN(3) == 0 {
-		m.ResidualHistogram, m.Confusion, m.CorrectRows, m.ExternalMetrics = nil, nil, 0, []wire.ExternalMetric{}
+		m.ResidualHistogram, m.ConfusionMatrix, m.CorrectRows, m.ExternalMetrics = nil, nil, 0, []wire.ExternalMetric{}
 		for i := range rng.IntN(wire.MaxExternalMetrics + 1) {
 			m.ExternalMetrics = append(m.ExternalMetrics, wire.ExternalMetric{Name: fmt.Sprintf("f%02d", i),
 				Sum: 1e9 * rng.NormFloat64()})
 		}
 	}
-	m.Risk, m.SSE, m.TargetSum, m.TargetSquareSum = rng.NormFloat64(), rng.ExpFloat64(), rng.NormFloat64(),
+	m.RiskSum, m.SSE, m.TargetSum, m.TargetSquareSum = rng.NormFloat64(), rng.ExpFloat64(), rng.NormFloat64(),
 		rng.ExpFloat64()
 	return m
 }
 
 func randomPeerHead(rng *rand.Rand) wire.PeerMessageHeader {
 	return wire.PeerMessageHeader{
-		Type: wire.PeerAsk + wire.PeerMessageType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()),
-		Round: wire.RoundID(rng.Uint64()),
-		From:  wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64()),
+		Type: wire.PeerSnapshotRequest + wire.PeerMessageType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()),
+		Round:  wire.RoundID(rng.Uint64()),
+		Sender: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), SenderBoot: wire.Epoch(rng.Uint64()),
 	}
 }
 
-func randomPeerAddress(rng *rand.Rand) wire.PeerAddress {
-	return wire.PeerAddress{ID: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64())}
+func randomPeerAddress(rng *rand.Rand) wire.PeerInstance {
+	return wire.PeerInstance{ID: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64())}
 }
 
 func randomGreeting(rng *rand.Rand) greeting {
@@ -356,8 +361,8 @@ func randomGreeting(rng *rand.Rand) greeting {
 	m.Head.Type = wire.PeerGreeting
 	copy(m.Salt[:], randomBytes(rng, 16))
 	for range rng.IntN(4) {
-		k := wire.GreetingKey{To: randomPeerAddress(rng), HoldsNeighborKey: rng.IntN(2) == 0}
-		copy(k.Wrapped[:], randomBytes(rng, wire.WrappedKey))
+		k := wire.WrappedSenderKey{Receiver: randomPeerAddress(rng), HoldsNeighborKey: rng.IntN(2) == 0}
+		copy(k.WrappedKey[:], randomBytes(rng, wire.WrappedKeySize))
 		m.Keys = append(m.Keys, k)
 	}
 	return m
@@ -369,37 +374,40 @@ func randomSnapshot(rng *rand.Rand) snapshot {
 		Sealed:           randomBytes(rng, partOfTests)}
 	m.Head.Type = wire.PeerSnapshot
 	for range rng.IntN(4) {
-		m.Receivers = append(m.Receivers, wire.SnapshotReceiver{PeerAddress: randomPeerAddress(rng), Seq: rng.Uint64()})
+		m.Receivers = append(m.Receivers, wire.SnapshotReceiver{PeerInstance: randomPeerAddress(rng),
+			Seq: rng.Uint64()})
 	}
 	return m
 }
 
 func randomBeacon(rng *rand.Rand) beacon {
 	m := beacon{
-		Head: wire.PeerMessageHeader{Type: wire.PeerBeacon, From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)),
-			Boot: wire.Epoch(rng.Uint64())},
+		Head: wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: wire.AgentID(randomName(rng, "abc",
+			wire.MaxAgentID)),
+			SenderBoot: wire.Epoch(rng.Uint64())},
 		Beacon: wire.Beacon{NextBeaconMillis: rng.Uint32(), SentAtMicros: rng.Uint64(),
 			MaxNeighbors: uint16(rng.Uint32()),
 			Location:     randomLocation(rng)},
 	}
 	for i := range rng.IntN(4) {
-		to := wire.PeerAddress{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64())}
-		m.PeerEchoes = append(m.PeerEchoes, wire.PeerEcho{PeerAddress: to, BeaconSentAtMicros: rng.Uint64(),
+		to := wire.PeerInstance{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64())}
+		m.PeerEchoes = append(m.PeerEchoes, wire.BeaconEcho{PeerInstance: to, BeaconSentAtMicros: rng.Uint64(),
 			HoldMicros: rng.Uint32(),
-			RTT:        rng.Uint32()})
+			RTTMicros:  rng.Uint32()})
 	}
 	return m
 }
 
-func randomLocation(rng *rand.Rand) wire.Location {
-	return wire.Location{Known: rng.IntN(2) == 0, X: randomFloat(rng), Y: randomFloat(rng)}
+func randomLocation(rng *rand.Rand) wire.AgentLocation {
+	return wire.AgentLocation{Known: rng.IntN(2) == 0, X: randomFloat(rng), Y: randomFloat(rng)}
 }
 
 func randomControl(rng *rand.Rand) control {
-	return control{randomPeerHead(rng), wire.PeerControl{
-		To: randomPeerAddress(rng), SealCounter: rng.Uint64(), SnapshotSeq: rng.Uint64(), AppliedSeq: rng.Uint64(),
-		Drained: rng.IntN(2) == 0,
-	}, randomBytes(rng, wire.PeerSeal)}
+	return control{randomPeerHead(rng), wire.PeerControlMessage{
+		Receiver: randomPeerAddress(rng), SealCounter: rng.Uint64(), SnapshotSeq: rng.Uint64(),
+		AppliedFlowSeq: rng.Uint64(),
+		IsEdgeDrained:  rng.IntN(2) == 0,
+	}, randomBytes(rng, wire.PeerSealOverhead)}
 }
 
 func randomJoined(rng *rand.Rand) wire.InvitationAccepted {
@@ -407,27 +415,27 @@ func randomJoined(rng *rand.Rand) wire.InvitationAccepted {
 }
 
 func randomDeclined(rng *rand.Rand) wire.InvitationDeclined {
-	return wire.InvitationDeclined{Announcement: randomDigest(rng), Reason: oneTo(rng, wire.DeclineRefused)}
+	return wire.InvitationDeclined{Announcement: randomDigest(rng), Reason: oneTo(rng, wire.DeclineUpdateRefused)}
 }
 
 func randomTask(rng *rand.Rand) wire.Task {
 	t := wire.Task{
 		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
-		Model: wire.ModelShape{
+		Model: wire.ModelSpec{
 			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU,
-				spec.ActivationIdentity), Risk: oneOf(rng, spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax,
-				spec.RiskHuber),
-			Bias: rng.IntN(2) == 0, Ridge: randomFloat(rng), HuberDelta: randomFloat(rng),
+				spec.ActivationIdentity), Risk: oneOf(rng, spec.LossSquared, spec.LossLogistic, spec.LossSoftmax,
+				spec.LossHuber),
+			HasBias: rng.IntN(2) == 0, Ridge: randomFloat(rng), HuberDelta: randomFloat(rng),
 		},
-		Training: wire.Training{
-			Exchange: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
-			Codec:        oneOf(rng, spec.Codecs()...),
-			ResponseProb: randomFloat(rng),
+		Training: wire.TrainingSettings{
+			ExchangeKind: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
+			Codec:                oneOf(rng, spec.Codecs()...),
+			LocalStepProbability: randomFloat(rng),
 			GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace),
 				Variance: randomFloat(rng)},
-			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), Gamma: randomFloat(rng),
-			Normalize: rng.IntN(2) == 0, Proximal: randomFloat(rng),
-			BudgetMillis: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
+			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), StepSizeDecayOffset: randomFloat(rng),
+			NormalizesStepSize: rng.IntN(2) == 0, Proximal: randomFloat(rng),
+			StepTimeBudgetMillis: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
 		Mixing: wire.MixingSettings{
 			IntervalSteps: rng.Uint32(), SnapshotWaitMillis: rng.Uint32(), SnapshotRetryMillis: rng.Uint32(),
@@ -447,13 +455,13 @@ func randomTask(rng *rand.Rand) wire.Task {
 		t.Features = append(t.Features, randomString(rng))
 	}
 	for range rng.IntN(3) {
-		t.Model.Frozen = append(t.Model.Frozen, randomString(rng))
+		t.Model.FrozenTensors = append(t.Model.FrozenTensors, randomString(rng))
 	}
 	for range rng.IntN(3) {
 		t.Personal.Tensors = append(t.Personal.Tensors, randomString(rng))
 	}
 	if rng.IntN(2) == 0 {
-		t.Personal.Ditto, t.Personal.DittoLambda, t.FinetuneSteps = true, randomFloat(rng), rng.Uint32()
+		t.Personal.UsesDitto, t.Personal.DittoLambda, t.FinetuneSteps = true, randomFloat(rng), rng.Uint32()
 	}
 	if n := rng.IntN(4); n > 0 {
 		t.Recipe = randomRecipe(rng, n)
@@ -461,11 +469,11 @@ func randomTask(rng *rand.Rand) wire.Task {
 	if rng.IntN(2) == 0 {
 		c := &t.Model.Convolution
 		c.InputChannels, c.KernelSteps, c.PoolSteps = 1+rng.Uint32N(1<<31), rng.Uint32(), rng.Uint32()
-		for range rng.IntN(wire.MaxHidden + 1) {
-			c.Filters = append(c.Filters, rng.Uint32())
+		for range rng.IntN(wire.MaxHiddenLayers + 1) {
+			c.FiltersPerLayer = append(c.FiltersPerLayer, rng.Uint32())
 		}
 	}
-	for range rng.IntN(wire.MaxHidden + 1) {
+	for range rng.IntN(wire.MaxHiddenLayers + 1) {
 		t.Model.HiddenUnits = append(t.Model.HiddenUnits, rng.Uint32())
 	}
 	return t
@@ -473,10 +481,10 @@ func randomTask(rng *rand.Rand) wire.Task {
 
 func randomRecipe(rng *rand.Rand, inputs int) spec.RowRecipe {
 	period := func() time.Duration { return time.Duration(rng.Uint32()) * time.Millisecond }
-	r := spec.RowRecipe{Grid: spec.Grid{Step: period(), Lateness: period(), Zone: randomString(rng)}}
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: period(), Lateness: period(), Zone: randomString(rng)}}
 	for range inputs {
 		in := spec.InputSeries{Name: randomString(rng), Unit: randomString(rng), LabelLateness: period(),
-			ValidRange: randomFloats(rng, rng.IntN(3)), Transform: oneOf(rng, spec.ScaleNone, spec.ScaleLog1p),
+			ValidRange: randomFloats(rng, rng.IntN(3)), Transform: oneOf(rng, spec.TransformNone, spec.TransformLog1p),
 			StuckAfter: period(), MaxJump: randomFloats(rng, 1)[0],
 			Resampling: oneOf(rng, spec.ResampleMean, spec.ResampleLast, spec.ResampleMax, spec.ResampleMin,
 				spec.ResampleSum, spec.ResampleCount)}
@@ -489,23 +497,25 @@ func randomRecipe(rng *rand.Rand, inputs int) spec.RowRecipe {
 }
 
 func randomChunk(rng *rand.Rand) chunk {
-	return chunk{K: rng.IntN(wire.MaxChunks), Payload: randomBytes(rng, 1+rng.IntN(2000))}
+	return chunk{K: rng.IntN(wire.MaxBlobChunks), Payload: randomBytes(rng, 1+rng.IntN(2000))}
 }
 
 func randomOutcome(rng *rand.Rand) wire.RoundOutcome {
 	o := wire.RoundOutcome{Round: wire.RoundID(rng.Uint64()), Abandoned: rng.IntN(3) == 0}
 	for i := range rng.IntN(5) {
 		if !o.Abandoned {
-			o.UpdateFates = append(o.UpdateFates, wire.TaggedFate{Tag: wire.UpdateTag{byte(i), byte(rng.Uint32())},
-				Fate: oneTo(rng, wire.FateAbove)})
+			o.UpdateFates = append(o.UpdateFates, wire.TaggedUpdateFate{Tag: wire.UpdateTag{byte(i),
+				byte(rng.Uint32())},
+				Fate: oneTo(rng, wire.FateLeftOutByRule)})
 		}
 	}
 	return o
 }
 
 func randomRoot(rng *rand.Rand) wire.RootDocument {
-	d := wire.RootDocument{Federation: wire.Federation(randomName(rng, "ab_9", wire.MaxFederation)),
-		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), RootKey: wire.SigningPublicKey(randomDigest(rng)),
+	d := wire.RootDocument{Federation: wire.FederationName(randomName(rng, "ab_9", wire.MaxFederation)),
+		Version:        wire.FirstRootVersion + wire.RootVersion(rng.Uint32N(9)),
+		RootKey:        wire.SigningPublicKey(randomDigest(rng)),
 		CoordinatorKey: wire.SigningPublicKey(randomDigest(rng)), CACertificateHash: randomDigest(rng),
 		Extra:            randomExtra(rng),
 		RootKeySignature: wire.Signature(randomBytes(rng, 64)), PreviousRootSignature: wire.Signature(randomBytes(rng,
@@ -518,34 +528,36 @@ func randomRoot(rng *rand.Rand) wire.RootDocument {
 	if rng.IntN(2) == 0 {
 		d.RootQuorum.Threshold = 1 + uint8(rng.IntN(2))
 		for i := range 1 + rng.IntN(3) {
-			d.RootQuorum.Keys = append(d.RootQuorum.Keys, wire.SigningPublicKey(append([]byte{byte(i)}, randomBytes(rng,
-				31)...)))
-			d.Cosignatures = append(d.Cosignatures, wire.RootCosignature{Key: d.RootQuorum.Keys[i],
+			d.RootQuorum.ExtraKeys = append(d.RootQuorum.ExtraKeys, wire.SigningPublicKey(append([]byte{byte(i)},
+				randomBytes(rng,
+					31)...)))
+			d.Cosignatures = append(d.Cosignatures, wire.RootCosignature{Key: d.RootQuorum.ExtraKeys[i],
 				Signature: wire.Signature(randomBytes(rng,
 					64))})
 		}
 	}
 	for i := range rng.IntN(4) {
-		d.Revoked = append(d.Revoked, wire.AgentID(fmt.Sprint(i, randomName(rng, "aB9._-", 20))))
+		d.RevokedAgents = append(d.RevokedAgents, wire.AgentID(fmt.Sprint(i, randomName(rng, "aB9._-", 20))))
 	}
 	return d
 }
 
 func randomJoin(rng *rand.Rand) wire.EnrolmentRequest {
 	return wire.EnrolmentRequest{Agent: wire.AgentID(randomName(rng, "aB9._-", wire.MaxAgentID)),
-		DeviceKey: wire.SigningPublicKey(randomDigest(rng)), TLS: wire.TLSKey(randomBytes(rng, 65)),
+		DeviceKey: wire.SigningPublicKey(randomDigest(rng)), TLSKey: wire.TLSPublicKey(randomBytes(rng, 65)),
 		TokenSignature: wire.Signature(randomBytes(rng, 64)), DeviceKeySignature: wire.Signature(randomBytes(rng, 64)),
-		TLSSignature: randomBytes(rng, 1+rng.IntN(72))}
+		TLSKeySignature: randomBytes(rng, 1+rng.IntN(72))}
 }
 
 func randomAdmission(rng *rand.Rand) wire.EnrolmentAnswer {
 	if rng.IntN(3) == 0 {
-		return wire.EnrolmentAnswer{Refusal: oneTo(rng, wire.JoinFailed)}
+		return wire.EnrolmentAnswer{RefusalReason: oneTo(rng, wire.EnrolmentStorageFailed)}
 	}
-	a := wire.EnrolmentAnswer{Root: randomBytes(rng, 1+rng.IntN(300)), Certificate: randomBytes(rng, 1+rng.IntN(300)),
-		CA: randomBytes(rng, 1+rng.IntN(300))}
+	a := wire.EnrolmentAnswer{RootDocument: randomBytes(rng, 1+rng.IntN(300)), Certificate: randomBytes(rng,
+		1+rng.IntN(300)),
+		CACertificate: randomBytes(rng, 1+rng.IntN(300))}
 	for i := range rng.IntN(4) {
-		a.Settings = append(a.Settings, wire.Setting{Name: fmt.Sprint("key.", i), Value: randomString(rng)})
+		a.Settings = append(a.Settings, wire.AgentSetting{Name: fmt.Sprint("key.", i), Value: randomString(rng)})
 	}
 	return a
 }

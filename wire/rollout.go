@@ -6,65 +6,65 @@ import (
 	"fmt"
 )
 
-// ModelName is a model of a run.
-type ModelName struct {
+// ModelRef is a model of a run.
+type ModelRef struct {
 	Run     RunID
 	Version ModelVersion
 	Hash    Digest // of its parameters, as a blob
 }
 
 // String names the model for a person: RUN/VERSION.
-func (m ModelName) String() string { return fmt.Sprintf("%d/%d", m.Run, m.Version) }
+func (m ModelRef) String() string { return fmt.Sprintf("%d/%d", m.Run, m.Version) }
 
-// Present reports whether there is a model at all.
-func (m ModelName) Present() bool { return m.Run != 0 }
+// IsSet reports whether there is a model at all.
+func (m ModelRef) IsSet() bool { return m.Run != 0 }
 
-// NewerThan reports whether the model was made after another one.
-func (m ModelName) NewerThan(other ModelName) bool {
+// IsNewerThan reports whether the model was made after another one.
+func (m ModelRef) IsNewerThan(other ModelRef) bool {
 	return m.Run > other.Run || m.Run == other.Run && m.Version > other.Version
 }
 
 // Rollout says which models agents predict with. Its models are announced as files. Without one, each agent decides by
 // itself.
 type Rollout struct {
-	Released   ModelName // for all
-	Candidate  ModelName // for the agents of the share; zero if there is none
-	AgentShare float64   // of the agents, above 0 and at most 1; 0 without a candidate
+	ReleasedModel       ModelRef // for all
+	CandidateModel      ModelRef // for the agents of the share; zero if there is none
+	CandidateAgentShare float64  // of the agents, above 0 and at most 1; 0 without a candidate
 }
 
 // Includes reports whether the candidate is for that agent. Each candidate has a share of its own: the agents whose
 // place, the first 53 bits of SHA-256("fedmesh/rollout" + hash of the parameters + id) as a fraction of 1, is below
 // Share.
 func (r *Rollout) Includes(agent AgentID) bool {
-	if !r.Candidate.Present() {
+	if !r.CandidateModel.IsSet() {
 		return false
 	}
-	text := append([]byte("fedmesh/rollout"), r.Candidate.Hash[:]...)
+	text := append([]byte("fedmesh/rollout"), r.CandidateModel.Hash[:]...)
 	sum := sha256.Sum256(append(text, agent...))
-	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < r.AgentShare
+	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < r.CandidateAgentShare
 }
 
-func (w *writer) modelName(m *ModelName) {
+func (w *writer) modelRef(m *ModelRef) {
 	w.u64(uint64(m.Run))
 	w.u64(uint64(m.Version))
 	w.digest(m.Hash)
 }
 
-func (r *reader) modelName() ModelName {
-	return ModelName{RunID(r.u64()), ModelVersion(r.u64()), r.digest()}
+func (r *reader) modelRef() ModelRef {
+	return ModelRef{RunID(r.u64()), ModelVersion(r.u64()), r.digest()}
 }
 
 func (w *writer) rollout(p *Rollout) {
 	if *p == (Rollout{}) {
 		return
 	}
-	w.modelName(&p.Released)
-	w.modelName(&p.Candidate)
-	w.f64(p.AgentShare)
+	w.modelRef(&p.ReleasedModel)
+	w.modelRef(&p.CandidateModel)
+	w.f64(p.CandidateAgentShare)
 }
 
 func (r *reader) rollout(p *Rollout) {
-	*p = Rollout{r.modelName(), r.modelName(), r.f64("share")}
+	*p = Rollout{r.modelRef(), r.modelRef(), r.f64("share")}
 }
 
 // CandidateResiduals is what an agent of the share says of the candidate.
@@ -79,11 +79,11 @@ type CandidateResiduals struct {
 }
 
 // IsFor reports whether the residuals are of that model.
-func (m *CandidateResiduals) IsFor(name ModelName) bool {
-	return name.Present() && m.Run == name.Run && m.Version == name.Version
+func (m *CandidateResiduals) IsFor(name ModelRef) bool {
+	return name.IsSet() && m.Run == name.Run && m.Version == name.Version
 }
 
-func (w *writer) residuals(m *CandidateResiduals) {
+func (w *writer) candidateResiduals(m *CandidateResiduals) {
 	if *m == (CandidateResiduals{}) {
 		return
 	}
@@ -95,7 +95,7 @@ func (w *writer) residuals(m *CandidateResiduals) {
 	w.f64(m.ReleasedMeanSquare)
 }
 
-func (r *reader) residuals(m *CandidateResiduals) {
+func (r *reader) candidateResiduals(m *CandidateResiduals) {
 	*m = CandidateResiduals{RunID(r.u64()), ModelVersion(r.u64()), r.bool("refused"), r.u32(),
 		r.f64("residuals of the candidate"), r.f64("residuals of the released model")}
 }

@@ -16,8 +16,8 @@ func TestShare(t *testing.T) {
 	const agents = 20000
 	first, second, both := 0, 0, 0
 	of := func(version byte, share float64) *wire.Rollout {
-		return &wire.Rollout{Candidate: wire.ModelName{Run: 1, Version: 2, Hash: wire.Digest{version}},
-			AgentShare: share}
+		return &wire.Rollout{CandidateModel: wire.ModelRef{Run: 1, Version: 2, Hash: wire.Digest{version}},
+			CandidateAgentShare: share}
 	}
 	a, b := of(1, 0.1), of(2, 0.1)
 	for i := range agents {
@@ -38,7 +38,7 @@ func TestShare(t *testing.T) {
 		if a.Includes(id) && b.Includes(id) {
 			both++
 		}
-		if !of(1, 1).Includes(id) || (&wire.Rollout{AgentShare: 1}).Includes(id) {
+		if !of(1, 1).Includes(id) || (&wire.Rollout{CandidateAgentShare: 1}).Includes(id) {
 			t.Fatalf("%s: not in a share of all, or in one of no candidate", id)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// MaxRevoked bounds the devices that a root document revokes.
-	MaxRevoked = 256
-	// MaxRoot bounds a root document, in bytes: it rides inside a certificate.
-	MaxRoot = 16 << 10
+	// MaxRevokedAgents bounds the devices that a root document revokes.
+	MaxRevokedAgents = 256
+	// MaxRootDocumentBytes bounds a root document, in bytes: it rides inside a certificate.
+	MaxRootDocumentBytes = 16 << 10
 	// maxRootKeys bounds the root keys, and the coordinator's keys.
 	maxRootKeys = 8
 )
@@ -36,18 +36,18 @@ type Signature [ed25519.SignatureSize]byte
 // RootDocument says whose keys count in a federation. The root key signs nothing else, so it can be kept where no
 // network reaches.
 type RootDocument struct {
-	Federation        Federation
+	Federation        FederationName
 	Version           RootVersion
 	RootKey           SigningPublicKey // of the root
 	CoordinatorKey    SigningPublicKey // whose announcements count
 	CACertificateHash Digest           // of the certificate of the federation's authority, in DER; zero = none
-	Revoked           []AgentID        // may take part no more; ascending
+	RevokedAgents     []AgentID        // may take part no more; ascending
 	// further keys of the coordinator, while one takes the place of another; ascending
 	ExtraCoordinatorKeys []SigningPublicKey
 	RootQuorum           RootQuorum // where there is not one root key alone
 	Extra                UnknownSections
 
-	PreviousRootSignature Signature // by a root key of the version before; zero in FirstRoot
+	PreviousRootSignature Signature // by a root key of the version before; zero in FirstRootVersion
 	RootKeySignature      Signature // by RootKey
 	// by further root keys of this version or the one before; ascending. Only with a RootQuorum
 	Cosignatures []RootCosignature
@@ -56,7 +56,7 @@ type RootDocument struct {
 // RootQuorum are root keys that are held apart: so many of them must sign each version.
 type RootQuorum struct {
 	Threshold uint8              // from 1; 0 = RootKey is the only one
-	Keys      []SigningPublicKey // those besides RootKey; ascending
+	ExtraKeys []SigningPublicKey // those besides RootKey; ascending
 }
 
 // RootCosignature is a signature of a root document.
@@ -67,7 +67,7 @@ type RootCosignature struct {
 
 // RootKeys are all root keys of the version, ascending.
 func (d *RootDocument) RootKeys() []SigningPublicKey {
-	return sortedKeys(append([]SigningPublicKey{d.RootKey}, d.RootQuorum.Keys...))
+	return sortedKeys(append([]SigningPublicKey{d.RootKey}, d.RootQuorum.ExtraKeys...))
 }
 
 // RootThreshold is how many of RootKeys must have signed the version, and the one that follows.
@@ -83,10 +83,11 @@ func sortedKeys(keys []SigningPublicKey) []SigningPublicKey {
 	return keys
 }
 
-// ErrRoot reports a root document that does not count.
-var ErrRoot = errors.New("the root document does not count")
+// ErrInvalidRootDocument reports a root document that does not count.
+var ErrInvalidRootDocument = errors.New("the root document does not count")
 
-// Sign signs the document. before is the root key of the version before, which may be the same; nil for FirstRoot.
+// Sign signs the document. before is the root key of the version before, which may be the same; nil for
+// FirstRootVersion.
 func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	d.RootKey = SigningPublicKeyOf(key)
 	text := d.signedText()
@@ -126,61 +127,61 @@ func (d *RootDocument) countSigners(keys []SigningPublicKey) (n int) {
 }
 
 // signedText returns what is signed.
-func (d *RootDocument) signedText() []byte { return rootText(d.encodeFields()) }
+func (d *RootDocument) signedText() []byte { return rootSignedText(d.encodeFields()) }
 
-func rootText(fields []byte) []byte { return append([]byte("fedmesh/v2/root\x00"), fields...) }
+func rootSignedText(fields []byte) []byte { return append([]byte("fedmesh/v2/root\x00"), fields...) }
 
 // encodeFields is the encoding up to the signatures.
 func (d *RootDocument) encodeFields() []byte {
 	var w writer
 	w.str(string(d.Federation))
 	w.u32(uint32(d.Version))
-	w.b = append(w.b, d.RootKey[:]...)
-	w.b = append(w.b, d.CoordinatorKey[:]...)
+	w.encoded = append(w.encoded, d.RootKey[:]...)
+	w.encoded = append(w.encoded, d.CoordinatorKey[:]...)
 	w.digest(d.CACertificateHash)
-	w.u32(uint32(len(d.Revoked)))
-	for _, id := range d.Revoked {
+	w.u32(uint32(len(d.RevokedAgents)))
+	for _, id := range d.RevokedAgents {
 		w.str(string(id))
 	}
 	w.sections(d.sectionCodecs(), d.Extra)
-	return w.b
+	return w.encoded
 }
 
 // sectionCodecs are the sections. Further keys of the coordinator are for devices that know them; a threshold is for
 // all.
 func (d *RootDocument) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
-		{"coordinators", NeedIgnore, func(w *writer) {
+		{"coordinators", IgnoreUnknownSection, func(w *writer) {
 			if len(d.ExtraCoordinatorKeys) > 0 {
-				w.signKeys(d.ExtraCoordinatorKeys)
+				w.signingKeys(d.ExtraCoordinatorKeys)
 			}
 		}, func(r *reader) {
-			d.ExtraCoordinatorKeys = r.signKeys("further keys of the coordinator")
+			d.ExtraCoordinatorKeys = r.signingKeys("further keys of the coordinator")
 			if slices.Contains(d.ExtraCoordinatorKeys, d.CoordinatorKey) {
 				r.failf("the coordinator's key is there twice")
 			}
 		}},
-		{"roots", NeedDecline, func(w *writer) {
+		{"roots", DeclineUnknownSection, func(w *writer) {
 			if d.RootQuorum.Threshold > 0 {
 				w.u8(d.RootQuorum.Threshold)
-				w.signKeys(d.RootQuorum.Keys)
+				w.signingKeys(d.RootQuorum.ExtraKeys)
 			}
 		}, func(r *reader) {
-			d.RootQuorum = RootQuorum{r.u8(), r.signKeys("further root keys")}
-			if n := len(d.RootQuorum.Keys) + 1; int(d.RootQuorum.Threshold) > n {
+			d.RootQuorum = RootQuorum{r.u8(), r.signingKeys("further root keys")}
+			if n := len(d.RootQuorum.ExtraKeys) + 1; int(d.RootQuorum.Threshold) > n {
 				r.failf("%d of %d root keys must sign", d.RootQuorum.Threshold, n)
 			}
-			if slices.Contains(d.RootQuorum.Keys, d.RootKey) {
+			if slices.Contains(d.RootQuorum.ExtraKeys, d.RootKey) {
 				r.failf("the root key is there twice")
 			}
 		}},
 	}
 }
 
-func (w *writer) signKeys(keys []SigningPublicKey) {
+func (w *writer) signingKeys(keys []SigningPublicKey) {
 	w.u32(uint32(len(keys)))
 	for _, k := range keys {
-		w.b = append(w.b, k[:]...)
+		w.encoded = append(w.encoded, k[:]...)
 	}
 }
 
@@ -191,7 +192,7 @@ func (r *reader) requireAscendingKeys(what string, before *SigningPublicKey, key
 	}
 }
 
-func (r *reader) signKeys(what string) (keys []SigningPublicKey) {
+func (r *reader) signingKeys(what string) (keys []SigningPublicKey) {
 	var before *SigningPublicKey
 	for range r.listLength(what, maxRootKeys-1, len(SigningPublicKey{})) {
 		keys = append(keys, SigningPublicKey(r.digest()))
@@ -216,35 +217,35 @@ func (r *reader) rootCosignatures() (all []RootCosignature) {
 // Bytes returns the document's encoding.
 func (d *RootDocument) Bytes() []byte {
 	w := writer{d.encodeFields()}
-	w.b = append(w.b, d.PreviousRootSignature[:]...)
-	w.b = append(w.b, d.RootKeySignature[:]...)
+	w.encoded = append(w.encoded, d.PreviousRootSignature[:]...)
+	w.encoded = append(w.encoded, d.RootKeySignature[:]...)
 	if d.RootQuorum.Threshold > 0 {
 		w.u32(uint32(len(d.Cosignatures)))
 		for _, s := range d.Cosignatures {
-			w.b = append(append(w.b, s.Key[:]...), s.Signature[:]...)
+			w.encoded = append(append(w.encoded, s.Key[:]...), s.Signature[:]...)
 		}
 	}
-	return w.b
+	return w.encoded
 }
 
-// DecodeRoot reads a root document, and does not look at its signatures.
-func DecodeRoot(p []byte) (RootDocument, error) {
-	if len(p) > MaxRoot {
-		return RootDocument{}, fmt.Errorf("root document: %d bytes, more than %d", len(p), MaxRoot)
+// DecodeRootDocument reads a root document, and does not look at its signatures.
+func DecodeRootDocument(p []byte) (RootDocument, error) {
+	if len(p) > MaxRootDocumentBytes {
+		return RootDocument{}, fmt.Errorf("root document: %d bytes, more than %d", len(p), MaxRootDocumentBytes)
 	}
-	r := reader{b: p}
-	d := RootDocument{Federation: Federation(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
+	r := reader{unread: p}
+	d := RootDocument{Federation: FederationName(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
 		RootKey: SigningPublicKey(r.digest()), CoordinatorKey: SigningPublicKey(r.digest()),
 		CACertificateHash: r.digest()}
-	for range r.listLength("revoked devices", MaxRevoked, 3) {
+	for range r.listLength("revoked devices", MaxRevokedAgents, 3) {
 		id := AgentID(r.str("revoked device", MaxAgentID))
-		if n := len(d.Revoked); r.err == nil && n > 0 && d.Revoked[n-1] >= id {
-			r.failf("device %q after %q: they must ascend", id, d.Revoked[n-1])
+		if n := len(d.RevokedAgents); r.err == nil && n > 0 && d.RevokedAgents[n-1] >= id {
+			r.failf("device %q after %q: they must ascend", id, d.RevokedAgents[n-1])
 		}
 		if r.err == nil {
-			r.fail(id.ValidateAgent())
+			r.fail(id.ValidateNonCoordinator())
 		}
-		d.Revoked = append(d.Revoked, id)
+		d.RevokedAgents = append(d.RevokedAgents, id)
 	}
 	d.Extra = r.sections(d.sectionCodecs())
 	copy(d.PreviousRootSignature[:], r.takeBytes(len(d.PreviousRootSignature)))
@@ -255,43 +256,48 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 	if r.err == nil {
 		r.fail(d.Federation.Validate())
 	}
-	if r.err == nil && d.Version < FirstRoot {
+	if r.err == nil && d.Version < FirstRootVersion {
 		r.failf("its version is 0, they count from 1")
 	}
 	return d, r.finish("root document")
 }
 
-// DecodeVerifiedRoot reads a root document that its own root keys have signed, and that asks for nothing that this
-// build does not know. Whether its root key is the right one is for the caller: by its Pin, or by the version before.
-func DecodeVerifiedRoot(p []byte) (RootDocument, error) {
-	d, err := DecodeRoot(p)
+// DecodeAndVerifyRootDocument reads a root document that its own root keys have signed, and that asks for nothing that
+// this build does not know. Whether its root key is the right one is for the caller: by its Pin, or by the version
+// before.
+func DecodeAndVerifyRootDocument(p []byte) (RootDocument, error) {
+	d, err := DecodeRootDocument(p)
 	if err != nil {
 		return d, err
 	}
 	if !ed25519.Verify(d.RootKey[:], d.signedText(), d.RootKeySignature[:]) {
-		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrRoot)
+		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrInvalidRootDocument)
 	}
 	if err := d.Extra.CheckSupported(); err != nil {
 		return d, fmt.Errorf("root document: %w", err)
 	}
 	if n := d.countSigners(d.RootKeys()); n < d.RootThreshold() {
-		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrRoot, n, d.RootThreshold())
+		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrInvalidRootDocument, n,
+			d.RootThreshold())
 	}
 	return d, nil
 }
 
-// CheckSuccession reports why the document, which DecodeVerifiedRoot has read, may not take the place of one that is
-// held: it must have the next version, and the signatures that the held one wants.
+// CheckSuccession reports why the document, which DecodeAndVerifyRootDocument has read, may not take the place of one
+// that is held: it must have the next version, and the signatures that the held one wants.
 func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	switch {
 	case d.Federation != held.Federation:
-		return fmt.Errorf("%w: it is of the federation %s, not of %s", ErrRoot, d.Federation, held.Federation)
+		return fmt.Errorf("%w: it is of the federation %s, not of %s", ErrInvalidRootDocument, d.Federation,
+			held.Federation)
 	case d.Version != held.Version+1:
-		return fmt.Errorf("%w: it has version %d, after version %d comes %d", ErrRoot, d.Version, held.Version,
+		return fmt.Errorf("%w: it has version %d, after version %d comes %d", ErrInvalidRootDocument, d.Version,
+			held.Version,
 			held.Version+1)
 	}
 	if n := d.countSigners(held.RootKeys()); n < held.RootThreshold() {
-		return fmt.Errorf("%w: version %d is not signed by the root key of version %d: %d signatures, want %d", ErrRoot,
+		return fmt.Errorf("%w: version %d is not signed by the root key of version %d: %d signatures, want %d",
+			ErrInvalidRootDocument,
 			d.Version, held.Version, n, held.RootThreshold())
 	}
 	return nil
@@ -313,7 +319,7 @@ func (d *RootDocument) Pin() RootPin {
 		return d.RootKey.Pin()
 	}
 	w := writer{append([]byte("fedmesh/v2/roots\x00"), d.RootQuorum.Threshold)}
-	w.signKeys(d.RootKeys())
-	sum := sha256.Sum256(w.b)
+	w.signingKeys(d.RootKeys())
+	sum := sha256.Sum256(w.encoded)
 	return RootPin(sum[:])
 }

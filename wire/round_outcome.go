@@ -10,17 +10,17 @@ import (
 // UpdateFate tells what became of an update of a round that is over. It is a metric's label.
 type UpdateFate uint8
 
-// The fates. Those from FateNotFinite to FateAbove are of updates that were accepted and left out of the fold.
+// The fates. Those from FateNotFinite to FateLeftOutByRule are of updates that were accepted and left out of the fold.
 const (
-	FateFolded    UpdateFate = iota + 1
-	FateNotFinite            // the model would not have been finite
-	FateRisk                 // the model's risk would have exploded
-	FateNorm                 // the update outweighs all others together
-	FateAbove                // the rule leaves it out: it is longer than allowed, or the rule has chosen others
-	FateMissed               // it was not there when the round was closed
-	FateAbandoned            // the round was given up
-	FateUnknown              // the coordinator remembers the round no more
-	lastFate      = FateUnknown
+	FateAggregated     UpdateFate = iota + 1
+	FateNotFinite                 // the model would not have been finite
+	FateRiskExploded              // the model's risk would have exploded
+	FateDominantNorm              // the update outweighs all others together
+	FateLeftOutByRule             // the rule leaves it out: it is longer than allowed, or the rule has chosen others
+	FateMissedRoundEnd            // it was not there when the round was closed
+	FateRoundAbandoned            // the round was given up
+	FateRoundForgotten            // the coordinator remembers the round no more
+	lastFate           = FateRoundForgotten
 )
 
 // String returns the fate's name.
@@ -28,8 +28,8 @@ func (f UpdateFate) String() string {
 	return enumName(uint8(f), "folded", "not_finite", "risk", "norm", "refuse_above", "missed", "abandoned", "unknown")
 }
 
-// Fates returns all fates, for closed label sets.
-func Fates() []UpdateFate { return allEnumValues(lastFate) }
+// UpdateFates returns all fates, for closed label sets.
+func UpdateFates() []UpdateFate { return allEnumValues(lastFate) }
 
 // UpdateTag names an update in the outcome of its round. It tells nothing to who does not know the update.
 type UpdateTag [8]byte
@@ -49,43 +49,43 @@ func UpdateTagOf(run RunID, round RoundID, agent AgentID, update Digest) (t Upda
 // RoundOutcome lists what became of the updates of a round. It is a blob of the announcements after it.
 type RoundOutcome struct {
 	Round       RoundID
-	Abandoned   bool         // then nothing is listed
-	UpdateFates []TaggedFate // the updates that were there when the round was closed, ascending by tag
+	Abandoned   bool               // then nothing is listed
+	UpdateFates []TaggedUpdateFate // the updates that were there when the round was closed, ascending by tag
 }
 
-// TaggedFate is an update and its fate.
-type TaggedFate struct {
+// TaggedUpdateFate is an update and its fate.
+type TaggedUpdateFate struct {
 	Tag  UpdateTag
-	Fate UpdateFate // FateFolded to FateAbove
+	Fate UpdateFate // FateAggregated to FateLeftOutByRule
 }
 
-func byTag(a, b TaggedFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
+func compareByTag(a, b TaggedUpdateFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
 
 // Body returns the outcome's encoding. It sorts the list.
 func (o *RoundOutcome) Body() []byte {
-	slices.SortFunc(o.UpdateFates, byTag)
+	slices.SortFunc(o.UpdateFates, compareByTag)
 	var w writer
 	w.u64(uint64(o.Round))
 	w.bool(o.Abandoned)
 	w.u32(uint32(len(o.UpdateFates)))
 	for _, s := range o.UpdateFates {
-		w.b = append(w.b, s.Tag[:]...)
+		w.encoded = append(w.encoded, s.Tag[:]...)
 		w.u8(uint8(s.Fate))
 	}
-	return w.b
+	return w.encoded
 }
 
 // DecodeRoundOutcome reads an outcome.
 func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
-	r := reader{b: body}
+	r := reader{unread: body}
 	o := RoundOutcome{Round: RoundID(r.u64()), Abandoned: r.bool("abandoned")}
-	n := r.listLength("updates", MaxOutcome, 9)
+	n := r.listLength("updates", MaxOutcomeUpdates, 9)
 	o.UpdateFates = slices.Grow(o.UpdateFates, n)
 	for range n {
-		var s TaggedFate
+		var s TaggedUpdateFate
 		copy(s.Tag[:], r.takeBytes(len(s.Tag)))
-		s.Fate = UpdateFate(r.enum("fate", uint8(FateAbove)))
-		if k := len(o.UpdateFates); r.err == nil && k > 0 && byTag(o.UpdateFates[k-1], s) >= 0 {
+		s.Fate = UpdateFate(r.enum("fate", uint8(FateLeftOutByRule)))
+		if k := len(o.UpdateFates); r.err == nil && k > 0 && compareByTag(o.UpdateFates[k-1], s) >= 0 {
 			r.failf("tag %x after %x: they must ascend", s.Tag, o.UpdateFates[k-1].Tag)
 		}
 		o.UpdateFates = append(o.UpdateFates, s)
@@ -99,31 +99,31 @@ func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 // FateOf returns what became of an update of the round.
 func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
 	if o.Abandoned {
-		return FateAbandoned
+		return FateRoundAbandoned
 	}
-	if i, found := slices.BinarySearchFunc(o.UpdateFates, TaggedFate{Tag: tag}, byTag); found {
+	if i, found := slices.BinarySearchFunc(o.UpdateFates, TaggedUpdateFate{Tag: tag}, compareByTag); found {
 		return o.UpdateFates[i].Fate
 	}
-	return FateMissed
+	return FateMissedRoundEnd
 }
 
-// UpdateSettled answers a hello that asks for the outcome of an update. Run and round are the header's.
-type UpdateSettled struct {
+// UpdateFateAnswer answers a hello that asks for the outcome of an update. Run and round are the header's.
+type UpdateFateAnswer struct {
 	Update Digest
 	Fate   UpdateFate
 }
 
 // Body returns the message's encoding.
-func (m *UpdateSettled) Body() []byte {
+func (m *UpdateFateAnswer) Body() []byte {
 	var w writer
 	w.digest(m.Update)
 	w.u8(uint8(m.Fate))
-	return w.b
+	return w.encoded
 }
 
-// DecodeUpdateSettled reads the body of a TypeSettled envelope.
-func DecodeUpdateSettled(body []byte) (UpdateSettled, error) {
-	r := reader{b: body}
-	m := UpdateSettled{Update: r.digest(), Fate: UpdateFate(r.enum("fate", uint8(lastFate)))}
+// DecodeUpdateFateAnswer reads the body of a TypeUpdateFateAnswer envelope.
+func DecodeUpdateFateAnswer(body []byte) (UpdateFateAnswer, error) {
+	r := reader{unread: body}
+	m := UpdateFateAnswer{Update: r.digest(), Fate: UpdateFate(r.enum("fate", uint8(lastFate)))}
 	return m, r.finish("settled")
 }

@@ -69,7 +69,7 @@ func TestLargest(t *testing.T) {
 	if _, err := wire.ParseEnvelope(p); err != nil {
 		t.Error(err)
 	}
-	m, err := wire.NewManifest(make([]byte, wire.MaxBlob), wire.Digest{})
+	m, err := wire.NewManifest(make([]byte, wire.MaxBlobBytes), wire.Digest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +80,10 @@ func TestLargest(t *testing.T) {
 	if _, err := wire.DecodeUpdate(u.Body()); err != nil {
 		t.Error(err)
 	}
-	if n := len(wire.AppendChunk(nil, m.Hash, 0, wire.ChunkOf(make([]byte, wire.MaxBlob), 0))); n != 60<<10 {
+	if n := len(wire.AppendChunk(nil, m.Hash, 0, wire.ChunkOf(make([]byte, wire.MaxBlobBytes), 0))); n != 60<<10 {
 		t.Errorf("a full chunk has %d bytes, not 60 KiB", n)
 	}
-	for _, n := range []int{0, wire.MaxBlob + 1} {
+	for _, n := range []int{0, wire.MaxBlobBytes + 1} {
 		if _, err := wire.NewManifest(make([]byte, n), wire.Digest{}); err == nil {
 			t.Errorf("a blob of %d bytes has a manifest", n)
 		}
@@ -92,7 +92,8 @@ func TestLargest(t *testing.T) {
 
 // TestChunks: the chunks of a blob, in order, are the blob.
 func TestChunks(t *testing.T) {
-	for _, n := range []int{1, wire.MaxChunk - 1, wire.MaxChunk, wire.MaxChunk + 1, 3 * wire.MaxChunk} {
+	for _, n := range []int{1, wire.MaxChunkBytes - 1, wire.MaxChunkBytes, wire.MaxChunkBytes + 1,
+		3 * wire.MaxChunkBytes} {
 		blob := randomBytes(seeded(uint64(n)), n)
 		m := manifestOf(blob, nil)
 		if len(m.Chunks) != wire.ChunkCount(n) {
@@ -109,7 +110,7 @@ func TestChunks(t *testing.T) {
 		if !bytes.Equal(whole, blob) || m.Hash != hashOf(m.Chunks) || m.Hash != wire.BlobDigest(blob) {
 			t.Errorf("%d bytes: the chunks do not make up the blob", n)
 		}
-		for _, step := range []int{1000, wire.MaxChunk, n} {
+		for _, step := range []int{1000, wire.MaxChunkBytes, n} {
 			sum := wire.NewBlobHasher()
 			for piece := range slices.Chunk(blob, step) {
 				_, _ = sum.Write(piece)
@@ -129,7 +130,7 @@ func TestChunks(t *testing.T) {
 func TestSealRefusesItsCallersMistakes(t *testing.T) {
 	good := randomHeader(seeded(3), wire.TypeHello)
 	noType, farType, dash, slash := good, good, good, good
-	noType.Type, farType.Type, dash.Federation, slash.Sender = 0, wire.TypeRenewed+1, "plant-7", "press/01"
+	noType.Type, farType.Type, dash.Federation, slash.Sender = 0, wire.TypeRenewalAnswer+1, "plant-7", "press/01"
 	for name, c := range map[string]struct {
 		header wire.Header
 		body   int

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// recipe writes how rows are made of readings.
-func (w *writer) recipe(p *spec.RowRecipe) {
+// rowRecipe writes how rows are made of readings.
+func (w *writer) rowRecipe(p *spec.RowRecipe) {
 	if len(p.Inputs) == 0 {
 		return
 	}
@@ -20,8 +20,8 @@ func (w *writer) recipe(p *spec.RowRecipe) {
 		w.str(in.Name)
 		w.str(in.Unit)
 		w.f64s(in.ValidRange)
-		w.u8(joins.code(in.Resampling))
-		w.u8(scales.code(in.Transform))
+		w.u8(resamplingCodes.code(in.Resampling))
+		w.u8(valueTransformCodes.code(in.Transform))
 		w.u32(uint32(len(in.Classes)))
 		for _, class := range in.Classes {
 			w.str(class)
@@ -30,12 +30,12 @@ func (w *writer) recipe(p *spec.RowRecipe) {
 	}
 }
 
-func (r *reader) recipe(p *spec.RowRecipe) {
-	p.Grid = spec.Grid{Step: r.milliseconds(), Lateness: r.milliseconds(), Zone: r.str("zone", MaxName)}
+func (r *reader) rowRecipe(p *spec.RowRecipe) {
+	p.Grid = spec.TimeGrid{Step: r.milliseconds(), Lateness: r.milliseconds(), Zone: r.str("zone", MaxName)}
 	for range r.listLength("inputs", spec.MaxInputs, 18) {
 		in := spec.InputSeries{Name: r.str("input", MaxName), Unit: r.str("unit", MaxName), ValidRange: r.f64s("range",
 			2),
-			Resampling: joins.read(r, "join"), Transform: scales.read(r, "scale")}
+			Resampling: resamplingCodes.read(r, "join"), Transform: valueTransformCodes.read(r, "scale")}
 		for range r.listLength("classes", spec.MaxClasses, 2) {
 			in.Classes = append(in.Classes, r.str("class", MaxName))
 		}
@@ -58,7 +58,7 @@ func (w *writer) sensorLimits(p *spec.RowRecipe) {
 	}
 	if n > 0 {
 		w.u32(n)
-		w.b = append(w.b, all.b...)
+		w.encoded = append(w.encoded, all.encoded...)
 	}
 }
 

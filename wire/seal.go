@@ -21,14 +21,14 @@ import (
 // SealOverhead is by how much sealed bytes are longer.
 const SealOverhead = chacha20poly1305.Overhead
 
-// ErrSeal reports bytes that do not open: they were sealed with another key, or changed.
-var ErrSeal = errors.New("the seal does not open")
+// ErrSealDoesNotOpen reports bytes that do not open: they were sealed with another key, or changed.
+var ErrSealDoesNotOpen = errors.New("the seal does not open")
 
 // SealSecret is what a coordinator seals with for a while.
 type SealSecret [32]byte
 
-// private is the key whose public part is announced.
-func (s SealSecret) private() (*ecdh.PrivateKey, error) {
+// x25519PrivateKey is the key whose public part is announced.
+func (s SealSecret) x25519PrivateKey() (*ecdh.PrivateKey, error) {
 	b, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/seals", 32)
 	if err != nil {
 		return nil, err
@@ -36,9 +36,9 @@ func (s SealSecret) private() (*ecdh.PrivateKey, error) {
 	return ecdh.X25519().NewPrivateKey(b)
 }
 
-// Public returns the key to be announced.
-func (s SealSecret) Public() (X25519PublicKey, error) {
-	k, err := s.private()
+// PublicKey returns the key to be announced.
+func (s SealSecret) PublicKey() (X25519PublicKey, error) {
+	k, err := s.x25519PrivateKey()
 	if err != nil {
 		return X25519PublicKey{}, err
 	}
@@ -53,34 +53,35 @@ func (s SealSecret) GroupSealKey() (SealKey, error) {
 
 // AgentSealKeys returns the keys that a coordinator shares with one agent. The error says that the agent's key has no
 // X25519 form.
-func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (SealKeys, error) {
-	private, err := s.private()
+func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (AgentSealKeys, error) {
+	private, err := s.x25519PrivateKey()
 	if err != nil {
-		return SealKeys{}, err
+		return AgentSealKeys{}, err
 	}
-	u, err := montgomery(agent)
+	u, err := x25519PublicFromEd25519(agent)
 	if err != nil {
-		return SealKeys{}, err
+		return AgentSealKeys{}, err
 	}
-	return newSealKeys(private, u, X25519PublicKey(private.PublicKey().Bytes()), agent)
+	return deriveAgentSealKeys(private, u, X25519PublicKey(private.PublicKey().Bytes()), agent)
 }
 
-// SealKeys is what a coordinator and one agent share while a key is announced.
-type SealKeys struct {
+// AgentSealKeys is what a coordinator and one agent share while a key is announced.
+type AgentSealKeys struct {
 	FromAgent SealKey // of what the agent says
 	ToAgent   SealKey // of what it is told
 }
 
-// NewSealKeys returns the keys that an agent shares with the coordinator that has announced a key.
-func NewSealKeys(own ed25519.PrivateKey, announced X25519PublicKey) (SealKeys, error) {
-	private, err := ecdh.X25519().NewPrivateKey(scalarOf(own))
+// NewAgentSealKeys returns the keys that an agent shares with the coordinator that has announced a key.
+func NewAgentSealKeys(own ed25519.PrivateKey, announced X25519PublicKey) (AgentSealKeys, error) {
+	private, err := ecdh.X25519().NewPrivateKey(x25519ScalarOf(own))
 	if err != nil {
-		return SealKeys{}, err
+		return AgentSealKeys{}, err
 	}
-	return newSealKeys(private, announced[:], announced, own.Public().(ed25519.PublicKey))
+	return deriveAgentSealKeys(private, announced[:], announced, own.Public().(ed25519.PublicKey))
 }
 
-func newSealKeys(own *ecdh.PrivateKey, peer []byte, announced X25519PublicKey, agent ed25519.PublicKey) (p SealKeys,
+func deriveAgentSealKeys(own *ecdh.PrivateKey, peer []byte, announced X25519PublicKey,
+	agent ed25519.PublicKey) (p AgentSealKeys,
 	err error) {
 	public, err := ecdh.X25519().NewPublicKey(peer)
 	if err != nil {
@@ -94,7 +95,7 @@ func newSealKeys(own *ecdh.PrivateKey, peer []byte, announced X25519PublicKey, a
 	if err != nil {
 		return p, err
 	}
-	return SealKeys{FromAgent: SealKey(both[:32]), ToAgent: SealKey(both[32:])}, nil
+	return AgentSealKeys{FromAgent: SealKey(both[:32]), ToAgent: SealKey(both[32:])}, nil
 }
 
 // SealKey seals messages or blobs.
@@ -131,17 +132,17 @@ func (k SealKey) aead(use string, said []byte) cipher.AEAD {
 // place and text, so no two texts meet one key.
 func (k SealKey) sealText(dst []byte, use string, place, text []byte) []byte {
 	salt := k.mac(use+" salt", place, text)
-	dst = append(dst, salt[:sealSalt]...)
-	return k.aead(use, salt[:sealSalt]).Seal(dst, zeroNonce[:], text, place)
+	dst = append(dst, salt[:sealSaltSize]...)
+	return k.aead(use, salt[:sealSaltSize]).Seal(dst, zeroNonce[:], text, place)
 }
 
 func (k SealKey) openText(use string, place, sealed []byte) ([]byte, error) {
-	if len(sealed) < sealSalt {
-		return nil, ErrSeal
+	if len(sealed) < sealSaltSize {
+		return nil, ErrSealDoesNotOpen
 	}
-	text, err := k.aead(use, sealed[:sealSalt]).Open(nil, zeroNonce[:], sealed[sealSalt:], place)
+	text, err := k.aead(use, sealed[:sealSaltSize]).Open(nil, zeroNonce[:], sealed[sealSaltSize:], place)
 	if err != nil {
-		return nil, ErrSeal
+		return nil, ErrSealDoesNotOpen
 	}
 	return text, nil
 }
@@ -150,45 +151,45 @@ var zeroNonce [chacha20poly1305.NonceSize]byte
 
 // The body of a TypeSealed envelope: the first bytes of the announced key, a salt, and the seal of type and body.
 const (
-	sealHint = 8
-	sealSalt = 16
-	// SealedMore is by how much a sealed body is longer than the body inside.
-	SealedMore = sealHint + sealSalt + 1 + SealOverhead
+	sealKeyHintSize = 8
+	sealSaltSize    = 16
+	// SealedBodyOverhead is by how much a sealed body is longer than the body inside.
+	SealedBodyOverhead = sealKeyHintSize + sealSaltSize + 1 + SealOverhead
 )
 
 // sealContext is what a sealed message is bound to: all of the header but type, length and hash of the body.
 func (h *Header) sealContext() []byte {
 	w := writer{make([]byte, 0, MaxFederation+MaxAgentID+36)}
-	w.b = appendPadded(w.b, string(h.Federation), MaxFederation)
-	w.b = appendPadded(w.b, string(h.Sender), MaxAgentID)
+	w.encoded = appendPadded(w.encoded, string(h.Federation), MaxFederation)
+	w.encoded = appendPadded(w.encoded, string(h.Sender), MaxAgentID)
 	w.u64(uint64(h.Epoch))
 	w.u64(uint64(h.Run))
 	w.u64(uint64(h.Round))
 	w.u64(h.Sequence)
 	w.u32(uint32(h.Root))
-	return w.b
+	return w.encoded
 }
 
 // SealMessage returns the body of a TypeSealed envelope with that header, which holds a body of type t.
 func (k SealKey) SealMessage(announced X25519PublicKey, h Header, t MessageType, body []byte) []byte {
 	text := append(make([]byte, 0, 1+len(body)), byte(t))
 	text = append(text, body...)
-	out := append(make([]byte, 0, SealedMore+len(body)), announced[:sealHint]...)
+	out := append(make([]byte, 0, SealedBodyOverhead+len(body)), announced[:sealKeyHintSize]...)
 	return k.sealText(out, "message", h.sealContext(), text)
 }
 
-// SealedTo reports whether a sealed body names this announced key.
-func SealedTo(body []byte, announced X25519PublicKey) bool {
-	return len(body) >= sealHint && string(body[:sealHint]) == string(announced[:sealHint])
+// IsSealedToKey reports whether a sealed body names this announced key.
+func IsSealedToKey(body []byte, announced X25519PublicKey) bool {
+	return len(body) >= sealKeyHintSize && string(body[:sealKeyHintSize]) == string(announced[:sealKeyHintSize])
 }
 
 // OpenMessage returns the message that is sealed in a TypeSealed envelope. Its bytes have the form of an envelope;
 // their signature is that of the sealed one, and does not fit.
 func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
-	if len(e.Body) < SealedMore {
+	if len(e.Body) < SealedBodyOverhead {
 		return e, fmt.Errorf("sealed message: %w", ErrTruncated)
 	}
-	text, err := k.openText("message", e.sealContext(), e.Body[sealHint:])
+	text, err := k.openText("message", e.sealContext(), e.Body[sealKeyHintSize:])
 	if err != nil {
 		return e, err
 	}
@@ -203,53 +204,56 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 // Coordinator and agents drop such a message if it is not sealed.
 func (t MessageType) MustBeSealed() bool {
 	switch t {
-	case TypeInvitation, TypeHelloAnswer, TypeUpdate, TypeHello, TypeReport, TypeKey:
+	case TypeInvitation, TypeHelloAnswer, TypeUpdate, TypeHello, TypeMetricsReport, TypeGroupKeyDelivery:
 		return true
 	default:
 		return false
 	}
 }
 
-// BlobSeal seals the parts of one blob.
-type BlobSeal struct {
-	key  SealKey
-	hash Digest
-	aead cipher.AEAD
+// BlobSealer seals the parts of one blob.
+type BlobSealer struct {
+	key      SealKey
+	blobHash Digest
+	aead     cipher.AEAD
 }
 
-// BlobSeal returns the seal of the parts of the blob with that digest.
-func (k SealKey) BlobSeal(hash Digest) *BlobSeal { return &BlobSeal{k, hash, k.aead("blob", hash[:])} }
+// BlobSealer returns the seal of the parts of the blob with that digest.
+func (k SealKey) BlobSealer(hash Digest) *BlobSealer {
+	return &BlobSealer{k, hash, k.aead("blob", hash[:])}
+}
 
-// SealedWhole is the number of the whole blob, where that is in the announcement. Chunks have theirs from 0.
-const SealedWhole = -1
+// SealedWholeBlob is the number of the whole blob, where that is in the announcement. Chunks have theirs from 0.
+const SealedWholeBlob = -1
 
-// Seal appends part k of the blob to dst, sealed. The digest of the blob says what the part is.
-func (s *BlobSeal) Seal(dst []byte, k int, part []byte) []byte {
+// SealPart appends part k of the blob to dst, sealed. The digest of the blob says what the part is.
+func (s *BlobSealer) SealPart(dst []byte, k int, part []byte) []byte {
 	return s.aead.Seal(dst, partNonce(k), part, nil)
 }
 
-// Open appends part k of the blob to dst, which may be sealed[:0]: then it takes its place, also if it does not open.
-func (s *BlobSeal) Open(dst []byte, k int, sealed []byte) ([]byte, error) {
+// OpenPart appends part k of the blob to dst, which may be sealed[:0]: then it takes its place, also if it does not
+// open.
+func (s *BlobSealer) OpenPart(dst []byte, k int, sealed []byte) ([]byte, error) {
 	part, err := s.aead.Open(dst, partNonce(k), sealed, nil)
 	if err != nil {
-		return nil, ErrSeal
+		return nil, ErrSealDoesNotOpen
 	}
 	return part, nil
 }
 
 // AppendChunk is AppendChunk of chunk k, sealed.
-func (s *BlobSeal) AppendChunk(dst []byte, k int, payload []byte) []byte {
-	return s.Seal(appendChunkHead(dst, s.hash, k, len(payload)+SealOverhead), k, payload)
+func (s *BlobSealer) AppendChunk(dst []byte, k int, payload []byte) []byte {
+	return s.SealPart(appendChunkHead(dst, s.blobHash, k, len(payload)+SealOverhead), k, payload)
 }
 
 // SealManifest returns the sealed manifest of the blob. One blob may have several, with other schemas.
-func (s *BlobSeal) SealManifest(manifest []byte) []byte {
-	return s.key.sealText(nil, "manifest", s.hash[:], manifest)
+func (s *BlobSealer) SealManifest(manifest []byte) []byte {
+	return s.key.sealText(nil, "manifest", s.blobHash[:], manifest)
 }
 
 // OpenManifest returns the blob's manifest.
-func (s *BlobSeal) OpenManifest(sealed []byte) ([]byte, error) {
-	return s.key.openText("manifest", s.hash[:], sealed)
+func (s *BlobSealer) OpenManifest(sealed []byte) ([]byte, error) {
+	return s.key.openText("manifest", s.blobHash[:], sealed)
 }
 
 func partNonce(k int) []byte {
@@ -258,16 +262,16 @@ func partNonce(k int) []byte {
 	return n[:]
 }
 
-// GroupKey gives an agent the key of the group, in a sealed message.
-type GroupKey struct{ Key SealKey }
+// GroupKeyDelivery gives an agent the key of the group, in a sealed message.
+type GroupKeyDelivery struct{ Key SealKey }
 
 // Body returns the message's encoding.
-func (m *GroupKey) Body() []byte { return m.Key[:] }
+func (m *GroupKeyDelivery) Body() []byte { return m.Key[:] }
 
-// DecodeGroupKey reads the body of a TypeKey message.
-func DecodeGroupKey(body []byte) (GroupKey, error) {
-	r := reader{b: body}
-	m := GroupKey{}
+// DecodeGroupKeyDelivery reads the body of a TypeGroupKeyDelivery message.
+func DecodeGroupKeyDelivery(body []byte) (GroupKeyDelivery, error) {
+	r := reader{unread: body}
+	m := GroupKeyDelivery{}
 	copy(m.Key[:], r.takeBytes(len(m.Key)))
 	return m, r.finish("key")
 }

@@ -27,16 +27,16 @@ func must[T any](x T, err error) T {
 func goldenGroup() wire.SealKey { return must(goldenSecret().GroupSealKey()) }
 
 // goldenPair is of the coordinator and an agent that have the key of the golden files both.
-func goldenPair() wire.SealKeys { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
+func goldenPair() wire.AgentSealKeys { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
 
 func sealedAnnouncement() golden {
 	g := openAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.SealPublicKey, a.Task, a.BaseModel = must(goldenSecret().Public()), a.Task.Seal(goldenGroup()),
-		a.BaseModel.Seal(goldenGroup())
+	a.SealPublicKey, a.Task, a.BaseModel = must(goldenSecret().PublicKey()), a.Task.SealInline(goldenGroup()),
+		a.BaseModel.SealInline(goldenGroup())
 	a.CandidateModelFile = pulled(manifestOf(bigVector(), nil))
 	a.CandidateModelFile.GroupKeyID = goldenGroup().ID()
-	a.ReleasedModelFile = inline(smallVector()).Seal(goldenGroup())
+	a.ReleasedModelFile = inline(smallVector()).SealInline(goldenGroup())
 	a.Rollout = rolloutAnnouncement().value.(*wire.Announcement).Rollout
 	return golden{"announcement_sealed", "announcement", byCoordinator(3, 19), &a}
 }
@@ -44,29 +44,29 @@ func sealedAnnouncement() golden {
 // sealedIn is a message that is sealed with a key.
 func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.MessageType, body []byte) golden {
 	return golden{file, "sealed", h,
-		&sealed{key.SealMessage(must(goldenSecret().Public()), h, t, body)}}
+		&sealed{key.SealMessage(must(goldenSecret().PublicKey()), h, t, body)}}
 }
 
 func goldensOfSeals() []golden {
-	hello := wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: sealedAnnouncement().digest(), Samples: 1234,
+	hello := wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: sealedAnnouncement().digest(), Samples: 1234,
 		MissingGroupKeyID: goldenGroup().ID()}
-	key := wire.GroupKey{Key: goldenGroup()}
+	key := wire.GroupKeyDelivery{Key: goldenGroup()}
 	vector := bigVector()
 	return []golden{
 		sealedAnnouncement(),
 		{"hello_key", "hello", byAgent(goldenRun, 3, 12), &hello},
 		sealedIn("sealed_hello", goldenPair().FromAgent, byAgent(goldenRun, 3, 12), wire.TypeHello, hello.Body()),
 		{"key", "key", byCoordinator(3, 20), &key},
-		sealedIn("sealed_key", goldenPair().ToAgent, byCoordinator(3, 20), wire.TypeKey, key.Body()),
+		sealedIn("sealed_key", goldenPair().ToAgent, byCoordinator(3, 20), wire.TypeGroupKeyDelivery, key.Body()),
 		{"chunk_sealed", "chunk", wire.Header{}, &chunk{K: 1,
-			Payload: goldenGroup().BlobSeal(chunkBlob).Seal(nil, 1, wire.ChunkOf(vector, 1))}},
+			Payload: goldenGroup().BlobSealer(chunkBlob).SealPart(nil, 1, wire.ChunkOf(vector, 1))}},
 	}
 }
 
 // TestSealPair: both ends have the same keys, and no other agent or coordinator has them.
 func TestSealPair(t *testing.T) {
-	public := must(goldenSecret().Public())
-	agent := must(wire.NewSealKeys(testKey(), public))
+	public := must(goldenSecret().PublicKey())
+	agent := must(wire.NewAgentSealKeys(testKey(), public))
 	if agent != goldenPair() {
 		t.Error("the ends have other keys")
 	}
@@ -79,10 +79,10 @@ func TestSealPair(t *testing.T) {
 		must(other.GroupSealKey()).ID() == goldenGroup().ID() {
 		t.Error("another secret has the same keys")
 	}
-	if must(wire.NewSealKeys(testKey(), must(other.Public()))) == agent {
+	if must(wire.NewAgentSealKeys(testKey(), must(other.PublicKey()))) == agent {
 		t.Error("another announced key gives the same keys")
 	}
-	if _, err := wire.NewSealKeys(testKey(), wire.X25519PublicKey{1}); err == nil {
+	if _, err := wire.NewAgentSealKeys(testKey(), wire.X25519PublicKey{1}); err == nil {
 		t.Error("a key of small order was taken")
 	}
 }
@@ -108,20 +108,22 @@ func TestSealedMessages(t *testing.T) {
 		!bytes.Equal(again.Body, want.Body) || again.Header != opened.Header {
 		t.Errorf("opened as %+v: %v", again, err)
 	}
-	if !wire.SealedTo(e.Body, must(goldenSecret().Public())) || wire.SealedTo(e.Body, wire.X25519PublicKey{1}) {
+	if !wire.IsSealedToKey(e.Body, must(goldenSecret().PublicKey())) || wire.IsSealedToKey(e.Body,
+		wire.X25519PublicKey{1}) {
 		t.Error("the key that it is sealed to is not told")
 	}
 	for i := range e.Body {
 		changed := bytes.Clone(e.Body)
 		changed[i] ^= 1
-		if _, err := openedAs(goldenPair().FromAgent, e.Header, changed); i >= 8 && !errors.Is(err, wire.ErrSeal) {
+		if _, err := openedAs(goldenPair().FromAgent, e.Header, changed); i >= 8 && !errors.Is(err,
+			wire.ErrSealDoesNotOpen) {
 			t.Errorf("with another byte %d: %v", i, err)
 		}
 		if _, err := openedAs(goldenPair().FromAgent, e.Header, e.Body[:i]); err == nil {
 			t.Errorf("the first %d bytes open", i)
 		}
 	}
-	if _, err := goldenPair().ToAgent.OpenMessage(e); !errors.Is(err, wire.ErrSeal) {
+	if _, err := goldenPair().ToAgent.OpenMessage(e); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 		t.Errorf("with the other direction's key: %v", err)
 	}
 	next := e.Header
@@ -153,7 +155,7 @@ func TestSealedInPlace(t *testing.T) {
 	} {
 		h := e.Header
 		change(&h)
-		if _, err := openedAs(goldenPair().FromAgent, h, e.Body); !errors.Is(err, wire.ErrSeal) {
+		if _, err := openedAs(goldenPair().FromAgent, h, e.Body); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 			t.Errorf("in a message with another %s: %v", name, err)
 		}
 	}
@@ -167,29 +169,35 @@ func TestSealedBlobs(t *testing.T) {
 	blob := bigVector()
 	hash := wire.BlobDigest(blob)
 	part := wire.ChunkOf(blob, 1)
-	sealed := goldenGroup().BlobSeal(hash).Seal(nil, 1, part)
-	if again := goldenGroup().BlobSeal(hash).Seal(nil, 1, part); !bytes.Equal(again, sealed) {
+	sealed := goldenGroup().BlobSealer(hash).SealPart(nil, 1, part)
+	if again := goldenGroup().BlobSealer(hash).SealPart(nil, 1, part); !bytes.Equal(again, sealed) {
 		t.Error("sealed twice, it has other bytes")
 	}
 	if len(sealed) != len(part)+wire.SealOverhead || bytes.Contains(sealed, part[:8]) {
 		t.Errorf("%d bytes sealed are %d", len(part), len(sealed))
 	}
-	if got, err := goldenGroup().BlobSeal(hash).Open(nil, 1, sealed); err != nil || !bytes.Equal(got, part) {
+	if got, err := goldenGroup().BlobSealer(hash).OpenPart(nil, 1, sealed); err != nil || !bytes.Equal(got, part) {
 		t.Errorf("opened: %v", err)
 	}
 	for name, open := range map[string]func() ([]byte, error){
-		"another place": func() ([]byte, error) { return goldenGroup().BlobSeal(hash).Open(nil, 2, sealed) },
+		"another place": func() ([]byte, error) { return goldenGroup().BlobSealer(hash).OpenPart(nil, 2, sealed) },
 		"the whole": func() ([]byte, error) {
-			return goldenGroup().BlobSeal(hash).Open(nil, wire.SealedWhole,
+			return goldenGroup().BlobSealer(hash).OpenPart(nil, wire.SealedWholeBlob,
 				sealed)
 		},
-		"the manifest": func() ([]byte, error) { return goldenGroup().BlobSeal(hash).OpenManifest(sealed) },
-		"another blob": func() ([]byte, error) { return goldenGroup().BlobSeal(wire.Digest{1}).Open(nil, 1, sealed) },
-		"another key":  func() ([]byte, error) { return goldenPair().FromAgent.BlobSeal(hash).Open(nil, 1, sealed) },
-		"cut short":    func() ([]byte, error) { return goldenGroup().BlobSeal(hash).Open(nil, 1, sealed[1:]) },
-		"nothing":      func() ([]byte, error) { return goldenGroup().BlobSeal(hash).Open(nil, 1, nil) },
+		"the manifest": func() ([]byte, error) { return goldenGroup().BlobSealer(hash).OpenManifest(sealed) },
+		"another blob": func() ([]byte, error) {
+			return goldenGroup().BlobSealer(wire.Digest{1}).OpenPart(nil, 1,
+				sealed)
+		},
+		"another key": func() ([]byte, error) {
+			return goldenPair().FromAgent.BlobSealer(hash).OpenPart(nil, 1,
+				sealed)
+		},
+		"cut short": func() ([]byte, error) { return goldenGroup().BlobSealer(hash).OpenPart(nil, 1, sealed[1:]) },
+		"nothing":   func() ([]byte, error) { return goldenGroup().BlobSealer(hash).OpenPart(nil, 1, nil) },
 	} {
-		if _, err := open(); !errors.Is(err, wire.ErrSeal) {
+		if _, err := open(); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -198,7 +206,7 @@ func TestSealedBlobs(t *testing.T) {
 // TestSealedManifests: one blob with two schemas has two manifests, which no key meets with one nonce.
 func TestSealedManifests(t *testing.T) {
 	linear, other := manifestOf(bigVector(), bigSchema()), manifestOf(bigVector(), nil)
-	seal := goldenGroup().BlobSeal(linear.Hash)
+	seal := goldenGroup().BlobSealer(linear.Hash)
 	if linear.Hash != other.Hash || bytes.Equal(linear.Append(nil), other.Append(nil)) {
 		t.Fatal("these are not two manifests of one blob")
 	}
@@ -215,19 +223,19 @@ func TestSealedManifests(t *testing.T) {
 	for i := range a {
 		changed := bytes.Clone(a)
 		changed[i] ^= 1
-		if _, err := seal.OpenManifest(changed); !errors.Is(err, wire.ErrSeal) {
+		if _, err := seal.OpenManifest(changed); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 			t.Fatalf("with another byte %d: %v", i, err)
 		}
 	}
 	for name, err := range map[string]error{
-		"of another blob":  second(goldenGroup().BlobSeal(wire.Digest{1}).OpenManifest(a)),
-		"by another key":   second(goldenPair().FromAgent.BlobSeal(linear.Hash).OpenManifest(a)),
+		"of another blob":  second(goldenGroup().BlobSealer(wire.Digest{1}).OpenManifest(a)),
+		"by another key":   second(goldenPair().FromAgent.BlobSealer(linear.Hash).OpenManifest(a)),
 		"cut short":        second(seal.OpenManifest(a[:len(a)-1])),
 		"cut to its salt":  second(seal.OpenManifest(a[:16])),
 		"cut in its salt":  second(seal.OpenManifest(a[:15])),
-		"as a chunk of it": second(seal.Open(nil, 0, a)),
+		"as a chunk of it": second(seal.OpenPart(nil, 0, a)),
 	} {
-		if !errors.Is(err, wire.ErrSeal) {
+		if !errors.Is(err, wire.ErrSealDoesNotOpen) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -244,18 +252,18 @@ func TestSealedInAnnouncement(t *testing.T) {
 		len(got.BaseModel.Inline) > 0 {
 		t.Errorf("read %+v", got.BaseModel)
 	}
-	base := must(got.BaseModel.Open(goldenGroup()))
+	base := must(got.BaseModel.OpenSealed(goldenGroup()))
 	if !bytes.Equal(base.Inline, smallVector()) || base.Hash != wire.BlobDigest(smallVector()) ||
 		!base.ManifestHash.IsZero() || base.GroupKeyID != 0 {
 		t.Errorf("opened as %+v", base)
 	}
-	if _, err := got.BaseModel.Open(goldenPair().FromAgent); !errors.Is(err, wire.ErrSeal) {
+	if _, err := got.BaseModel.OpenSealed(goldenPair().FromAgent); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 		t.Errorf("with another key: %v", err)
 	}
 	lie := inline(smallVector())
 	lie.Inline = bytes.Clone(lie.Inline)
 	lie.Inline[0]++
-	if _, err := lie.Seal(goldenGroup()).Open(goldenGroup()); err == nil {
+	if _, err := lie.SealInline(goldenGroup()).OpenSealed(goldenGroup()); err == nil {
 		t.Error("another blob than its hash says was taken")
 	}
 	for name, change := range map[string]func(a *wire.Announcement){
@@ -280,15 +288,15 @@ func FuzzSealed(f *testing.F) {
 	at, sealed := byAgent(goldenRun, 3, 12), must(wire.ParseEnvelope(readGolden(f, "sealed_hello"))).Body
 	f.Add(sealed)
 	f.Add(must(wire.ParseEnvelope(readGolden(f, "sealed_key"))).Body)
-	f.Add(goldenPair().FromAgent.BlobSeal(wire.Digest{1}).SealManifest([]byte("m")))
+	f.Add(goldenPair().FromAgent.BlobSealer(wire.Digest{1}).SealManifest([]byte("m")))
 	key := goldenPair().FromAgent
 	f.Fuzz(func(t *testing.T, p []byte) {
 		// The first 8 bytes name the key.
 		if _, err := openedAs(key, at, p); err == nil && !bytes.Equal(p[8:], sealed[8:]) {
 			t.Errorf("%x opens", p)
 		}
-		seal := key.BlobSeal(wire.Digest{2})
-		if _, err := seal.Open(nil, 0, p); err == nil {
+		seal := key.BlobSealer(wire.Digest{2})
+		if _, err := seal.OpenPart(nil, 0, p); err == nil {
 			t.Errorf("%x opens as a part of a blob", p)
 		}
 		if _, err := seal.OpenManifest(p); err == nil {
@@ -298,20 +306,20 @@ func FuzzSealed(f *testing.F) {
 }
 
 func BenchmarkSealedParts(b *testing.B) {
-	part := bytes.Repeat(bigVector()[:8], wire.MaxChunk/8)
-	seal := goldenGroup().BlobSeal(wire.Digest{1})
-	sealed := seal.Seal(nil, 0, part)
+	part := bytes.Repeat(bigVector()[:8], wire.MaxChunkBytes/8)
+	seal := goldenGroup().BlobSealer(wire.Digest{1})
+	sealed := seal.SealPart(nil, 0, part)
 	b.Run("seal", func(b *testing.B) {
 		b.SetBytes(int64(len(part)))
 		for b.Loop() {
-			seal.Seal(sealed[:0], 0, part)
+			seal.SealPart(sealed[:0], 0, part)
 		}
 	})
 	b.Run("open", func(b *testing.B) {
 		b.SetBytes(int64(len(part)))
 		opened := make([]byte, 0, len(part))
 		for b.Loop() {
-			must(seal.Open(opened, 0, sealed))
+			must(seal.OpenPart(opened, 0, sealed))
 		}
 	})
 	b.Run("sha256", func(b *testing.B) { // what is done to each part besides

@@ -15,77 +15,78 @@ import (
 	"slices"
 )
 
-// MaxSelection bounds the selection in an announcement, in bytes. Larger ones are invitations.
-const MaxSelection = 4 << 10
+// MaxSelectionBytes bounds the selection in an announcement, in bytes. Larger ones are invitations.
+const MaxSelectionBytes = 4 << 10
 
-// Selection tells who is drawn for the round that is announced. Each agent finds out for itself only: a tag is a MAC
-// under a key that the coordinator shares with one agent, over the announcement's place.
-type Selection struct {
-	CommonWeight  float64  // of the local step size, for all that are drawn; 0 = each has its own
-	Tags          []uint64 // ascending
-	MaskedWeights []uint64 // by tag, the bits of its weight in disguise, where each has its own
+// AgentSelection tells who is drawn for the round that is announced. Each agent finds out for itself only: a tag is a
+// MAC under a key that the coordinator shares with one agent, over the announcement's place.
+type AgentSelection struct {
+	CommonStepSizeWeight  float64  // of the local step size, for all that are drawn; 0 = each has its own
+	AgentTags             []uint64 // ascending
+	MaskedStepSizeWeights []uint64 // by tag, the bits of its weight in disguise, where each has its own
 }
 
-// Selected is an agent that is drawn.
-type Selected struct {
-	Key    SelectionKey
-	Weight float64 // positive
+// SelectedAgent is an agent that is drawn.
+type SelectedAgent struct {
+	Key            SelectionKey
+	StepSizeWeight float64 // positive
 }
 
-// SelectionSize returns how many bytes a selection of n agents takes.
-func SelectionSize(n int, alike bool) int {
+// EncodedSelectionSize returns how many bytes a selection of n agents takes.
+func EncodedSelectionSize(n int, alike bool) int {
 	if alike {
 		return 16 + 8*n
 	}
 	return 16 + 16*n
 }
 
-// NewSelection makes the selection of the announcement at a place. It tells nobody but the selected who they are.
-func NewSelection(o AnnouncementPosition, instance uint64, selected []Selected) Selection {
-	var s Selection
+// NewAgentSelection makes the selection of the announcement at a place. It tells nobody but the selected who they are.
+func NewAgentSelection(o AnnouncementPosition, instance uint64, selected []SelectedAgent) AgentSelection {
+	var s AgentSelection
 	type entry struct{ tag, mask uint64 }
 	entries, alike := make([]entry, len(selected)), true
 	for i, x := range selected {
 		tag, pad := x.Key.tagAndPad(o, instance)
-		entries[i] = entry{tag, pad ^ math.Float64bits(x.Weight)}
-		alike = alike && x.Weight == selected[0].Weight
+		entries[i] = entry{tag, pad ^ math.Float64bits(x.StepSizeWeight)}
+		alike = alike && x.StepSizeWeight == selected[0].StepSizeWeight
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.tag, b.tag) })
 	entries = slices.CompactFunc(entries, func(a, b entry) bool { return a.tag == b.tag }) // once in 2⁶⁴: invited later
 	for _, e := range entries {
-		s.Tags = append(s.Tags, e.tag)
+		s.AgentTags = append(s.AgentTags, e.tag)
 		if !alike {
-			s.MaskedWeights = append(s.MaskedWeights, e.mask)
+			s.MaskedStepSizeWeights = append(s.MaskedStepSizeWeights, e.mask)
 		}
 	}
 	if alike && len(selected) > 0 {
-		s.CommonWeight = selected[0].Weight
+		s.CommonStepSizeWeight = selected[0].StepSizeWeight
 	}
 	return s
 }
 
-// Find reports whether the agent with this key is selected, and the weight of its local step size.
-func (s *Selection) Find(k SelectionKey, o AnnouncementPosition, instance uint64) (weight float64, selected bool) {
-	if len(s.Tags) == 0 {
+// FindAgentWeight reports whether the agent with this key is selected, and the weight of its local step size.
+func (s *AgentSelection) FindAgentWeight(k SelectionKey, o AnnouncementPosition, instance uint64) (weight float64,
+	selected bool) {
+	if len(s.AgentTags) == 0 {
 		return 0, false
 	}
 	tag, pad := k.tagAndPad(o, instance)
-	i, found := slices.BinarySearch(s.Tags, tag)
+	i, found := slices.BinarySearch(s.AgentTags, tag)
 	if !found {
 		return 0, false
 	}
-	if weight = s.CommonWeight; weight == 0 {
-		weight = math.Float64frombits(s.MaskedWeights[i] ^ pad)
+	if weight = s.CommonStepSizeWeight; weight == 0 {
+		weight = math.Float64frombits(s.MaskedStepSizeWeights[i] ^ pad)
 	}
-	return weight, finite(weight) && weight > 0
+	return weight, isFinite(weight) && weight > 0
 }
 
-func (w *writer) selection(s *Selection) {
-	if len(s.Tags) == 0 {
+func (w *writer) selection(s *AgentSelection) {
+	if len(s.AgentTags) == 0 {
 		return
 	}
-	w.f64(s.CommonWeight)
-	for _, list := range [][]uint64{s.Tags, s.MaskedWeights} {
+	w.f64(s.CommonStepSizeWeight)
+	for _, list := range [][]uint64{s.AgentTags, s.MaskedStepSizeWeights} {
 		w.u32(uint32(len(list)))
 		for _, x := range list {
 			w.u64(x)
@@ -93,25 +94,27 @@ func (w *writer) selection(s *Selection) {
 	}
 }
 
-func (r *reader) selection(s *Selection) {
-	s.CommonWeight, s.Tags, s.MaskedWeights = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
-	for i := 1; i < len(s.Tags); i++ {
-		if s.Tags[i-1] >= s.Tags[i] {
-			r.failf("tag %x after %x: they must ascend", s.Tags[i], s.Tags[i-1])
+func (r *reader) selection(s *AgentSelection) {
+	s.CommonStepSizeWeight, s.AgentTags, s.MaskedStepSizeWeights = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
+	for i := 1; i < len(s.AgentTags); i++ {
+		if s.AgentTags[i-1] >= s.AgentTags[i] {
+			r.failf("tag %x after %x: they must ascend", s.AgentTags[i], s.AgentTags[i-1])
 			return
 		}
 	}
 	switch {
 	case r.err != nil:
-	case math.Signbit(s.CommonWeight):
-		r.failf("weight is %v, must not be negative", s.CommonWeight)
-	case s.CommonWeight == 0 && len(s.MaskedWeights) != len(s.Tags), s.CommonWeight != 0 && len(s.MaskedWeights) > 0:
-		r.failf("%d masks for %d tags of weight %v", len(s.MaskedWeights), len(s.Tags), s.CommonWeight)
+	case math.Signbit(s.CommonStepSizeWeight):
+		r.failf("weight is %v, must not be negative", s.CommonStepSizeWeight)
+	case s.CommonStepSizeWeight == 0 && len(s.MaskedStepSizeWeights) != len(s.AgentTags),
+		s.CommonStepSizeWeight != 0 && len(s.MaskedStepSizeWeights) > 0:
+		r.failf("%d masks for %d tags of weight %v", len(s.MaskedStepSizeWeights), len(s.AgentTags),
+			s.CommonStepSizeWeight)
 	}
 }
 
 func (r *reader) u64s(field string) []uint64 {
-	n := r.listLength(field, MaxSelection/8, 8)
+	n := r.listLength(field, MaxSelectionBytes/8, 8)
 	if n == 0 {
 		return nil
 	}
@@ -128,11 +131,11 @@ type SelectionKey [32]byte
 // NewSelectionKey returns the secret of the owner of a key and its peer: the same at both ends. Both Ed25519 keys are
 // used in their X25519 forms (RFC 7748 4.1). The error says that the peer's key has none.
 func NewSelectionKey(own ed25519.PrivateKey, peer ed25519.PublicKey) (SelectionKey, error) {
-	private, err := ecdh.X25519().NewPrivateKey(scalarOf(own))
+	private, err := ecdh.X25519().NewPrivateKey(x25519ScalarOf(own))
 	if err != nil {
 		return SelectionKey{}, err
 	}
-	u, err := montgomery(peer)
+	u, err := x25519PublicFromEd25519(peer)
 	if err != nil {
 		return SelectionKey{}, err
 	}
@@ -151,17 +154,19 @@ func NewSelectionKey(own ed25519.PrivateKey, peer ed25519.PublicKey) (SelectionK
 	return SelectionKey(key), nil
 }
 
-// scalarOf returns what an Ed25519 key multiplies the base point by (RFC 8032 5.1.5). X25519 sets and clears its bits.
-func scalarOf(k ed25519.PrivateKey) []byte {
+// x25519ScalarOf returns what an Ed25519 key multiplies the base point by (RFC 8032 5.1.5). X25519 sets and clears its
+// bits.
+func x25519ScalarOf(k ed25519.PrivateKey) []byte {
 	sum := sha512.Sum512(k.Seed())
 	return sum[:32]
 }
 
-// field is 2²⁵⁵ − 19.
-var field = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
+// curve25519FieldPrime is 2²⁵⁵ − 19.
+var curve25519FieldPrime = new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 255), big.NewInt(19))
 
-// montgomery returns the u coordinate of an Ed25519 public key: (1 + y)/(1 − y) in the field. All of it is public.
-func montgomery(k ed25519.PublicKey) ([]byte, error) {
+// x25519PublicFromEd25519 returns the u coordinate of an Ed25519 public key: (1 + y)/(1 − y) in the field. All of it is
+// public.
+func x25519PublicFromEd25519(k ed25519.PublicKey) ([]byte, error) {
 	big1, y := big.NewInt(1), slices.Clone([]byte(k))
 	if len(y) != ed25519.PublicKeySize {
 		return nil, errors.New("not an Ed25519 public key")
@@ -170,11 +175,11 @@ func montgomery(k ed25519.PublicKey) ([]byte, error) {
 	slices.Reverse(y)
 	n := new(big.Int).SetBytes(y)
 	over := new(big.Int).Sub(big1, n)
-	if over.Mod(over, field).Sign() == 0 {
+	if over.Mod(over, curve25519FieldPrime).Sign() == 0 {
 		return nil, errors.New("a public key of small order")
 	}
 	u := n.Add(n, big1)
-	u.Mul(u, over.ModInverse(over, field)).Mod(u, field)
+	u.Mul(u, over.ModInverse(over, curve25519FieldPrime)).Mod(u, curve25519FieldPrime)
 	out := u.FillBytes(make([]byte, 32))
 	slices.Reverse(out)
 	return out, nil

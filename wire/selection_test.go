@@ -40,18 +40,18 @@ func TestSelection(t *testing.T) {
 			}
 			return float64(i)
 		}
-		var selected []wire.Selected
+		var selected []wire.SelectedAgent
 		for i := 1; i <= drawn; i++ {
-			selected = append(selected, wire.Selected{Key: mustKey(t, ownKey(coordinator), publicKey(i)),
-				Weight: weight(i)})
+			selected = append(selected, wire.SelectedAgent{Key: mustKey(t, ownKey(coordinator), publicKey(i)),
+				StepSizeWeight: weight(i)})
 		}
 		a := wire.Announcement{Attempt: 5, Phase: wire.PhaseFinished, Kind: wire.KindStatistics,
-			Selection: wire.NewSelection(place, 7, selected)}
+			Selection: wire.NewAgentSelection(place, 7, selected)}
 		before := len((&wire.Announcement{Attempt: 5, Phase: wire.PhaseFinished, Kind: wire.KindStatistics}).Body())
 		const head = 2 + len("selection") + 1 + 4
-		if got := len(a.Body()) - before - head; got != wire.SelectionSize(drawn, alike) {
+		if got := len(a.Body()) - before - head; got != wire.EncodedSelectionSize(drawn, alike) {
 			t.Errorf("alike %v: a selection of %d bytes, SelectionSize says %d", alike, got,
-				wire.SelectionSize(drawn, alike))
+				wire.EncodedSelectionSize(drawn, alike))
 		}
 		read, err := wire.DecodeAnnouncement(a.Body())
 		if err != nil {
@@ -59,16 +59,16 @@ func TestSelection(t *testing.T) {
 		}
 		for i := 1; i <= all; i++ {
 			k := mustKey(t, ownKey(i), publicKey(coordinator))
-			w, found := read.Selection.Find(k, place, 7)
+			w, found := read.Selection.FindAgentWeight(k, place, 7)
 			if found != (i <= drawn) || found && w != weight(i) {
 				t.Errorf("alike %v: agent %d finds %v, %v", alike, i, w, found)
 			}
 			next := place
 			next.Attempt++
-			if _, found := read.Selection.Find(k, next, 7); found {
+			if _, found := read.Selection.FindAgentWeight(k, next, 7); found {
 				t.Errorf("alike %v: agent %d finds itself in another announcement", alike, i)
 			}
-			if _, found := read.Selection.Find(k, place, 8); found {
+			if _, found := read.Selection.FindAgentWeight(k, place, 8); found {
 				t.Errorf("alike %v: agent %d finds itself in the announcement of another start", alike, i)
 			}
 		}
@@ -77,13 +77,13 @@ func TestSelection(t *testing.T) {
 
 // TestSelectionUnlinkable: an agent has another tag in each announcement.
 func TestSelectionUnlinkable(t *testing.T) {
-	k, seen := []wire.Selected{{Key: wire.SelectionKey{1}, Weight: 1}}, map[uint64]string{}
+	k, seen := []wire.SelectedAgent{{Key: wire.SelectionKey{1}, StepSizeWeight: 1}}, map[uint64]string{}
 	for name, o := range map[string]wire.AnnouncementPosition{
 		"": {Attempt: 1}, "epoch": {Epoch: 1, Attempt: 1}, "run": {Run: 1, Attempt: 1}, "round": {Round: 1, Attempt: 1},
 		"attempt": {Attempt: 2},
 	} {
 		for instance := range uint64(2) {
-			tag := wire.NewSelection(o, instance, k).Tags[0]
+			tag := wire.NewAgentSelection(o, instance, k).AgentTags[0]
 			if before, again := seen[tag]; again {
 				t.Errorf("%q and %q have one tag", before, name)
 			}
@@ -129,12 +129,12 @@ func TestSelectionKeyForms(t *testing.T) {
 }
 
 func TestSelectionRefuses(t *testing.T) {
-	for want, s := range map[string]wire.Selection{
-		"they must ascend":     {CommonWeight: 1, Tags: []uint64{2, 1}},
-		"must not be negative": {CommonWeight: -1, Tags: []uint64{1}},
-		"0 masks for 1 tags":   {Tags: []uint64{1}},
-		"1 masks for 1 tags":   {CommonWeight: 1, Tags: []uint64{1}, MaskedWeights: []uint64{1}},
-		"more than 512":        {CommonWeight: 1, Tags: make([]uint64, 513)},
+	for want, s := range map[string]wire.AgentSelection{
+		"they must ascend":     {CommonStepSizeWeight: 1, AgentTags: []uint64{2, 1}},
+		"must not be negative": {CommonStepSizeWeight: -1, AgentTags: []uint64{1}},
+		"0 masks for 1 tags":   {AgentTags: []uint64{1}},
+		"1 masks for 1 tags":   {CommonStepSizeWeight: 1, AgentTags: []uint64{1}, MaskedStepSizeWeights: []uint64{1}},
+		"more than 512":        {CommonStepSizeWeight: 1, AgentTags: make([]uint64, 513)},
 	} {
 		a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindStatistics, Selection: s}
 		if _, err := wire.DecodeAnnouncement(a.Body()); err == nil || !strings.Contains(err.Error(), want) {

@@ -13,10 +13,10 @@ type Task struct {
 	Target   string
 	// Recipe says how rows are made of readings, with its defaults; its zero value, that each agent has rows.
 	Recipe   spec.RowRecipe
-	Model    ModelShape
-	Training Training
+	Model    ModelSpec
+	Training TrainingSettings
 	Mixing   MixingSettings
-	Personal PersonalModel
+	Personal PersonalModelSettings
 	External ExternalTraining
 	// FinetuneSteps is how many local steps an agent takes from a model before it predicts with it; 0 = none.
 	FinetuneSteps uint32
@@ -27,66 +27,66 @@ type Task struct {
 	Extra           UnknownSections
 }
 
-// ModelShape is the shape of a model: a linear one has no hidden layers.
-type ModelShape struct {
-	// Kind is one that the layers do not tell; empty = the one that they do: see spec.KindOf.
+// ModelSpec is the shape of a model: a linear one has no hidden layers.
+type ModelSpec struct {
+	// Kind is one that the layers do not tell; empty = the one that they do: see spec.ModelKindOf.
 	Kind spec.ModelKind
-	// Convolution is of the kind conv1d; its zero value of all others.
-	Convolution Convolution
+	// ConvolutionLayers is of the kind conv1d; its zero value of all others.
+	Convolution ConvolutionLayers
 	HiddenUnits []uint32
 	Outputs     uint32
 	Activation  spec.Activation
-	Risk        spec.Risk
-	Bias        bool
+	Risk        spec.LossKind
+	HasBias     bool
 	Ridge       float64 // ρ of (ρ/2)‖w‖²
 	HuberDelta  float64 // δ of the huber risk; else 0
-	// Frozen names layers or tensors that no local step changes.
-	Frozen []string
+	// FrozenTensors names layers or tensors that no local step changes.
+	FrozenTensors []string
 }
 
-// Convolution is the filter layers of a model, below its hidden ones: see spec.Convolution.
-type Convolution struct {
+// ConvolutionLayers is the filter layers of a model, below its hidden ones: see spec.Convolution.
+type ConvolutionLayers struct {
 	InputChannels, KernelSteps, PoolSteps uint32
-	Filters                               []uint32
+	FiltersPerLayer                       []uint32
 }
 
 // ExternalTraining says that a program of each device's owner trains the model. Its zero value means that agents do so.
 type ExternalTraining struct {
-	Trainer string // the name under which the device has the program
-	Tensors Schema // that it trains, in the order of the vector
+	TrainerName string       // the name under which the device has the program
+	Tensors     TensorSchema // that it trains, in the order of the vector
 }
 
-// Enabled reports whether it does.
-func (e *ExternalTraining) Enabled() bool { return e.Trainer != "" }
+// IsEnabled reports whether it does.
+func (e *ExternalTraining) IsEnabled() bool { return e.TrainerName != "" }
 
-// Kind is the kind of the task's model.
-func (t *Task) Kind() spec.ModelKind {
-	if t.External.Enabled() {
+// ModelKind is the kind of the task's model.
+func (t *Task) ModelKind() spec.ModelKind {
+	if t.External.IsEnabled() {
 		return spec.ModelExternal
 	}
-	return cmp.Or(t.Model.Kind, spec.KindOf(len(t.Model.HiddenUnits), t.Model.Risk))
+	return cmp.Or(t.Model.Kind, spec.ModelKindOf(len(t.Model.HiddenUnits), t.Model.Risk))
 }
 
-// Training holds the numbers of the local recursion.
-type Training struct {
-	Exchange  spec.Exchange
-	Codec     spec.Codec // of updates
-	BatchSize uint32     // B_k; 0 means all rows, the exact gradient
-	// ResponseProb is δ_k, the probability that a local step happens (2nd-order
+// TrainingSettings holds the numbers of the local recursion.
+type TrainingSettings struct {
+	ExchangeKind spec.ExchangeKind
+	Codec        spec.Codec // of updates
+	BatchSize    uint32     // B_k; 0 means all rows, the exact gradient
+	// LocalStepProbability is δ_k, the probability that a local step happens (2nd-order
 	// (9)); 0 and 1 mean that all do.
-	ResponseProb  float64
-	GradientNoise spec.GradientNoise
-	// StepSize is the constant μ; 0 means 2/(StrongConvexity·(Gamma + t)).
-	StepSize        float64
-	StrongConvexity float64
-	Gamma           float64
-	Proximal        float64 // ρ_p of FedProx; 0 = none
-	Normalize       bool    // divide the step size by E_k (ch5 5.26)
-	// BudgetMillis is the time for the local steps, in milliseconds; E_k follows
+	LocalStepProbability float64
+	GradientNoise        spec.GradientNoise
+	// StepSize is the constant μ; 0 means 2/(StrongConvexity·(StepSizeDecayOffset + t)).
+	StepSize            float64
+	StrongConvexity     float64
+	StepSizeDecayOffset float64
+	Proximal            float64 // ρ_p of FedProx; 0 = none
+	NormalizesStepSize  bool    // divide the step size by E_k (ch5 5.26)
+	// StepTimeBudgetMillis is the time for the local steps, in milliseconds; E_k follows
 	// from it and the measured speed, within MinSteps and MaxSteps.
-	BudgetMillis uint32
-	MinSteps     uint32
-	MaxSteps     uint32
+	StepTimeBudgetMillis uint32
+	MinSteps             uint32
+	MaxSteps             uint32
 }
 
 // MixingSettings says how agents mix their parameters with their neighbours between
@@ -105,12 +105,12 @@ type MixingSettings struct {
 	EndlessBlocks bool
 }
 
-// PersonalModel says what of a model is an agent's own. Its zero value means that nothing is.
-type PersonalModel struct {
+// PersonalModelSettings says what of a model is an agent's own. Its zero value means that nothing is.
+type PersonalModelSettings struct {
 	// Tensors names layers or tensors that are the agent's own: schemas do not list them, and they are not sent.
 	Tensors []string
-	// Ditto gives each agent a whole model of its own beside the shared one, with this λ.
-	Ditto       bool
+	// UsesDitto gives each agent a whole model of its own beside the shared one, with this λ.
+	UsesDitto   bool
 	DittoLambda float64
 }
 
@@ -135,67 +135,71 @@ func (t *Task) Append(dst []byte) []byte {
 		w.u32(h)
 	}
 	w.u32(t.Model.Outputs)
-	w.u8(activations.code(t.Model.Activation))
-	w.u8(risks.code(t.Model.Risk))
-	w.bool(t.Model.Bias)
+	w.u8(activationCodes.code(t.Model.Activation))
+	w.u8(riskCodes.code(t.Model.Risk))
+	w.bool(t.Model.HasBias)
 	w.f64(t.Model.Ridge)
-	w.u8(exchanges.code(t.Training.Exchange))
+	w.u8(exchangeCodes.code(t.Training.ExchangeKind))
 	w.u32(t.Training.BatchSize)
-	w.f64(t.Training.ResponseProb)
+	w.f64(t.Training.LocalStepProbability)
 	w.f64(t.Training.StepSize)
 	w.f64(t.Training.StrongConvexity)
-	w.f64(t.Training.Gamma)
-	w.bool(t.Training.Normalize)
-	w.u32(t.Training.BudgetMillis)
+	w.f64(t.Training.StepSizeDecayOffset)
+	w.bool(t.Training.NormalizesStepSize)
+	w.u32(t.Training.StepTimeBudgetMillis)
 	w.u32(t.Training.MinSteps)
 	w.u32(t.Training.MaxSteps)
 	w.u64(t.MinSamples)
 	w.sections(t.sectionCodecs(), t.Extra)
-	return w.b
+	return w.encoded
 }
 
 // sectionCodecs are the sections of a task. All but `finetune` change what an agent computes for others, or how it
 // sends it.
 func (t *Task) sectionCodecs() []sectionCodec {
-	return append(updateCodecSections(&t.Training.Codec, NeedIgnore), []sectionCodec{
-		{"codec", NeedDecline, func(w *writer) {
-			if code := codecs.code(t.Training.Codec); code > 1 {
+	return append(updateCodecSections(&t.Training.Codec, IgnoreUnknownSection), []sectionCodec{
+		{"codec", DeclineUnknownSection, func(w *writer) {
+			if code := codecCodes.code(t.Training.Codec); code > 1 {
 				w.u8(code)
 			}
-		}, func(r *reader) { t.Training.Codec = codecs.read(r, "codec") }},
-		{"conv1d", NeedDecline, func(w *writer) { w.convolution(&t.Model.Convolution) },
+		}, func(r *reader) { t.Training.Codec = codecCodes.read(r, "codec") }},
+		{"conv1d", DeclineUnknownSection, func(w *writer) { w.convolution(&t.Model.Convolution) },
 			func(r *reader) { r.convolution(&t.Model.Convolution) }},
-		{"ditto", NeedDecline, func(w *writer) {
-			if t.Personal.Ditto {
+		{"ditto", DeclineUnknownSection, func(w *writer) {
+			if t.Personal.UsesDitto {
 				w.f64(t.Personal.DittoLambda)
 			}
-		}, func(r *reader) { t.Personal.Ditto, t.Personal.DittoLambda = true, r.f64("lambda") }},
-		{"external", NeedDecline, func(w *writer) { w.external(&t.External) },
-			func(r *reader) { r.external(&t.External) }},
-		{"finetune", NeedIgnore, func(w *writer) { // it changes what a device predicts, and nothing that it sends
+		}, func(r *reader) { t.Personal.UsesDitto, t.Personal.DittoLambda = true, r.f64("lambda") }},
+		{"external", DeclineUnknownSection, func(w *writer) { w.externalTraining(&t.External) },
+			func(r *reader) { r.externalTraining(&t.External) }},
+		// it changes what a device predicts, and nothing that it sends
+		{"finetune", IgnoreUnknownSection, func(w *writer) {
 			if t.FinetuneSteps > 0 {
 				w.u32(t.FinetuneSteps)
 			}
 		}, func(r *reader) { t.FinetuneSteps = r.u32() }},
-		{"frozen", NeedDecline, func(w *writer) { w.names(t.Model.Frozen) },
-			func(r *reader) { t.Model.Frozen = r.names("frozen") }},
-		{"gradient_noise", NeedDecline, func(w *writer) { w.noise(t) }, func(r *reader) { r.noise(t) }},
-		{"huber", NeedDecline, func(w *writer) { w.optionalFloat(t.Model.HuberDelta) },
+		{"frozen", DeclineUnknownSection, func(w *writer) { w.tensorNames(t.Model.FrozenTensors) },
+			func(r *reader) { t.Model.FrozenTensors = r.tensorNames("frozen") }},
+		{"gradient_noise", DeclineUnknownSection, func(w *writer) { w.gradientNoise(t) },
+			func(r *reader) { r.gradientNoise(t) }},
+		{"huber", DeclineUnknownSection, func(w *writer) { w.optionalFloat(t.Model.HuberDelta) },
 			func(r *reader) { t.Model.HuberDelta = r.f64("delta") }},
-		{"inputs", NeedDecline, func(w *writer) { w.recipe(&t.Recipe) }, func(r *reader) { r.recipe(&t.Recipe) }},
-		{"kind", NeedDecline, func(w *writer) {
+		{"inputs", DeclineUnknownSection, func(w *writer) { w.rowRecipe(&t.Recipe) },
+			func(r *reader) { r.rowRecipe(&t.Recipe) }},
+		{"kind", DeclineUnknownSection, func(w *writer) {
 			if t.Model.Kind != "" {
 				w.str(string(t.Model.Kind))
 			}
-		}, func(r *reader) { t.Model.Kind = r.kind() }},
-		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
-		{"personal", NeedDecline, func(w *writer) { w.names(t.Personal.Tensors) },
-			func(r *reader) { t.Personal.Tensors = r.names("personal") }},
-		{"proximal", NeedDecline, func(w *writer) { w.optionalFloat(t.Training.Proximal) },
+		}, func(r *reader) { t.Model.Kind = r.modelKind() }},
+		{"mixing", DeclineUnknownSection, func(w *writer) { w.mixingSettings(t) },
+			func(r *reader) { r.mixingSettings(t) }},
+		{"personal", DeclineUnknownSection, func(w *writer) { w.tensorNames(t.Personal.Tensors) },
+			func(r *reader) { t.Personal.Tensors = r.tensorNames("personal") }},
+		{"proximal", DeclineUnknownSection, func(w *writer) { w.optionalFloat(t.Training.Proximal) },
 			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},
-		{"sensors", NeedDecline, func(w *writer) { w.sensorLimits(&t.Recipe) },
+		{"sensors", DeclineUnknownSection, func(w *writer) { w.sensorLimits(&t.Recipe) },
 			func(r *reader) { r.sensorLimits(&t.Recipe) }},
-		{"standardization", NeedDecline, func(w *writer) { w.standardization(t) },
+		{"standardization", DeclineUnknownSection, func(w *writer) { w.standardization(t) },
 			func(r *reader) { r.standardization(t) }},
 	}...)
 }
@@ -207,8 +211,8 @@ func (w *writer) optionalFloat(x float64) {
 	}
 }
 
-// names writes the names of tensors or layers, if there are any.
-func (w *writer) names(names []string) {
+// tensorNames writes the names of tensors or layers, if there are any.
+func (w *writer) tensorNames(names []string) {
 	if len(names) == 0 {
 		return
 	}
@@ -218,16 +222,16 @@ func (w *writer) names(names []string) {
 	}
 }
 
-func (r *reader) names(field string) (names []string) {
-	for range r.listLength(field, 3*(MaxHidden+1), 2) {
+func (r *reader) tensorNames(field string) (names []string) {
+	for range r.listLength(field, 3*(MaxHiddenLayers+1), 2) {
 		names = append(names, r.str(field, MaxName))
 	}
 	return names
 }
 
-// kind reads a kind that neither the layers nor the section external tell. It may be one of a later version, which a
-// task's check refuses.
-func (r *reader) kind() spec.ModelKind {
+// modelKind reads a kind that neither the layers nor the section external tell. It may be one of a later version, which
+// a task's check refuses.
+func (r *reader) modelKind() spec.ModelKind {
 	k := spec.ModelKind(r.str("kind", MaxSectionName))
 	if k.FollowsFromLayers() || k == spec.ModelExternal {
 		r.failf("the section kind says %q, which the task says without it", k)
@@ -235,73 +239,74 @@ func (r *reader) kind() spec.ModelKind {
 	return k
 }
 
-func (w *writer) convolution(c *Convolution) {
+func (w *writer) convolution(c *ConvolutionLayers) {
 	if c.InputChannels == 0 {
 		return
 	}
 	w.u32(c.InputChannels)
 	w.u32(c.KernelSteps)
 	w.u32(c.PoolSteps)
-	w.u32(uint32(len(c.Filters)))
-	for _, n := range c.Filters {
+	w.u32(uint32(len(c.FiltersPerLayer)))
+	for _, n := range c.FiltersPerLayer {
 		w.u32(n)
 	}
 }
 
-func (r *reader) convolution(c *Convolution) {
-	*c = Convolution{InputChannels: r.u32(), KernelSteps: r.u32(), PoolSteps: r.u32()}
-	for range r.listLength("filter layers", MaxHidden, 4) {
-		c.Filters = append(c.Filters, r.u32())
+func (r *reader) convolution(c *ConvolutionLayers) {
+	*c = ConvolutionLayers{InputChannels: r.u32(), KernelSteps: r.u32(), PoolSteps: r.u32()}
+	for range r.listLength("filter layers", MaxHiddenLayers, 4) {
+		c.FiltersPerLayer = append(c.FiltersPerLayer, r.u32())
 	}
 }
 
-func (w *writer) external(e *ExternalTraining) {
-	if !e.Enabled() {
+func (w *writer) externalTraining(e *ExternalTraining) {
+	if !e.IsEnabled() {
 		return
 	}
-	w.str(e.Trainer)
+	w.str(e.TrainerName)
 	w.u32(uint32(len(e.Tensors)))
 	for _, t := range e.Tensors {
-		w.tensor(&t)
+		w.tensorSpec(&t)
 	}
 }
 
-// external reads tensors of at least one element each, which fit into a blob together.
-func (r *reader) external(e *ExternalTraining) {
-	e.Trainer = r.str("trainer", MaxName)
+// externalTraining reads tensors of at least one element each, which fit into a blob together.
+func (r *reader) externalTraining(e *ExternalTraining) {
+	e.TrainerName = r.str("trainer", MaxName)
 	total := uint64(0)
 	for range r.listLength("tensors", MaxTensors, 4) {
 		t := TensorSpec{Name: r.str("tensor", MaxName), DType: DType(r.enum("element type", uint8(Float64)))}
 		n := uint64(1)
-		for range min(int(r.u8()), MaxRank+1) {
+		for range min(int(r.u8()), MaxTensorRank+1) {
 			d := r.u32()
 			t.Shape = append(t.Shape, d)
-			n = min(n*uint64(d), MaxBlob+1)
+			n = min(n*uint64(d), MaxBlobBytes+1)
 		}
 		if r.err != nil {
 			return
 		}
-		if total += n; len(t.Shape) > MaxRank || n == 0 || total > MaxBlob/4 {
+		if total += n; len(t.Shape) > MaxTensorRank || n == 0 || total > MaxBlobBytes/4 {
 			r.failf("tensor %q has the shape %v, of tensors with at most %d axes and %d elements together", t.Name,
-				t.Shape, MaxRank, MaxBlob/4)
+				t.Shape, MaxTensorRank, MaxBlobBytes/4)
 			return
 		}
 		e.Tensors = append(e.Tensors, t)
 	}
 }
 
-func (w *writer) noise(t *Task) {
-	if n := t.Training.GradientNoise; noiseLaws.code(n.Law) != 0 {
-		w.u8(noiseLaws.code(n.Law))
+func (w *writer) gradientNoise(t *Task) {
+	if n := t.Training.GradientNoise; noiseLawCodes.code(n.Law) != 0 {
+		w.u8(noiseLawCodes.code(n.Law))
 		w.f64(n.Variance)
 	}
 }
 
-func (r *reader) noise(t *Task) {
-	t.Training.GradientNoise = spec.GradientNoise{Law: noiseLaws.read(r, "noise"), Variance: r.f64("noise variance")}
+func (r *reader) gradientNoise(t *Task) {
+	t.Training.GradientNoise = spec.GradientNoise{Law: noiseLawCodes.read(r, "noise"),
+		Variance: r.f64("noise variance")}
 }
 
-func (w *writer) mixing(t *Task) {
+func (w *writer) mixingSettings(t *Task) {
 	m := &t.Mixing
 	if *m == (MixingSettings{}) {
 		return
@@ -310,15 +315,15 @@ func (w *writer) mixing(t *Task) {
 	w.u32(m.SnapshotWaitMillis)
 	w.u32(m.SnapshotRetryMillis)
 	w.u32(m.DrainMillis)
-	w.u8(codecs.code(m.Codec))
+	w.u8(codecCodes.code(m.Codec))
 	w.bool(m.Unsealed)
 	w.bool(m.EndlessBlocks)
 }
 
-func (r *reader) mixing(t *Task) {
+func (r *reader) mixingSettings(t *Task) {
 	t.Mixing = MixingSettings{
 		IntervalSteps: r.u32(), SnapshotWaitMillis: r.u32(), SnapshotRetryMillis: r.u32(), DrainMillis: r.u32(),
-		Codec: codecs.readOptional(r, "codec"), Unsealed: r.bool("open"), EndlessBlocks: r.bool("endless"),
+		Codec: codecCodes.readOptional(r, "codec"), Unsealed: r.bool("open"), EndlessBlocks: r.bool("endless"),
 	}
 }
 
@@ -343,27 +348,27 @@ func (r *reader) standardization(t *Task) {
 // DecodeTask reads a task blob. It checks form and limits; whether the task
 // makes sense is checked where it is turned into a model (package task).
 func DecodeTask(p []byte) (Task, error) {
-	r := reader{b: p}
+	r := reader{unread: p}
 	t := Task{Name: r.str("name", MaxName)}
 	for range r.listLength("features", MaxFeatures, 2) {
 		t.Features = append(t.Features, r.str("feature", MaxName))
 	}
 	t.Target = r.str("target", MaxName)
-	for range r.listLength("hidden layers", MaxHidden, 4) {
+	for range r.listLength("hidden layers", MaxHiddenLayers, 4) {
 		t.Model.HiddenUnits = append(t.Model.HiddenUnits, r.u32())
 	}
 	t.Model.Outputs = r.u32()
-	t.Model.Activation = activations.read(&r, "activation")
-	t.Model.Risk = risks.read(&r, "risk")
-	t.Model.Bias = r.bool("bias")
+	t.Model.Activation = activationCodes.read(&r, "activation")
+	t.Model.Risk = riskCodes.read(&r, "risk")
+	t.Model.HasBias = r.bool("bias")
 	t.Model.Ridge = r.f64("ridge")
-	t.Training = Training{
-		Exchange:  exchanges.read(&r, "exchange"),
-		BatchSize: r.u32(), ResponseProb: r.f64("response probability"),
+	t.Training = TrainingSettings{
+		ExchangeKind: exchangeCodes.read(&r, "exchange"),
+		BatchSize:    r.u32(), LocalStepProbability: r.f64("response probability"),
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Codec: spec.CodecRaw,
-		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), Gamma: r.f64("gamma"),
-		Normalize:    r.bool("normalize"),
-		BudgetMillis: r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
+		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), StepSizeDecayOffset: r.f64("gamma"),
+		NormalizesStepSize:   r.bool("normalize"),
+		StepTimeBudgetMillis: r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}
 	t.MinSamples = r.u64()
 	t.Extra = r.sections(t.sectionCodecs())

@@ -44,21 +44,21 @@ type TensorSpec struct {
 	Shape []uint32
 }
 
-// Schema lists the tensors of a flat vector in order. Two vectors may be
+// TensorSchema lists the tensors of a flat vector in order. Two vectors may be
 // averaged only if their schemas have the same hash.
-type Schema []TensorSpec
+type TensorSchema []TensorSpec
 
 // Hash returns the SHA-256 of the schema's encoding.
-func (s Schema) Hash() Digest {
+func (s TensorSchema) Hash() Digest {
 	var w writer
 	w.u16(uint16(len(s)))
 	for _, t := range s {
-		w.tensor(&t)
+		w.tensorSpec(&t)
 	}
-	return sha256.Sum256(w.b)
+	return sha256.Sum256(w.encoded)
 }
 
-func (w *writer) tensor(t *TensorSpec) {
+func (w *writer) tensorSpec(t *TensorSpec) {
 	w.str(t.Name)
 	w.u8(uint8(t.DType))
 	w.u8(uint8(len(t.Shape)))
@@ -67,8 +67,8 @@ func (w *writer) tensor(t *TensorSpec) {
 	}
 }
 
-// Len returns the number of elements of all tensors.
-func (s Schema) Len() int {
+// ElementCount returns the number of elements of all tensors.
+func (s TensorSchema) ElementCount() int {
 	total := 0
 	for _, t := range s {
 		n := 1
@@ -80,12 +80,12 @@ func (s Schema) Len() int {
 	return total
 }
 
-// Bytes returns the length of the vector on the wire.
-func (s Schema) Bytes() int {
+// VectorByteCount returns the length of the vector on the wire.
+func (s TensorSchema) VectorByteCount() int {
 	if len(s) == 0 {
 		return 0
 	}
-	return s.Len() * s[0].DType.Size()
+	return s.ElementCount() * s[0].DType.Size()
 }
 
 // Float is the element type of a vector in memory.
@@ -97,7 +97,7 @@ func AppendVector[T Float](dst []byte, v []T) []byte {
 	dst = slices.Grow(dst, size*len(v))[:from+size*len(v)]
 	p := dst[from:]
 	if x, ok := any(v).([]float32); ok {
-		putFloats(p, x)
+		encodeFloats(p, x)
 	} else if size == 4 {
 		for i, x := range v {
 			binary.LittleEndian.PutUint32(p[4*i:], math.Float32bits(float32(x)))

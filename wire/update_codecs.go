@@ -2,8 +2,8 @@ package wire
 
 import "github.com/fedmesh/fedmesh/spec"
 
-// updateCodecSections are the sections of the codecs of updates that have no byte in [codecs]: the byte is that of raw,
-// and the section names the codec. In a task, an agent that does not know the section, such as the one in Python,
+// updateCodecSections are the sections of the codecs of updates that have no byte in [codecCodes]: the byte is that of
+// raw, and the section names the codec. In a task, an agent that does not know the section, such as the one in Python,
 // ignores it and sends raw updates.
 func updateCodecSections(c *spec.Codec, need UnknownSectionPolicy) []sectionCodec {
 	return []sectionCodec{
@@ -19,13 +19,13 @@ func updateCodecSections(c *spec.Codec, need UnknownSectionPolicy) []sectionCode
 			if share, ok := c.TopKShare(); ok {
 				w.f64(share)
 			}
-		}, func(r *reader) { r.setSectionCodec(c, spec.TopK(r.f64("top_k"))) }},
+		}, func(r *reader) { r.setSectionCodec(c, spec.TopKCodec(r.f64("top_k"))) }},
 	}
 }
 
 // MayFallBackToRaw reports whether an agent that does not know the codec of a task ignores it and sends raw updates.
 func MayFallBackToRaw(c spec.Codec) bool {
-	return c != spec.CodecRaw && codecByte(c) == codecs.code(spec.CodecRaw)
+	return c != spec.CodecRaw && codecByte(c) == codecCodes.code(spec.CodecRaw)
 }
 
 // setSectionCodec takes the codec of a section; at most one section may name a codec.
@@ -44,5 +44,5 @@ func codecByte(c spec.Codec) uint8 {
 	if _, ok := c.TopKShare(); ok || c == spec.CodecSigns {
 		c = spec.CodecRaw
 	}
-	return codecs.code(c)
+	return codecCodes.code(c)
 }

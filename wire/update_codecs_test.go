@@ -11,7 +11,7 @@ import (
 // TestCodecOfASection: an agent that does not know the section of a codec reads the task, and sends raw updates; of two
 // codecs none is taken.
 func TestCodecOfASection(t *testing.T) {
-	for section, word := range map[string]spec.Codec{"signs": spec.CodecSigns, "top_k": spec.TopK(0.1)} {
+	for section, word := range map[string]spec.Codec{"signs": spec.CodecSigns, "top_k": spec.TopKCodec(0.1)} {
 		task := linearTask()
 		task.Training.Codec = word
 		p := task.Append(nil)

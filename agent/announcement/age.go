@@ -9,9 +9,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// age measures the time since the newest announcement. An attacker who withholds later announcements cannot forge one,
-// but can keep the agent in the present round. The next announcement is known to be due only while a round is open.
-type age struct {
+// announcementAge measures the time since the newest announcement. An attacker who withholds later announcements cannot
+// forge one, but can keep the agent in the present round. The next announcement is known to be due only while a round
+// is open.
+type announcementAge struct {
 	latestIssueTime uint64        // the latest time in an announcement
 	longestRound    time.Duration // the longest time limit of an announced round
 	staleAt         time.Time     // when the newest announcement is stale; zero = no other is due
@@ -34,7 +35,7 @@ func (w *Watch) updateAge(received *agentround.AnnouncementReceived) {
 	}
 	if g.staleReported {
 		g.staleReported = false
-		w.core.Observer.Observe(Stale{})
+		w.core.Observer.Observe(AnnouncementsStale{})
 	}
 	g.longestRound = max(g.longestRound, time.Duration(ann.RoundTimeoutMillis)*time.Millisecond)
 	if g.staleAt = (time.Time{}); ann.Phase == wire.PhaseOpen {
@@ -42,24 +43,26 @@ func (w *Watch) updateAge(received *agentround.AnnouncementReceived) {
 	}
 }
 
-// ForgetTimes forgets the times in announcements, after a root document has replaced the coordinator's keys.
-func (w *Watch) ForgetTimes() { w.age.latestIssueTime = 0 }
+// ForgetIssueTimes forgets the times in announcements, after a root document has replaced the coordinator's keys.
+func (w *Watch) ForgetIssueTimes() { w.age.latestIssueTime = 0 }
 
-// Postpone prolongs the wait for the next announcement, because the agent receives none for a while.
-func (w *Watch) Postpone(by time.Duration) {
+// PostponeStaleness prolongs the wait for the next announcement, because the agent receives none for a while.
+func (w *Watch) PostponeStaleness(by time.Duration) {
 	if !w.age.staleAt.IsZero() {
 		w.age.staleAt = w.age.staleAt.Add(by)
 	}
 }
 
-// deadline returns when the newest announcement is stale.
-func (g *age) deadline() (time.Time, bool) { return g.staleAt, !g.staleAt.IsZero() && !g.staleReported }
+// staleDeadline returns when the newest announcement is stale.
+func (g *announcementAge) staleDeadline() (time.Time, bool) {
+	return g.staleAt, !g.staleAt.IsZero() && !g.staleReported
+}
 
 // checkAge reports once that the newest announcement is stale.
 func (w *Watch) checkAge(now time.Time) {
-	if at, planned := w.age.deadline(); planned && !now.Before(at) {
+	if at, planned := w.age.staleDeadline(); planned && !now.Before(at) {
 		w.age.staleReported = true
-		w.core.Observer.Observe(Stale{StaleFor: staleAfterRounds * w.age.longestRound})
+		w.core.Observer.Observe(AnnouncementsStale{StaleFor: staleAfterRounds * w.age.longestRound})
 	}
 }
 
@@ -67,23 +70,23 @@ var stale = observe.Gauge("announcements_stale",
 	"1 if a round is open, but no new announcement has arrived for three times the maximum duration of a "+
 		"round: the coordinator is offline, or the broker withholds its announcements.")
 
-// Stale: no new announcement has arrived for a time in which one was due. StaleFor is 0 when one has
+// AnnouncementsStale: no new announcement has arrived for a time in which one was due. StaleFor is 0 when one has
 // arrived.
-type Stale struct{ StaleFor time.Duration }
+type AnnouncementsStale struct{ StaleFor time.Duration }
 
 // Describe implements observe.Event.
-func (e Stale) Describe(d *observe.Description) {
+func (e AnnouncementsStale) Describe(d *observe.EventDescription) {
 	const condition = "stale announcements"
-	d.SetBool(stale, e.StaleFor > 0)
+	d.SetBoolGauge(stale, e.StaleFor > 0)
 	if e.StaleFor == 0 {
 		d.Log(observe.Info, "announcements arrive again")
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 		return
 	}
 	const remedy = "see that the coordinator runs (`coordinator status`); if it does, the broker withholds its " +
 		"announcements: run `agentd doctor`"
 	d.Log(observe.Error, "no new announcement although a round is open", "stale_for", e.StaleFor)
-	d.Fail(condition,
+	d.RaiseCondition(condition,
 		fmt.Sprintf("a round is open, but no new announcement has arrived for %s (three times the maximum "+
 			"duration of a round)", e.StaleFor), remedy)
 }

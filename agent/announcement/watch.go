@@ -15,13 +15,13 @@ import (
 
 // Watch is the part of an agent that watches the announcements.
 type Watch struct {
-	core            *part.Core
+	core            *part.AgentCore
 	coordinatorKeys func() []ed25519.PublicKey
 
-	retryAt       time.Time     // when the broker is asked again for the announcement
-	retryInterval time.Duration // 0 = no announcement is expected
-	age           age
-	search        search
+	nextRequestAt        time.Time     // when the broker is asked again for the announcement
+	requestRetryInterval time.Duration // 0 = no announcement is expected
+	age                  announcementAge
+	search               missingCauseSearch
 }
 
 const (
@@ -31,70 +31,70 @@ const (
 )
 
 // NewWatch makes the part. coordinatorKeys returns the keys of the coordinator that are in force.
-func NewWatch(core *part.Core, coordinatorKeys func() []ed25519.PublicKey) *Watch {
+func NewWatch(core *part.AgentCore, coordinatorKeys func() []ed25519.PublicKey) *Watch {
 	return &Watch{core: core, coordinatorKeys: coordinatorKeys}
 }
 
 // LinkUp implements part.LinkFollower. The retained announcement may be lost on its way, and an agent without an
 // announcement sends nothing that the coordinator could answer. So the agent asks the broker again.
 func (w *Watch) LinkUp() {
-	w.expect(minRetryInterval)
-	w.search.up(w.core.Loop.Now())
+	w.planAnnouncementRequest(minRetryInterval)
+	w.search.planForNewLink(w.core.Loop.Now())
 }
 
 // LinkDown implements part.LinkFollower.
 func (w *Watch) LinkDown(error) {
-	w.retryInterval = 0
-	w.search.down()
+	w.requestRetryInterval = 0
+	w.search.stopOnLinkLoss()
 }
 
-// expect plans a request for the announcement. The time has a jitter of a quarter, since a broker that restarts loses
-// all links at once.
-func (w *Watch) expect(interval time.Duration) {
+// planAnnouncementRequest plans a request for the announcement. The time has a jitter of a quarter, since a broker that
+// restarts loses all links at once.
+func (w *Watch) planAnnouncementRequest(interval time.Duration) {
 	jitter := time.Duration(w.core.Rand.Int64N(int64(interval / 2)))
-	w.retryAt, w.retryInterval = w.core.Loop.Now().Add(interval*3/4+jitter), interval
+	w.nextRequestAt, w.requestRetryInterval = w.core.Loop.Now().Add(interval*3/4+jitter), interval
 }
 
-// ExpectNext asks the broker for the announcement from time to time, for an agent that sends no hello: no answer would
-// name an announcement that was lost.
-func (w *Watch) ExpectNext() { w.expect(maxRetryInterval) }
+// RequestPeriodically asks the broker for the announcement from time to time, for an agent that sends no hello: no
+// answer would name an announcement that was lost.
+func (w *Watch) RequestPeriodically() { w.planAnnouncementRequest(maxRetryInterval) }
 
 // RequestIfLost asks the broker for the announcement if the coordinator names another one than the last received.
 func (w *Watch) RequestIfLost(named wire.Digest) {
-	if named != w.core.Announcement.EnvelopeDigest {
+	if named != w.core.LastAnnouncement.EnvelopeDigest {
 		w.request()
 	}
 }
 
 // request subscribes to the announcement again, so that the broker delivers the retained one.
 func (w *Watch) request() {
-	if !w.core.UplinkSpent() {
+	if !w.core.IsUplinkBudgetSpent() {
 		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.Announcement())
 	}
 }
 
 // ReceiveAnnouncement implements part.AnnouncementReceiver.
 func (w *Watch) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
-	w.retryInterval = 0
+	w.requestRetryInterval = 0
 	w.endSearch()
-	w.search.validFound, w.search.at = true, time.Time{}
+	w.search.hasValidAnnouncement, w.search.nextStepAt = true, time.Time{}
 	w.reportReason("")
 	w.updateAge(&a)
 }
 
-// Deadline implements part.Timer.
+// Deadline implements part.TickHook.
 func (w *Watch) Deadline() (time.Time, bool) {
-	var next part.Earliest
-	next.Add(w.retryAt, w.retryInterval > 0)
-	next.Add(w.search.at, !w.search.at.IsZero())
-	next.Add(w.age.deadline())
-	return next.At, next.OK
+	var next part.EarliestDeadline
+	next.Add(w.nextRequestAt, w.requestRetryInterval > 0)
+	next.Add(w.search.nextStepAt, !w.search.nextStepAt.IsZero())
+	next.Add(w.age.staleDeadline())
+	return next.At, next.IsSet
 }
 
-// Tick implements part.Timer.
+// Tick implements part.TickHook.
 func (w *Watch) Tick(now time.Time) {
-	if w.retryInterval > 0 && !now.Before(w.retryAt) {
-		w.expect(min(2*w.retryInterval, maxRetryInterval))
+	if w.requestRetryInterval > 0 && !now.Before(w.nextRequestAt) {
+		w.planAnnouncementRequest(min(2*w.requestRetryInterval, maxRetryInterval))
 		w.request()
 	}
 	w.stepSearch(now)

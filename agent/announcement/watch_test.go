@@ -50,10 +50,10 @@ func run(w *announcement.Watch, d time.Duration) {
 func TestRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn, spent := &countingConn{subscriptions: map[string]int{}}, false
-		core := &part.Core{Federation: "plant", ID: "press", Topics: hosts.TopicsOf(t, "plant"), Conn: conn,
+		core := &part.AgentCore{Federation: "plant", ID: "press", Topics: hosts.TopicsOf(t, "plant"), Conn: conn,
 			Loop: host.NewEventLoop(nil), Rand: rand.New(rand.NewPCG(1, 2)),
-			Observer:    testkit.Observer(func(observe.Event) {}),
-			UplinkSpent: func() bool { return spent }}
+			Observer:            testkit.Observer(func(observe.Event) {}),
+			IsUplinkBudgetSpent: func() bool { return spent }}
 		w := announcement.NewWatch(core, func() []ed25519.PublicKey { return nil })
 		requests := func() int { return conn.subscriptions[core.Topics.Announcement()] }
 		w.LinkUp()
@@ -62,8 +62,8 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%d requests in the first hour, want about 10", n)
 		}
 		before := requests()
-		core.Announcement = agentround.AnnouncementReceived{EnvelopeDigest: wire.Digest{1}}
-		w.ReceiveAnnouncement(core.Announcement)
+		core.LastAnnouncement = agentround.AnnouncementReceived{EnvelopeDigest: wire.Digest{1}}
+		w.ReceiveAnnouncement(core.LastAnnouncement)
 		w.RequestIfLost(wire.Digest{1})
 		run(w, time.Hour)
 		if n := requests() - before; n != 0 {

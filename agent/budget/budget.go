@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// Budget is the budget of a device, which its agents share.
-type Budget struct {
+// UplinkBudget is the budget of a device, which its agents share.
+type UplinkBudget struct {
 	MonthlyBytes uint64
 	Meter        *mqtt.TrafficMeter // counts the bytes of the uplink
 	// Dir keeps the count, on the disk of the agents. Empty means the state folder of the first agent.
@@ -27,11 +27,11 @@ type Budget struct {
 }
 
 // addAgent reads what was counted of this month before, for the first agent.
-func (b *Budget) addAgent(folder state.Folder, now time.Time) (err error) {
+func (b *UplinkBudget) addAgent(folder state.Folder, now time.Time) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.agentCount == 0 {
-		b.ledger, err = b.open(folder, now)
+		b.ledger, err = b.openLedger(folder, now)
 	}
 	if err == nil {
 		b.agentCount++
@@ -40,39 +40,40 @@ func (b *Budget) addAgent(folder state.Folder, now time.Time) (err error) {
 }
 
 // removeAgent saves the exact count after the last agent.
-func (b *Budget) removeAgent(now time.Time) error {
+func (b *UplinkBudget) removeAgent(now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.agentCount--; b.agentCount > 0 {
 		return nil
 	}
-	b.ledger.count(now)
+	b.ledger.countNewBytes(now)
 	return b.ledger.save(0)
 }
 
 // Part is an agent's share in the budget.
 type Part struct {
-	core          *part.Core
-	budget        *Budget // nil: the bytes are not limited
-	mixes         bool    // mixing uses the uplink
-	now           func() time.Time
-	roundEstimate func() uint64
+	core               *part.AgentCore
+	budget             *UplinkBudget // nil: the bytes are not limited
+	mixesOverUplink    bool          // mixing uses the uplink
+	now                func() time.Time
+	estimateRoundBytes func() uint64
 
-	spent                bool // announcements are not read
-	reported             Used // by the last event
-	clockSetBackReported bool
+	announcementsSuspended bool               // announcements are not read
+	reported               UplinkUsageChanged // by the last event
+	clockSetBackReported   bool
 }
 
 // New makes the part of an agent. Without a budget the bytes are not limited. mixes reports whether mixing uses the
-// uplink. now returns the time of day, which decides the month. roundEstimate returns the bytes that the announced
+// uplink. now returns the time of day, which decides the month. estimateRoundBytes returns the bytes that the announced
 // round moves, or the next one.
-func New(core *part.Core, b *Budget, mixes bool, now func() time.Time, roundEstimate func() uint64) (*Part, error) {
+func New(core *part.AgentCore, b *UplinkBudget, mixes bool, now func() time.Time, roundEstimate func() uint64) (*Part,
+	error) {
 	if b != nil {
 		if err := b.addAgent(core.State, now()); err != nil {
 			return nil, err
 		}
 	}
-	return &Part{core: core, budget: b, mixes: mixes, now: now, roundEstimate: roundEstimate}, nil
+	return &Part{core: core, budget: b, mixesOverUplink: mixes, now: now, estimateRoundBytes: roundEstimate}, nil
 }
 
 // Close implements part.Closer.
@@ -92,24 +93,24 @@ func (p *Part) remainingBytes() uint64 {
 	}
 	p.budget.mu.Lock()
 	defer p.budget.mu.Unlock()
-	return p.budget.ledger.left()
+	return p.budget.ledger.remainingBytes()
 }
 
 // Spent reports whether nothing is left. Then nothing is fetched, and announcements are not read, since they may
 // contain models.
 func (p *Part) Spent() bool { return p.remainingBytes() == 0 }
 
-// MustRest implements part.Rester: mixing over the uplink rests while nothing is left.
-func (p *Part) MustRest() bool { return p.mixes && p.Spent() }
+// TrainingMustRest implements part.TrainingRestDecider: mixing over the uplink rests while nothing is left.
+func (p *Part) TrainingMustRest() bool { return p.mixesOverUplink && p.Spent() }
 
 // Start implements part.Starter.
 func (p *Part) Start() {
-	if p.spent = p.Spent(); !p.spent {
+	if p.announcementsSuspended = p.Spent(); !p.announcementsSuspended {
 		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
 	}
 }
 
-// BeforeWait implements part.BeforeWaiter: it counts the bytes that were moved since the last call.
+// BeforeWait implements part.BeforeWaitHook: it counts the bytes that were moved since the last call.
 func (p *Part) BeforeWait() {
 	b := p.budget
 	if b == nil {
@@ -119,12 +120,12 @@ func (p *Part) BeforeWait() {
 	l, now := b.ledger, p.now()
 	back := monthOf(now) < l.month && !p.clockSetBackReported
 	var err error
-	counts := l.count(now)
+	counts := l.countNewBytes(now)
 	if counts {
 		err = l.save(2 * l.saveAheadBytes)
 	}
-	left, margin := l.left(), l.saveAheadBytes
-	event := Used{Month: l.month.String(), Bytes: l.used, Limit: l.limit}
+	left, margin := l.remainingBytes(), l.saveAheadBytes
+	event := UplinkUsageChanged{Month: l.month.String(), Bytes: l.used, Limit: l.limit}
 	b.mu.Unlock()
 	if back {
 		p.clockSetBackReported = true
@@ -135,15 +136,15 @@ func (p *Part) BeforeWait() {
 	if counts {
 		p.core.Writes.Report("save the count of bytes", err)
 	}
-	p.core.Step(agentround.UplinkBudgetChanged{BytesLeft: left})
-	if spent := left == 0; spent != p.spent {
-		if p.spent = spent; spent {
+	p.core.HandleRoundEvent(agentround.UplinkBudgetChanged{BytesLeft: left})
+	if spent := left == 0; spent != p.announcementsSuspended {
+		if p.announcementsSuspended = spent; spent {
 			p.core.Conn.Unsubscribe(p.core.Topics.Announcement())
 		} else {
 			p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
 		}
 	}
-	event.RoundEstimate = p.roundEstimate()
+	event.RoundEstimate = p.estimateRoundBytes()
 	last := p.reported
 	if event.Month != last.Month || event.RoundEstimate != last.RoundEstimate || event.Bytes-last.Bytes >= margin/8 {
 		p.reported = event
@@ -164,19 +165,19 @@ var (
 			"it; only with a budget.")
 )
 
-// Used: the count of the bytes that the uplink has carried in this month has changed.
-type Used struct {
+// UplinkUsageChanged: the count of the bytes that the uplink has carried in this month has changed.
+type UplinkUsageChanged struct {
 	Month         string // such as 2026-03
 	Bytes, Limit  uint64 // bytes
 	RoundEstimate uint64 // bytes of the announced round, or of the next round
 }
 
-// Describe implements observe.Event. It resolves the condition of round.UplinkBudgetTooSmall.
-func (e Used) Describe(d *observe.Description) {
-	d.Set(budgetBytes, float64(e.Limit))
-	d.Set(budgetUsedBytes, float64(e.Bytes))
-	d.Set(roundEstimateBytes, float64(e.RoundEstimate))
+// Describe implements observe.Event. It resolves the condition of agentround.UplinkBudgetTooSmall.
+func (e UplinkUsageChanged) Describe(d *observe.EventDescription) {
+	d.SetGauge(budgetBytes, float64(e.Limit))
+	d.SetGauge(budgetUsedBytes, float64(e.Bytes))
+	d.SetGauge(roundEstimateBytes, float64(e.RoundEstimate))
 	if e.Limit-min(e.Limit, e.Bytes) >= e.RoundEstimate {
-		d.Resolve(agentround.UplinkBudgetCondition)
+		d.ResolveCondition(agentround.UplinkBudgetCondition)
 	}
 }

@@ -34,20 +34,20 @@ var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 type device struct {
 	t      *testing.T
 	dir    string // state folder
-	budget *budget.Budget
+	budget *budget.UplinkBudget
 	clock  *time.Time
 	log    bytes.Buffer
 
 	part       *budget.Part
 	subscribed bool // to announcements
-	used       budget.Used
+	used       budget.UplinkUsageChanged
 	left       uint64 // as the round machine has received it
 }
 
 func newDevice(t *testing.T, limit uint64) *device {
 	clock := october
 	return &device{t: t, dir: t.TempDir(), clock: &clock,
-		budget: &budget.Budget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}}
+		budget: &budget.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}}
 }
 
 // connection notes whether the agent is subscribed to announcements.
@@ -63,15 +63,16 @@ func (c connection) Unsubscribe(...string)         { *c.subscribed = false }
 func (d *device) start() {
 	d.t.Helper()
 	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(e observe.Event) {
-		if used, is := e.(budget.Used); is {
+		if used, is := e.(budget.UplinkUsageChanged); is {
 			d.used = used
 		}
 	})
-	core := &part.Core{Topics: hosts.TopicsOf(d.t, "plant"), Conn: connection{subscribed: &d.subscribed}, Loop: loop,
-		State:    state.Folder{Disk: store.Machine, Dir: d.dir, Observer: observer},
-		Writes:   &state.Writes{Loop: loop, Observer: observer},
+	core := &part.AgentCore{Topics: hosts.TopicsOf(d.t, "plant"), Conn: connection{subscribed: &d.subscribed},
+		Loop:     loop,
+		State:    state.Folder{Disk: store.LocalDisk, Dir: d.dir, Observer: observer},
+		Writes:   &state.WriteRetrier{Loop: loop, Observer: observer},
 		Observer: observer, Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
-		Step: func(e agentround.Event) { d.left = e.(agentround.UplinkBudgetChanged).BytesLeft }}
+		HandleRoundEvent: func(e agentround.Event) { d.left = e.(agentround.UplinkBudgetChanged).BytesLeft }}
 	var err error
 	if d.part, err = budget.New(core, d.budget, true, func() time.Time { return *d.clock },
 		func() uint64 { return 1000 }); err != nil {
@@ -86,7 +87,7 @@ func (d *device) stop() { d.part.Close() }
 
 // spend moves bytes over the link, and lets the agent look.
 func (d *device) spend(bytes int) {
-	d.budget.Meter.Count(bytes-bytes/17, 0)
+	d.budget.Meter.AddTraffic(bytes-bytes/17, 0)
 	d.part.BeforeWait()
 }
 
@@ -95,16 +96,17 @@ func TestSpent(t *testing.T) {
 	d := newDevice(t, 20_000_000)
 	d.start()
 	d.spend(19_990_000)
-	if d.part.Spent() || d.part.MustRest() || !d.subscribed || d.left == 0 || d.left > 20_000 {
+	if d.part.Spent() || d.part.TrainingMustRest() || !d.subscribed || d.left == 0 || d.left > 20_000 {
 		t.Errorf("%d bytes left; spent: %v, reads announcements: %v", d.left, d.part.Spent(), d.subscribed)
 	}
 	d.spend(20_000)
-	if !d.part.Spent() || !d.part.MustRest() || d.subscribed || d.left != 0 {
+	if !d.part.Spent() || !d.part.TrainingMustRest() || d.subscribed || d.left != 0 {
 		t.Errorf("%d bytes left; spent: %v, reads announcements: %v", d.left, d.part.Spent(), d.subscribed)
 	}
 	*d.clock = october.AddDate(0, 0, 1)
 	d.part.BeforeWait()
-	if d.part.Spent() || d.part.MustRest() || !d.subscribed || d.used.Month != "2026-11" || d.used.Bytes > 1000 {
+	if d.part.Spent() || d.part.TrainingMustRest() || !d.subscribed || d.used.Month != "2026-11" ||
+		d.used.Bytes > 1000 {
 		t.Errorf("in November: %+v, reads announcements: %v", d.used, d.subscribed)
 	}
 	d.stop()

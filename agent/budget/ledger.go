@@ -35,12 +35,12 @@ type trafficLedger struct {
 // minSaveAheadBytes is more than a link carries between two calls of count.
 const minSaveAheadBytes = 128 << 10
 
-// open loads the count of this month from the folder, and writes it, so that a folder that cannot be written is an
-// error at the start.
-func (b *Budget) open(folder state.Folder, now time.Time) (*trafficLedger, error) {
+// openLedger loads the count of this month from the folder, and writes it, so that a folder that cannot be written is
+// an error at the start.
+func (b *UplinkBudget) openLedger(folder state.Folder, now time.Time) (*trafficLedger, error) {
 	folder.Dir = cmp.Or(b.Dir, folder.Dir)
 	l := &trafficLedger{limit: b.MonthlyBytes, saveAheadBytes: max(b.MonthlyBytes/200, minSaveAheadBytes),
-		folder: folder, meter: b.Meter, meterTotal: b.Meter.Total(), month: monthOf(now)}
+		folder: folder, meter: b.Meter, meterTotal: b.Meter.TotalBytes(), month: monthOf(now)}
 	err := folder.Load(state.UplinkBudget, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
@@ -51,14 +51,14 @@ func (b *Budget) open(folder state.Folder, now time.Time) (*trafficLedger, error
 	if err != nil {
 		return nil, err
 	}
-	l.count(now)
+	l.countNewBytes(now)
 	return l, l.save(2 * l.saveAheadBytes)
 }
 
-// count adds the bytes that the meter has counted since the last call, and begins a new month. It reports whether the
-// count must be saved.
-func (l *trafficLedger) count(now time.Time) (save bool) {
-	total := l.meter.Total()
+// countNewBytes adds the bytes that the meter has counted since the last call, and begins a new month. It reports
+// whether the count must be saved.
+func (l *trafficLedger) countNewBytes(now time.Time) (save bool) {
+	total := l.meter.TotalBytes()
 	more := total - l.meterTotal
 	l.meterTotal = total
 	if m := monthOf(now); m > l.month {
@@ -79,4 +79,4 @@ func (l *trafficLedger) save(ahead uint64) error {
 	return nil
 }
 
-func (l *trafficLedger) left() uint64 { return l.limit - min(l.limit, l.used) }
+func (l *trafficLedger) remainingBytes() uint64 { return l.limit - min(l.limit, l.used) }

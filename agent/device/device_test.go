@@ -106,57 +106,62 @@ func of(x float64) *float64 { return &x }
 
 func TestJudge(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	stopped := func(r Rule) Verdict { return Verdict{LocalStepShare: 0, Rule: r} }
-	heat := Rules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
-	cell := Rules{Battery: EaseStopBand{EaseThreshold: 50, StopThreshold: 20}}
+	stopped := func(r OwnerRule) RuleVerdict { return RuleVerdict{LocalStepShare: 0, DecidingRule: r} }
+	heat := OwnerRules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
+	cell := OwnerRules{Battery: EaseStopBand{EaseThreshold: 50, StopThreshold: 20}}
 	for _, tt := range []struct {
 		name   string
-		rules  Rules
+		rules  OwnerRules
 		x      SystemReading
-		before Verdict
+		before RuleVerdict
 		share  float64
-		rule   Rule
+		rule   OwnerRule
 	}{
-		{"no rules", Rules{}, SystemReading{Load: of(99), Temperature: of(120), BatteryPercent: of(1),
+		{"no rules", OwnerRules{}, SystemReading{Load: of(99), Temperature: of(120), BatteryPercent: of(1),
 			Discharging: true},
-			Verdict{},
+			RuleVerdict{},
 			1, RuleNone},
-		{"cool", heat, SystemReading{Temperature: of(60)}, Verdict{}, 1, RuleNone},
-		{"warm", heat, SystemReading{Temperature: of(65)}, Verdict{}, 0.75, RuleTemperature},
-		{"hot", heat, SystemReading{Temperature: of(80)}, Verdict{}, 0, RuleTemperature},
+		{"cool", heat, SystemReading{Temperature: of(60)}, RuleVerdict{}, 1, RuleNone},
+		{"warm", heat, SystemReading{Temperature: of(65)}, RuleVerdict{}, 0.75, RuleTemperature},
+		{"hot", heat, SystemReading{Temperature: of(80)}, RuleVerdict{}, 0, RuleTemperature},
 		{"still warm after it was hot", heat, SystemReading{Temperature: of(65)}, stopped(RuleTemperature), 0,
 			RuleTemperature},
 		{"cool after it was hot", heat, SystemReading{Temperature: of(59)}, stopped(RuleTemperature), 1, RuleNone},
 		{"warm after it was busy", heat, SystemReading{Temperature: of(65)}, stopped(RuleLoad), 0.75, RuleTemperature},
-		{"no sensor", heat, SystemReading{}, Verdict{}, 1, RuleNone},
-		{"busy", Rules{Load: EaseStopBand{EaseThreshold: 1, StopThreshold: 2}}, SystemReading{Load: of(1.5)},
-			Verdict{}, 0.5,
+		{"no sensor", heat, SystemReading{}, RuleVerdict{}, 1, RuleNone},
+		{"busy", OwnerRules{Load: EaseStopBand{EaseThreshold: 1, StopThreshold: 2}}, SystemReading{Load: of(1.5)},
+			RuleVerdict{}, 0.5,
 			RuleLoad},
-		{"a step", Rules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}}, SystemReading{Load: of(2)},
-			Verdict{}, 0, RuleLoad},
-		{"below a step", Rules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}}, SystemReading{Load: of(1.9)},
-			Verdict{}, 1,
+		{"a step", OwnerRules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}}, SystemReading{Load: of(2)},
+			RuleVerdict{}, 0, RuleLoad},
+		{"below a step", OwnerRules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}},
+			SystemReading{Load: of(1.9)},
+			RuleVerdict{}, 1,
 			RuleNone},
-		{"full", cell, SystemReading{BatteryPercent: of(90), Discharging: true}, Verdict{}, 1, RuleNone},
-		{"half empty", cell, SystemReading{BatteryPercent: of(35), Discharging: true}, Verdict{}, 0.5, RuleBattery},
-		{"empty", cell, SystemReading{BatteryPercent: of(20), Discharging: true}, Verdict{}, 0, RuleBattery},
+		{"full", cell, SystemReading{BatteryPercent: of(90), Discharging: true}, RuleVerdict{}, 1, RuleNone},
+		{"half empty", cell, SystemReading{BatteryPercent: of(35), Discharging: true}, RuleVerdict{}, 0.5, RuleBattery},
+		{"empty", cell, SystemReading{BatteryPercent: of(20), Discharging: true}, RuleVerdict{}, 0, RuleBattery},
 		{"empty, on mains", cell, SystemReading{BatteryPercent: of(5)}, stopped(RuleBattery), 1, RuleNone},
-		{"not on mains", Rules{MainsOnly: true}, SystemReading{BatteryPercent: of(99), Discharging: true}, Verdict{}, 0,
+		{"not on mains", OwnerRules{RequiresMains: true}, SystemReading{BatteryPercent: of(99), Discharging: true},
+			RuleVerdict{}, 0,
 			RuleBattery},
-		{"on mains", Rules{MainsOnly: true}, SystemReading{}, Verdict{}, 1, RuleNone},
-		{"short of memory", Rules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(999)}, Verdict{}, 0,
+		{"on mains", OwnerRules{RequiresMains: true}, SystemReading{}, RuleVerdict{}, 1, RuleNone},
+		{"short of memory", OwnerRules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(999)}, RuleVerdict{}, 0,
 			RuleMemory},
-		{"enough memory", Rules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(1000)}, Verdict{}, 1, RuleNone},
-		{"at night only", Rules{Windows: windows("22:00-06:00")}, SystemReading{}, Verdict{}, 0, RuleTimeWindow},
-		{"at noon too", Rules{Windows: windows("22:00-06:00", "12:00-13:00")},
-			SystemReading{}, Verdict{}, 1, RuleNone},
-		{"the worst decides", Rules{Temperature: EaseStopBand{60, 80}, Load: EaseStopBand{1, 2}},
-			SystemReading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, RuleLoad},
+		{"enough memory", OwnerRules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(1000)}, RuleVerdict{}, 1,
+			RuleNone},
+		{"at night only", OwnerRules{AllowedTimeWindows: windows("22:00-06:00")}, SystemReading{}, RuleVerdict{}, 0,
+			RuleTimeWindow},
+		{"at noon too", OwnerRules{AllowedTimeWindows: windows("22:00-06:00", "12:00-13:00")},
+			SystemReading{}, RuleVerdict{}, 1, RuleNone},
+		{"the worst decides", OwnerRules{Temperature: EaseStopBand{60, 80}, Load: EaseStopBand{1, 2}},
+			SystemReading{Temperature: of(65), Load: of(1.5)}, RuleVerdict{}, 0.5, RuleLoad},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := tt.rules.Judge(noon, tt.x, tt.before)
-			if math.Abs(v.LocalStepShare-tt.share) > 1e-12 || v.Rule != tt.rule || v.MayWork() != (tt.share > 0) {
-				t.Errorf("share %v by %s, want %v by %s", v.LocalStepShare, v.Rule, tt.share, tt.rule)
+			if math.Abs(v.LocalStepShare-tt.share) > 1e-12 || v.DecidingRule != tt.rule ||
+				v.MayWork() != (tt.share > 0) {
+				t.Errorf("share %v by %s, want %v by %s", v.LocalStepShare, v.DecidingRule, tt.share, tt.rule)
 			}
 			if (v.DeclineReason() == 0) != v.MayWork() {
 				t.Errorf("declines with %v at a share of %v", v.DeclineReason(), v.LocalStepShare)
@@ -169,7 +174,7 @@ func TestDeclines(t *testing.T) {
 	var seen []wire.DeclineReason
 	for _, r := range AllRules() {
 		s := r.stop()
-		if s.reason == 0 || slices.Contains(seen, s.reason) || s.problem == "" || s.keys == "" {
+		if s.reason == 0 || slices.Contains(seen, s.reason) || s.problem == "" || s.configKeys == "" {
 			t.Errorf("%s declines with %+v", r, s)
 		}
 		seen = append(seen, s.reason)
@@ -177,19 +182,19 @@ func TestDeclines(t *testing.T) {
 }
 
 func TestBlind(t *testing.T) {
-	r := Rules{Load: EaseStopBand{1, 2}, Temperature: EaseStopBand{60, 80}, Battery: EaseStopBand{50, 20},
-		MainsOnly: true, MinFreeMemory: 1,
-		Windows: windows("00:00-01:00")}
+	r := OwnerRules{Load: EaseStopBand{1, 2}, Temperature: EaseStopBand{60, 80}, Battery: EaseStopBand{50, 20},
+		RequiresMains: true, MinFreeMemory: 1,
+		AllowedTimeWindows: windows("00:00-01:00")}
 	if got := fmt.Sprint(r.RulesWithoutSensor(SystemReading{Load: of(1)})); got != "[temperature memory]" {
 		t.Errorf("blind to %s", got)
 	}
-	if r := (&Rules{}); len(r.RulesWithoutSensor(SystemReading{})) > 0 || r.Any() {
+	if r := (&OwnerRules{}); len(r.RulesWithoutSensor(SystemReading{})) > 0 || r.Any() {
 		t.Error("no rules, and something is missed")
 	}
 }
 
 func windows(texts ...string) spec.TimeWindows {
-	all, err := spec.ParseWindows(texts)
+	all, err := spec.ParseTimeWindows(texts)
 	if err != nil {
 		panic(err)
 	}

@@ -10,41 +10,43 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Rule is what decided. It is a metric's label.
-type Rule string
+// OwnerRule is what decided. It is a metric's label.
+type OwnerRule string
 
 // The rules; None decides where none of them has anything against working.
 const (
-	RuleNone        Rule = "none"
-	RuleLoad        Rule = "load"
-	RuleTemperature Rule = "temperature"
-	RuleBattery     Rule = "battery"
-	RuleMemory      Rule = "memory"
-	RuleTimeWindow  Rule = "window"
+	RuleNone        OwnerRule = "none"
+	RuleLoad        OwnerRule = "load"
+	RuleTemperature OwnerRule = "temperature"
+	RuleBattery     OwnerRule = "battery"
+	RuleMemory      OwnerRule = "memory"
+	RuleTimeWindow  OwnerRule = "window"
 )
 
 // AllRules returns all rules, for closed label sets.
-func AllRules() []Rule {
-	return []Rule{RuleLoad, RuleTemperature, RuleBattery, RuleMemory, RuleTimeWindow}
+func AllRules() []OwnerRule {
+	return []OwnerRule{RuleLoad, RuleTemperature, RuleBattery, RuleMemory, RuleTimeWindow}
 }
 
 // CanReduceSteps tells whether the rule may also ask for fewer local steps; else it only stops.
-func (r Rule) CanReduceSteps() bool { return r == RuleLoad || r == RuleTemperature || r == RuleBattery }
-
-// stop describes why a rule stops the work.
-type stop struct {
-	reason  wire.DeclineReason
-	problem string // for people
-	keys    string // of the rule in agentd.yaml
+func (r OwnerRule) CanReduceSteps() bool {
+	return r == RuleLoad || r == RuleTemperature || r == RuleBattery
 }
 
-func (r Rule) stop() stop {
-	return map[Rule]stop{
+// stopExplanation describes why a rule stops the work.
+type stopExplanation struct {
+	reason     wire.DeclineReason
+	problem    string // for people
+	configKeys string // of the rule in agentd.yaml
+}
+
+func (r OwnerRule) stop() stopExplanation {
+	return map[OwnerRule]stopExplanation{
 		RuleLoad:        {wire.DeclineBusy, "other programs keep it busy", "device.load"},
 		RuleTemperature: {wire.DeclineHot, "it is too hot", "device.temperature"},
-		RuleBattery:     {wire.DeclineBattery, "it runs on its battery", "device.battery or device.mains"},
-		RuleMemory:      {wire.DeclineMemory, "too little memory is free", "device.memory"},
-		RuleTimeWindow:  {wire.DeclineWindow, "its owner allows work at other hours", "device.windows"},
+		RuleBattery:     {wire.DeclineLowBattery, "it runs on its battery", "device.battery or device.mains"},
+		RuleMemory:      {wire.DeclineLowMemory, "too little memory is free", "device.memory"},
+		RuleTimeWindow:  {wire.DeclineTimeWindow, "its owner allows work at other hours", "device.windows"},
 	}[r]
 }
 
@@ -53,7 +55,7 @@ func (r Rule) stop() stop {
 // starts again when it is easy: an agent that comes and goes helps nobody.
 type EaseStopBand struct{ EaseThreshold, StopThreshold float64 }
 
-func (b EaseStopBand) set() bool { return b != EaseStopBand{} }
+func (b EaseStopBand) isSet() bool { return b != EaseStopBand{} }
 
 // allowedWorkShare is what may be done at x, 0 to 1.
 func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
@@ -70,66 +72,66 @@ func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
 	return (b.StopThreshold - x) / (b.StopThreshold - b.EaseThreshold)
 }
 
-// Rules are what the owner of a device allows. Without any it always works.
-type Rules struct {
-	Load          EaseStopBand     // of the last minute, per core; Ease < Stop
-	Temperature   EaseStopBand     // of the hottest sensor, in °C; Ease < Stop
-	Battery       EaseStopBand     // percent, while it discharges; Ease > Stop
-	MainsOnly     bool             // work only on mains
-	MinFreeMemory uint64           // bytes that must be available; 0 = any
-	Windows       spec.TimeWindows // in local time; none = always
+// OwnerRules are what the owner of a device allows. Without any it always works.
+type OwnerRules struct {
+	Load               EaseStopBand     // of the last minute, per core; Ease < Stop
+	Temperature        EaseStopBand     // of the hottest sensor, in °C; Ease < Stop
+	Battery            EaseStopBand     // percent, while it discharges; Ease > Stop
+	RequiresMains      bool             // work only on mains
+	MinFreeMemory      uint64           // bytes that must be available; 0 = any
+	AllowedTimeWindows spec.TimeWindows // in local time; none = always
 }
 
 // Any tells whether there are rules.
-func (r *Rules) Any() bool {
-	return r.Load.set() || r.Temperature.set() || r.Battery.set() || r.MainsOnly || r.MinFreeMemory > 0 ||
-		len(r.Windows) > 0
+func (r *OwnerRules) Any() bool {
+	return r.Load.isSet() || r.Temperature.isSet() || r.Battery.isSet() || r.RequiresMains || r.MinFreeMemory > 0 ||
+		len(r.AllowedTimeWindows) > 0
 }
 
-// Verdict is what the rules say of a reading.
-type Verdict struct {
-	LocalStepShare float64 // of the local steps that speed allows; 0 = the device may not work
-	Rule           Rule    // that decided
+// RuleVerdict is what the rules say of a reading.
+type RuleVerdict struct {
+	LocalStepShare float64   // of the local steps that speed allows; 0 = the device may not work
+	DecidingRule   OwnerRule // that decided
 	SystemReading
 }
 
 // MayWork tells whether the device may work.
-func (v Verdict) MayWork() bool { return v.LocalStepShare > 0 }
+func (v RuleVerdict) MayWork() bool { return v.LocalStepShare > 0 }
 
 // DeclineReason is why an agent declines; 0 if it does not.
-func (v Verdict) DeclineReason() wire.DeclineReason {
+func (v RuleVerdict) DeclineReason() wire.DeclineReason {
 	if v.MayWork() {
 		return 0
 	}
-	return v.Rule.stop().reason
+	return v.DecidingRule.stop().reason
 }
 
 // Judge returns what the rules say now; before is the verdict before this
 // one, zero at first. A reading that the system does not have decides nothing.
-func (r *Rules) Judge(now time.Time, x SystemReading, before Verdict) Verdict {
-	v := Verdict{LocalStepShare: 1, Rule: RuleNone, SystemReading: x}
-	decide := func(rule Rule, share float64) {
+func (r *OwnerRules) Judge(now time.Time, x SystemReading, before RuleVerdict) RuleVerdict {
+	v := RuleVerdict{LocalStepShare: 1, DecidingRule: RuleNone, SystemReading: x}
+	decide := func(rule OwnerRule, share float64) {
 		if share < v.LocalStepShare {
-			v.LocalStepShare, v.Rule = share, rule
+			v.LocalStepShare, v.DecidingRule = share, rule
 		}
 	}
-	band := func(rule Rule, b EaseStopBand, value *float64) {
-		if b.set() && value != nil {
-			decide(rule, b.allowedWorkShare(*value, before.Rule == rule && before.LocalStepShare == 0))
+	band := func(rule OwnerRule, b EaseStopBand, value *float64) {
+		if b.isSet() && value != nil {
+			decide(rule, b.allowedWorkShare(*value, before.DecidingRule == rule && before.LocalStepShare == 0))
 		}
 	}
 	band(RuleLoad, r.Load, x.Load)
 	band(RuleTemperature, r.Temperature, x.Temperature)
 	if x.Discharging {
 		band(RuleBattery, r.Battery, x.BatteryPercent)
-		if r.MainsOnly {
+		if r.RequiresMains {
 			decide(RuleBattery, 0)
 		}
 	}
 	if r.MinFreeMemory > 0 && x.AvailableMemory != nil && *x.AvailableMemory < float64(r.MinFreeMemory) {
 		decide(RuleMemory, 0)
 	}
-	if !r.Windows.Contain(now) {
+	if !r.AllowedTimeWindows.Contain(now) {
 		decide(RuleTimeWindow, 0)
 	}
 	return v
@@ -138,12 +140,12 @@ func (r *Rules) Judge(now time.Time, x SystemReading, before Verdict) Verdict {
 // RulesWithoutSensor lists the rules that a reading has no value for: the system has no
 // such sensor, or does not show it to this program. A device without a battery
 // is on mains.
-func (r *Rules) RulesWithoutSensor(x SystemReading) (blind []Rule) {
+func (r *OwnerRules) RulesWithoutSensor(x SystemReading) (blind []OwnerRule) {
 	for _, c := range []struct {
-		rule  Rule
+		rule  OwnerRule
 		asked bool
 		value *float64
-	}{{RuleLoad, r.Load.set(), x.Load}, {RuleTemperature, r.Temperature.set(), x.Temperature},
+	}{{RuleLoad, r.Load.isSet(), x.Load}, {RuleTemperature, r.Temperature.isSet(), x.Temperature},
 		{RuleMemory, r.MinFreeMemory > 0, x.AvailableMemory}} {
 		if c.asked && c.value == nil {
 			blind = append(blind, c.rule)

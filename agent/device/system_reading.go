@@ -39,8 +39,8 @@ func (s SystemReader) path(name string) string {
 	return filepath.Join(s.Root, filepath.FromSlash(name))
 }
 
-// file is a file's text; empty if it cannot be read.
-func (s SystemReader) file(path string) string {
+// readFile is a file's text; empty if it cannot be read.
+func (s SystemReader) readFile(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""
@@ -64,7 +64,7 @@ func (s SystemReader) load() *float64 {
 	if cores == 0 {
 		cores = runtime.NumCPU()
 	}
-	return parseFirstNumber(s.file(s.path("proc/loadavg")), 1/float64(cores))
+	return parseFirstNumber(s.readFile(s.path("proc/loadavg")), 1/float64(cores))
 }
 
 // temperature is that of the hottest sensor that makes sense: some report 0,
@@ -76,7 +76,7 @@ func (s SystemReader) temperature() (hottest *float64) {
 			panic("device: " + err.Error()) // of the pattern
 		}
 		for _, path := range paths {
-			t := parseFirstNumber(s.file(path), 1e-3)
+			t := parseFirstNumber(s.readFile(path), 1e-3)
 			if t != nil && *t > 0 && *t < 200 && (hottest == nil || *t > *hottest) {
 				hottest = t
 			}
@@ -92,20 +92,20 @@ func (s SystemReader) battery() (emptiest *float64, discharging bool) {
 		panic("device: " + err.Error()) // of the pattern
 	}
 	for _, dir := range paths {
-		if s.file(filepath.Join(dir, "type")) != "Battery" || s.file(filepath.Join(dir, "scope")) == "Device" {
+		if s.readFile(filepath.Join(dir, "type")) != "Battery" || s.readFile(filepath.Join(dir, "scope")) == "Device" {
 			continue
 		}
-		if level := parseFirstNumber(s.file(filepath.Join(dir, "capacity")), 1); level != nil &&
+		if level := parseFirstNumber(s.readFile(filepath.Join(dir, "capacity")), 1); level != nil &&
 			(emptiest == nil || *level < *emptiest) {
 			emptiest = level
 		}
-		discharging = discharging || s.file(filepath.Join(dir, "status")) == "Discharging"
+		discharging = discharging || s.readFile(filepath.Join(dir, "status")) == "Discharging"
 	}
 	return emptiest, discharging
 }
 
 func (s SystemReader) memory() *float64 {
-	for line := range strings.Lines(s.file(s.path("proc/meminfo"))) {
+	for line := range strings.Lines(s.readFile(s.path("proc/meminfo"))) {
 		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
 			return parseFirstNumber(strings.TrimSpace(rest), 1024)
 		}

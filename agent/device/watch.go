@@ -11,20 +11,20 @@ import (
 // checkInterval is the time between two checks of the device.
 const checkInterval = 30 * time.Second
 
-// Judge returns what the rules of the device's owner say now, given what they said before.
-type Judge func(before Verdict) Verdict
+// RuleJudge returns what the rules of the device's owner say now, given what they said before.
+type RuleJudge func(before RuleVerdict) RuleVerdict
 
 // Watch is the part of an agent that declines rounds, takes fewer local steps, or has training rest when the rules of
 // the device's owner ask for it. It asks them every half a minute and before training.
 type Watch struct {
-	core    *part.Core
-	judge   Judge // nil without rules
-	verdict Verdict
+	core    *part.AgentCore
+	judge   RuleJudge // nil without rules
+	verdict RuleVerdict
 	nextAt  time.Time
 }
 
 // NewWatch makes the part. Without rules, judge is nil, and everything is allowed.
-func NewWatch(core *part.Core, judge Judge) *Watch { return &Watch{core: core, judge: judge} }
+func NewWatch(core *part.AgentCore, judge RuleJudge) *Watch { return &Watch{core: core, judge: judge} }
 
 // check asks the rules now.
 func (w *Watch) check() {
@@ -34,12 +34,12 @@ func (w *Watch) check() {
 	w.nextAt = w.core.Loop.Now().Add(checkInterval)
 	before := w.verdict
 	w.verdict = w.judge(before)
-	w.core.Observer.Observe(RulesChecked{Verdict: w.verdict, PreviousVerdict: before})
-	w.core.Step(agentround.OwnerBarredRounds{Rule: "device", Reason: w.verdict.DeclineReason()})
+	w.core.Observer.Observe(RulesChecked{RuleVerdict: w.verdict, PreviousVerdict: before})
+	w.core.HandleRoundEvent(agentround.OwnerRuleChanged{RuleName: "device", Reason: w.verdict.DeclineReason()})
 }
 
-// MustRest implements part.Rester: training rests while the rules forbid all work.
-func (w *Watch) MustRest() bool { return w.verdict.DeclineReason() != 0 }
+// TrainingMustRest implements part.TrainingRestDecider: training rests while the rules forbid all work.
+func (w *Watch) TrainingMustRest() bool { return w.verdict.DeclineReason() != 0 }
 
 // StepShare implements part.StepLimiter. It asks the rules now. A round that has begun is finished, even if the rules
 // forbid work by now: the share is 1 then.
@@ -51,10 +51,10 @@ func (w *Watch) StepShare() float64 {
 	return w.verdict.LocalStepShare
 }
 
-// Deadline implements part.Timer.
+// Deadline implements part.TickHook.
 func (w *Watch) Deadline() (time.Time, bool) { return w.nextAt, w.judge != nil }
 
-// Tick implements part.Timer.
+// Tick implements part.TickHook.
 func (w *Watch) Tick(now time.Time) {
 	if !now.Before(w.nextAt) {
 		w.check()
@@ -67,9 +67,10 @@ var Metrics = []*observe.Metric{allowedStepShare, decisions, load, temperature, 
 var (
 	allowedStepShare = observe.OptionalGauge("device_share",
 		"Share of the local steps that the rules for this device allow now; 0 = it declines. Only with rules.")
-	decisions = &observe.Metric{Name: "device_decisions_total", Labels: []string{"rule", "decision"},
-		Help:   "Times that the rules for this device began to spare it (ease) or to bar it (stop), by the rule.",
-		Series: decisionSeries()}
+	decisions = &observe.Metric{Name: "device_decisions_total", LabelNames: []string{"rule", "decision"},
+		Help: "Times that the rules for this device began to spare it (ease) or to bar it (stop), by the " +
+			"rule.",
+		InitialSeries: decisionSeries()}
 	load = observe.OptionalGauge("device_load_ratio",
 		"Average number of programs that ran or wanted to, in the last minute, per core; only with rules.")
 	temperature = observe.OptionalGauge("device_temperature_celsius",
@@ -97,9 +98,9 @@ func decisionSeries() (series [][]string) {
 }
 
 // decisionOf returns the decision of a verdict; empty if no rule restricts the work.
-func decisionOf(v Verdict) string {
+func decisionOf(v RuleVerdict) string {
 	switch {
-	case v.Rule == "" || v.LocalStepShare == 1:
+	case v.DecidingRule == "" || v.LocalStepShare == 1:
 		return ""
 	case v.LocalStepShare == 0:
 		return decisionStop
@@ -109,37 +110,40 @@ func decisionOf(v Verdict) string {
 
 // RulesChecked: the agent has compared the state of the device with the rules of its owner.
 type RulesChecked struct {
-	Verdict
-	PreviousVerdict Verdict
+	RuleVerdict
+	PreviousVerdict RuleVerdict
 }
 
 // Describe implements observe.Event. It logs when a rule stops the work, and when work is allowed again.
-func (e RulesChecked) Describe(d *observe.Description) {
+func (e RulesChecked) Describe(d *observe.EventDescription) {
 	const condition = "device"
 	if e.MayWork() {
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 	} else {
-		d.Fail(condition, "this device declines rounds: "+e.Rule.stop().problem,
-			"wait until the rule allows work again, or change "+e.Rule.stop().keys+" in agentd.yaml and restart agentd")
+		rule := e.DecidingRule.stop()
+		d.RaiseCondition(condition, "this device declines rounds: "+rule.problem,
+			"wait until the rule allows work again, or change "+rule.configKeys+" in agentd.yaml and restart agentd")
 	}
-	d.Set(allowedStepShare, e.LocalStepShare)
+	d.SetGauge(allowedStepShare, e.LocalStepShare)
 	setIfKnown := func(m *observe.Metric, x *float64, scale float64) {
 		if x != nil {
-			d.Set(m, *x*scale)
+			d.SetGauge(m, *x*scale)
 		}
 	}
 	setIfKnown(load, e.Load, 1)
 	setIfKnown(temperature, e.Temperature, 1)
 	setIfKnown(battery, e.BatteryPercent, 0.01)
 	setIfKnown(memory, e.AvailableMemory, 1)
-	decision := decisionOf(e.Verdict)
-	if decision != "" && (e.Rule != e.PreviousVerdict.Rule || decision != decisionOf(e.PreviousVerdict)) {
-		d.Inc(decisions, string(e.Rule), decision)
+	decision := decisionOf(e.RuleVerdict)
+	if decision != "" && (e.DecidingRule != e.PreviousVerdict.DecidingRule ||
+		decision != decisionOf(e.PreviousVerdict)) {
+		d.IncCounter(decisions, string(e.DecidingRule), decision)
 	}
-	switch stopped := e.PreviousVerdict.Rule != "" && !e.PreviousVerdict.MayWork(); {
-	case !e.MayWork() && (!stopped || e.Rule != e.PreviousVerdict.Rule):
-		d.Log(observe.Info, "device rule stops work", "rule", e.Rule)
+	switch stopped := e.PreviousVerdict.DecidingRule != "" && !e.PreviousVerdict.MayWork(); {
+	case !e.MayWork() && (!stopped || e.DecidingRule != e.PreviousVerdict.DecidingRule):
+		d.Log(observe.Info, "device rule stops work", "rule", e.DecidingRule)
 	case e.MayWork() && stopped:
-		d.Log(observe.Info, "device rules allow work again", "share_of_local_steps", observe.Rounded(e.LocalStepShare))
+		d.Log(observe.Info, "device rules allow work again", "share_of_local_steps",
+			observe.RoundToFourDigits(e.LocalStepShare))
 	}
 }

@@ -18,24 +18,24 @@ import (
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		celsius := 20.0
-		rules := Rules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
+		rules := OwnerRules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
 		var barred wire.DeclineReason
 		problem := "" // of the condition; empty if there is none
-		core := &part.Core{Loop: host.NewEventLoop(nil),
+		core := &part.AgentCore{Loop: host.NewEventLoop(nil),
 			Observer: testkit.Observer(func(e observe.Event) {
-				var d observe.Description
+				var d observe.EventDescription
 				e.Describe(&d)
 				if len(d.Conditions) != 1 || d.Conditions[0].Name != "device" {
 					t.Fatalf("conditions %+v", d.Conditions)
 				}
 				problem = d.Conditions[0].Problem
 			}),
-			Step: func(e agentround.Event) {
-				if bars := e.(agentround.OwnerBarredRounds); bars.Rule == "device" {
+			HandleRoundEvent: func(e agentround.Event) {
+				if bars := e.(agentround.OwnerRuleChanged); bars.RuleName == "device" {
 					barred = bars.Reason
 				}
 			}}
-		w := NewWatch(core, func(before Verdict) Verdict {
+		w := NewWatch(core, func(before RuleVerdict) RuleVerdict {
 			return rules.Judge(time.Now(), SystemReading{Temperature: &celsius}, before)
 		})
 		for _, tt := range []struct {
@@ -50,8 +50,10 @@ func TestWatch(t *testing.T) {
 			}
 			<-time.After(time.Until(at))
 			w.Tick(time.Now())
-			if rests := tt.reason != 0; barred != tt.reason || w.MustRest() != rests || (problem != "") != rests {
-				t.Errorf("at %v °C: declines with %v, rests: %v, condition %q", celsius, barred, w.MustRest(), problem)
+			if rests := tt.reason != 0; barred != tt.reason || w.TrainingMustRest() != rests ||
+				(problem != "") != rests {
+				t.Errorf("at %v °C: declines with %v, rests: %v, condition %q", celsius, barred, w.TrainingMustRest(),
+					problem)
 			}
 			if share := w.StepShare(); share != tt.share {
 				t.Errorf("at %v °C: a share of %v of the local steps, want %v", celsius, share, tt.share)

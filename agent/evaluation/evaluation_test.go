@@ -14,17 +14,18 @@ import (
 // tasks is an announced task whose rows fit it.
 type tasks struct{ prepared *part.PreparedTask }
 
-func (t *tasks) Announced() *part.LocalTask   { return t.prepared.LocalTask }
-func (t *tasks) Prepared() *part.PreparedTask { return t.prepared }
-func (t *tasks) Fits() bool                   { return true }
+func (t *tasks) AnnouncedTask() *part.LocalTask       { return t.prepared.LocalTask }
+func (t *tasks) LastPreparedTask() *part.PreparedTask { return t.prepared }
+func (t *tasks) RowsFitTask() bool                    { return true }
 
 // newTasks returns a task with a number of held-out rows.
 func newTasks(t *testing.T, heldOut int) *tasks {
 	t.Helper()
 	compiled, err := task.Compile[float32](wire.Task{
 		Name: "a task", Features: []string{"a"}, Target: "y",
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000, MinSteps: 1,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
+			StepTimeBudgetMillis: 1000, MinSteps: 1,
 			MaxSteps: 4},
 	})
 	if err != nil {
@@ -46,8 +47,9 @@ func asking(version wire.ModelVersion) agentround.AnnouncementReceived {
 // the coordinator asks again.
 func TestTooFewRows(t *testing.T) {
 	steps := 0
-	core := &part.Core{Step: func(agentround.Event) { steps++ }}
-	p := New(core, Hooks{Tasks: newTasks(t, 2), FetchModel: func(wire.BlobRef) { t.Error("the model is fetched") }})
+	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) { steps++ }}
+	p := New(core, PartDependencies{Tasks: newTasks(t, 2),
+		FetchModel: func(wire.BlobRef) { t.Error("the model is fetched") }})
 	hello := func() wire.Evaluation {
 		var h wire.Hello
 		p.FillHello(&h)
@@ -75,10 +77,11 @@ func TestTooFewRows(t *testing.T) {
 // it when the coordinator no longer asks.
 func TestFetch(t *testing.T) {
 	spent, fetched := true, []wire.Digest(nil)
-	core := &part.Core{Step: func(agentround.Event) {}, UplinkSpent: func() bool { return spent }}
-	p := New(core, Hooks{Tasks: newTasks(t, 3), Model: func(wire.Digest) []float32 { return nil },
+	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) {},
+		IsUplinkBudgetSpent: func() bool { return spent }}
+	p := New(core, PartDependencies{Tasks: newTasks(t, 3), ModelInMemory: func(wire.Digest) []float32 { return nil },
 		FetchModel: func(ref wire.BlobRef) { fetched = append(fetched, ref.Hash) },
-		FetchedModel: func() (wire.Digest, bool) {
+		ModelBeingFetched: func() (wire.Digest, bool) {
 			if len(fetched) == 0 {
 				return wire.Digest{}, false
 			}
@@ -89,8 +92,8 @@ func TestFetch(t *testing.T) {
 		t.Errorf("without a budget the agent fetches %v", fetched)
 	}
 	spent = false
-	p.Evaluate()
-	p.Evaluate()
+	p.EvaluateRequestedModel()
+	p.EvaluateRequestedModel()
 	if len(fetched) != 1 || fetched[0] != (wire.Digest{2}) {
 		t.Errorf("the agent fetches %v, want the requested model once", fetched)
 	}

@@ -16,13 +16,13 @@ func BenchmarkStep(b *testing.B) {
 	for _, d := range []uint32{1000, 100_000, 1_000_000} {
 		b.Run(fmt.Sprint("d=", d), func(b *testing.B) {
 			device := newDevice(b, "idle", time.Minute, func(t *wire.Task) {
-				t.External.Tensors = wire.Schema{{Name: "w", DType: wire.Float32, Shape: []uint32{d}}}
+				t.External.Tensors = wire.TensorSchema{{Name: "w", DType: wire.Float32, Shape: []uint32{d}}}
 				t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
 					Codec: spec.CodecRaw}
 				t.Training.MaxSteps = 1 << 30
 			})
 			x := make([]float32, d)
-			block, err := device.trainer.Block(b.Context(), 1, device.problem, task.LocalJob[float32]{Base: x,
+			block, err := device.trainer.NewBlock(b.Context(), 1, device.problem, task.LocalJob[float32]{Base: x,
 				StepWeight: 1,
 				Steps:      1 << 30, Rand: rand.New(rand.NewPCG(1, 2))})
 			if err != nil {
@@ -32,7 +32,7 @@ func BenchmarkStep(b *testing.B) {
 			s := uint64(0)
 			for b.Loop() {
 				s++
-				if err := block.Take(x, s, s); err != nil {
+				if err := block.TakeSteps(x, s, s); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -21,7 +21,7 @@ func TestCage(t *testing.T) {
 		d := newDevice(t, mode, time.Minute, nil)
 		d.trainer.Limit(map[string]uint64{"hog": 64 << 20}[mode])
 		b, _, x := d.block(t.Context(), 4)
-		err := b.Take(x, 1, 4)
+		err := b.TakeSteps(x, 1, 4)
 		if started, ok := d.first().(external.ProgramStarted); !ok || started.UnconfinedReason != "" {
 			t.Fatalf("%s: the program is not confined: %+v", mode, d.first())
 		}

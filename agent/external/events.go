@@ -19,18 +19,19 @@ type ProgramStarted struct {
 }
 
 // Describe implements observe.Event.
-func (e ProgramStarted) Describe(d *observe.Description) {
+func (e ProgramStarted) Describe(d *observe.EventDescription) {
 	d.Log(observe.Info, "trainer started", "trainer", e.ConfiguredName, "name", e.Name, "rows", e.Rows,
 		"not_confined", e.UnconfinedReason)
-	d.Resolve(trainerCondition(e.ConfiguredName))
+	d.ResolveCondition(trainerCondition(e.ConfiguredName))
 	unconfined := "unconfined trainer " + e.ConfiguredName
 	if e.UnconfinedReason == "" {
-		d.Resolve(unconfined)
+		d.ResolveCondition(unconfined)
 		return
 	}
-	d.Fail(unconfined, fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as "+
-		"agentd", e.ConfiguredName, e.UnconfinedReason), "delegate a control group to agentd with `systemctl edit "+
-		"agentd`, or limit a program that runs by itself in its own unit")
+	d.RaiseCondition(unconfined,
+		fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as "+
+			"agentd", e.ConfiguredName, e.UnconfinedReason), "delegate a control group to agentd with `systemctl edit "+
+			"agentd`, or limit a program that runs by itself in its own unit")
 }
 
 var trainerEnds = observe.Counter("trainer_ends_total",
@@ -44,10 +45,11 @@ type ProgramEnded struct {
 }
 
 // Describe implements observe.Event.
-func (e ProgramEnded) Describe(d *observe.Description) {
-	d.Inc(trainerEnds)
+func (e ProgramEnded) Describe(d *observe.EventDescription) {
+	d.IncCounter(trainerEnds)
 	d.Log(observe.Error, "trainer ended", "trainer", e.Trainer, "err", e.Err, "restart_in", e.RestartDelay)
-	d.Fail(trainerCondition(e.Trainer), fmt.Sprintf("trainer %s has ended, and is started again: %v", e.Trainer, e.Err),
+	d.RaiseCondition(trainerCondition(e.Trainer), fmt.Sprintf("trainer %s has ended, and is started again: %v",
+		e.Trainer, e.Err),
 		"see the program's output with `journalctl -u agentd`")
 }
 

@@ -31,11 +31,11 @@ func TestTaskChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	same := externalTask(nil)
-	if again := d.trainer.Open(data.RowQuery{External: &same}); again != d.rows || d.ends() != 0 {
+	if again := d.trainer.OpenRows(data.RowQuery{ExternalTask: &same}); again != d.rows || d.ends() != 0 {
 		t.Error("the same task has another program")
 	}
 	other := externalTask(func(w *wire.Task) { w.External.Tensors = w.External.Tensors[1:] })
-	rows := d.trainer.Open(data.RowQuery{External: &other})
+	rows := d.trainer.OpenRows(data.RowQuery{ExternalTask: &other})
 	if view, err := rows.Snapshot(); err != nil || view.Rows.Len() != 40 {
 		t.Errorf("%v", err)
 	}
@@ -43,10 +43,10 @@ func TestTaskChanges(t *testing.T) {
 		t.Error("the program of the earlier task goes on")
 	}
 	base := make([]float32, 8)
-	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: 4,
+	b, err := d.trainer.NewBlock(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: 4,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err == nil {
-		err = b.Take(base, 1, 4)
+		err = b.TakeSteps(base, 1, 4)
 	}
 	if err == nil || !strings.Contains(err.Error(), "not needed any more") {
 		t.Errorf("a block of the earlier task: %v", err)
@@ -66,13 +66,13 @@ func TestRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	rows := learner.NewTableSamples[float32](1, 3, nothing{})
-	if _, err := d.trainer.Block(t.Context(), 1, own, task.LocalJob[float32]{Base: make([]float32, 1), Samples: rows,
+	if _, err := d.trainer.NewBlock(t.Context(), 1, own, task.LocalJob[float32]{Base: make([]float32, 1), Samples: rows,
 		StepWeight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
 		t.Fatal(err)
 	}
 	d.called() // by the program, when its input has ended
 	b, _, x := d.block(t.Context(), 4)
-	if err := b.Take(x, 1, 4); err != nil || d.ends() != 0 {
+	if err := b.TakeSteps(x, 1, 4); err != nil || d.ends() != 0 {
 		t.Errorf("error %v; it is said to have ended %d times", err, d.ends())
 	}
 }
@@ -132,7 +132,7 @@ func TestFarewell(t *testing.T) {
 func TestLeavesChild(t *testing.T) {
 	d := newDevice(t, "leaves a child", time.Hour, nil)
 	b, _, x := d.block(t.Context(), 4)
-	if err := b.Take(x, 1, 4); err == nil || !strings.Contains(err.Error(), "has ended") {
+	if err := b.TakeSteps(x, 1, 4); err == nil || !strings.Contains(err.Error(), "has ended") {
 		t.Errorf("error %v", err)
 	}
 	_ = d.called().Close() // which ends the child
@@ -148,10 +148,10 @@ func TestStopsMixing(t *testing.T) {
 		d.called()
 		cancel()
 	}()
-	if err := b.Take(x, 1, 1); err != nil {
+	if err := b.TakeSteps(x, 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Take(x, 2, 2); !errors.Is(err, task.ErrStopped) {
+	if err := b.TakeSteps(x, 2, 2); !errors.Is(err, task.ErrStoppedMidBlock) {
 		t.Errorf("a step after the end: %v", err)
 	}
 	if s, err := b.(training.Scorer).Score(base); s != nil || err != nil {
@@ -180,7 +180,7 @@ func TestEndsAtOnce(t *testing.T) {
 			}
 		})
 	}
-	if err := b.Take(x, 1, 4); err == nil {
+	if err := b.TakeSteps(x, 1, 4); err == nil {
 		t.Error("a program that crashes has taken steps")
 	}
 	close(over)
@@ -233,7 +233,7 @@ func TestCrashMixing(t *testing.T) {
 	d.trainer.Hurry()
 	b, base, x := d.block(t.Context(), 4)
 	for s := range uint64(4) {
-		if err := b.Take(x, s+1, s+1); err != nil {
+		if err := b.TakeSteps(x, s+1, s+1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -243,7 +243,7 @@ func TestCrashMixing(t *testing.T) {
 	d = newDevice(t, "crash", time.Minute, mixing)
 	d.trainer.Hurry()
 	b, _, x = d.block(t.Context(), 4)
-	if err := b.Take(x, 1, 1); err == nil || d.ends() != 4 {
+	if err := b.TakeSteps(x, 1, 1); err == nil || d.ends() != 4 {
 		t.Errorf("after %d ends: %v", d.ends(), err)
 	}
 }

@@ -22,14 +22,14 @@ type Config struct {
 	Command        []string      // the program and its arguments
 	Dir            string        // where it runs
 	Env            []string      // NAME=value, beside a few of the agent's own
-	Memory         uint64        // bytes of all its processes together; 0 = no limit of its own
+	MaxMemoryBytes uint64        // bytes of all its processes together; 0 = no limit of its own
 	SilenceTimeout time.Duration // the longest silence while it works
 	Network        bool          // whether it may use the network
 }
 
 // programContext is what a program is told of where it runs.
 type programContext struct {
-	federation wire.Federation
+	federation wire.FederationName
 	device     wire.AgentID
 	log        *slog.Logger
 	observe    func(observe.Event)
@@ -42,35 +42,35 @@ type program struct {
 	cfg         Config
 	context     *programContext
 	task        *wire.Task
-	blob        string // the task's
+	encodedTask string // the task's
 	layout      []learner.TensorSpec
 	requestSlot chan struct{} // holds one element while nobody asks
 
 	mu                  sync.Mutex
 	run                 *programRun // nil while the program does not run
-	rows                int         // that it has told last
-	version             uint64
+	rowCount            int         // that it has told last
+	rowsVersion         uint64
 	lastSnapshotVersion uint64 // version of the last snapshot
 	failures            uint
 	firstRestartDelay   time.Duration // after the first failure
 	restartAt           time.Time     // before which it is not started again
-	problem             error         // of the last run
+	lastRunErr          error         // of the last run
 	closed              bool
 }
 
 // programRun is one process of a program. What hello says is set once ready is closed; the program's mu guards err.
 type programRun struct {
-	conn          *conversation // the program's mu guards it until then
+	conn          *frameConversation // the program's mu guards it until then
 	processExited <-chan struct{}
 	file          *tensorFile
-	ready         chan struct{}
-	helloAnswer   answer
+	helloDone     chan struct{}
+	helloAnswer   programAnswer
 	err           error
 	id            uint64 // of the last request
 }
 
 func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.TensorSpec) *program {
-	n := &program{name: name, cfg: cfg, context: p, task: t, blob: encodedTask(t), layout: layout,
+	n := &program{name: name, cfg: cfg, context: p, task: t, encodedTask: encodedTask(t), layout: layout,
 		requestSlot: make(chan struct{}, 1), firstRestartDelay: time.Second}
 	n.requestSlot <- struct{}{}
 	return n
@@ -84,8 +84,8 @@ const maxRestartDelay = 5 * time.Minute
 
 var errClosed = errors.New("the trainer is not needed any more")
 
-// runningProcess returns the program's process once it has said hello; it starts one if there is none.
-func (p *program) runningProcess(ctx context.Context) (*programRun, error) {
+// ensureProcess returns the program's process once it has said hello; it starts one if there is none.
+func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
 	r := p.run
 	switch {
@@ -94,17 +94,17 @@ func (p *program) runningProcess(ctx context.Context) (*programRun, error) {
 		return nil, errClosed
 	case r != nil:
 	case time.Now().Before(p.restartAt):
-		err := p.problem // the same words as when it ended, or the agent would tell of another problem
+		err := p.lastRunErr // the same words as when it ended, or the agent would tell of another problem
 		p.mu.Unlock()
 		return nil, err
 	default:
-		r = &programRun{ready: make(chan struct{})}
+		r = &programRun{helloDone: make(chan struct{})}
 		p.run = r
 		go p.start(r)
 	}
 	p.mu.Unlock()
 	select {
-	case <-r.ready:
+	case <-r.helloDone:
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return r, r.err
@@ -123,12 +123,12 @@ func (p *program) awaitRestart(ctx context.Context) (*programRun, error) {
 	case <-next.C:
 	case <-ctx.Done():
 	}
-	return p.runningProcess(ctx)
+	return p.ensureProcess(ctx)
 }
 
 // start starts a process and greets it.
 func (p *program) start(r *programRun) {
-	defer close(r.ready)
+	defer close(r.helloDone)
 	file, err := newTensorFile(p.layout)
 	if err != nil {
 		p.noteProcessEnd(r, err)
@@ -151,7 +151,8 @@ func (p *program) start(r *programRun) {
 	if closed { // nobody has told the program so
 		proc.kill()
 	}
-	r.helloAnswer, err = r.conn.ask(context.Background(), 0, hello{frameHello, protocolVersion, file.path,
+	r.helloAnswer, err = r.conn.requestAnswer(context.Background(), 0, helloFrame{frameHello, protocolVersion,
+		file.path,
 		string(p.context.federation),
 		string(p.context.device), p.task.Name, p.cfg.SilenceTimeout.Seconds()}, frameHello)
 	if err == nil {
@@ -171,7 +172,7 @@ func (p *program) start(r *programRun) {
 }
 
 // checkCapabilities reports why the task cannot be done with what a program says of itself.
-func (p *program) checkCapabilities(said *answer) error {
+func (p *program) checkCapabilities(said *programAnswer) error {
 	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
 	case said.Version != protocolVersion:
@@ -194,9 +195,9 @@ func (p *program) checkCapabilities(said *answer) error {
 
 // setRowCount takes the number of rows; p.mu is held.
 func (p *program) setRowCount(rows int) {
-	if rows != p.rows {
-		p.rows = rows
-		p.version++
+	if rows != p.rowCount {
+		p.rowCount = rows
+		p.rowsVersion++
 	}
 }
 
@@ -207,7 +208,7 @@ func (p *program) noteProcessEnd(r *programRun, why error) {
 		p.mu.Unlock()
 		return
 	}
-	p.run, r.err, p.problem = nil, why, why
+	p.run, r.err, p.lastRunErr = nil, why, why
 	wait, rests := min(p.firstRestartDelay<<min(p.failures, 20), maxRestartDelay), p.closed || errors.Is(why, errClosed)
 	if !rests {
 		p.failures++
@@ -240,7 +241,7 @@ func (p *program) stopUntilNeeded() {
 	r := p.run
 	p.mu.Unlock()
 	if r != nil {
-		<-r.ready
+		<-r.helloDone
 		p.noteProcessEnd(r, errClosed)
 	}
 }
@@ -252,7 +253,7 @@ func (p *program) close() {
 	p.closed = true
 	if r != nil && r.conn != nil {
 		select {
-		case <-r.ready:
+		case <-r.helloDone:
 		default:
 			r.conn.kill()
 		}
@@ -261,11 +262,11 @@ func (p *program) close() {
 	p.stopUntilNeeded()
 }
 
-// request makes one, once what is asked is over: parameters x, if there are any, go to the program; frame makes the
-// request of its number, and take what is to be made of the answer. An error that is no *failedError has ended the
-// program.
-func (p *program) request(ctx context.Context, r *programRun, x []float32, want string, frame func(id uint64) any,
-	take func(a *answer) error) error {
+// sendRequest makes one, once what is asked is over: parameters x, if there are any, go to the program; frame makes the
+// request of its number, and take what is to be made of the answer. An error that is no *requestRefusedError has ended
+// the program.
+func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, want string, frame func(id uint64) any,
+	take func(a *programAnswer) error) error {
 	select {
 	case <-p.requestSlot:
 	case <-ctx.Done():
@@ -278,8 +279,8 @@ func (p *program) request(ctx context.Context, r *programRun, x []float32, want 
 	}
 	if err == nil {
 		r.id++
-		var a answer
-		if a, err = r.conn.ask(ctx, r.id, frame(r.id), want); err == nil {
+		var a programAnswer
+		if a, err = r.conn.requestAnswer(ctx, r.id, frame(r.id), want); err == nil {
 			err = take(&a)
 		}
 	}
@@ -290,11 +291,12 @@ func (p *program) request(ctx context.Context, r *programRun, x []float32, want 
 }
 
 // fit has the program take local steps of x. what is that of the request, without its number.
-func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitRequest) (fitted answer, err error) {
-	err = p.request(ctx, r, x, frameFitted, func(id uint64) any {
+func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitRequest) (fitted programAnswer,
+	err error) {
+	err = p.sendRequest(ctx, r, x, frameFitted, func(id uint64) any {
 		what.Frame, what.ID = frameFit, id
 		return what
-	}, func(a *answer) error {
+	}, func(a *programAnswer) error {
 		if err := checkFitted(a, &what, ctx.Err() != nil); err != nil {
 			return err
 		}
@@ -314,7 +316,7 @@ func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitR
 // updateRowCount has the program say how many rows it has now, if it can. Nobody waits long while it works on another
 // request: what takes long is local steps, whose answer says so too.
 func (p *program) updateRowCount(ctx context.Context) error {
-	r, err := p.runningProcess(ctx)
+	r, err := p.ensureProcess(ctx)
 	if err != nil || !slices.Contains(r.helloAnswer.Capabilities, capabilityRows) {
 		return err
 	}
@@ -324,8 +326,8 @@ func (p *program) updateRowCount(ctx context.Context) error {
 	case <-time.After(programStopGrace):
 		return nil
 	}
-	return p.request(ctx, r, nil, frameRows, func(id uint64) any { return shortRequest{frameRows, id} },
-		func(a *answer) error {
+	return p.sendRequest(ctx, r, nil, frameRows, func(id uint64) any { return shortRequest{frameRows, id} },
+		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows {
 				return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
 			}
@@ -339,26 +341,26 @@ func (p *program) updateRowCount(ctx context.Context) error {
 // initialParameters returns the parameters that the program begins with.
 func (p *program) initialParameters(ctx context.Context, r *programRun) (x []float32, err error) {
 	x = make([]float32, r.file.elements)
-	err = p.request(ctx, r, x, frameInitial, func(id uint64) any { return shortRequest{frameInitial, id} },
-		func(*answer) error { return r.file.read(x, 0) })
+	err = p.sendRequest(ctx, r, x, frameInitial, func(id uint64) any { return shortRequest{frameInitial, id} },
+		func(*programAnswer) error { return r.file.read(x, 0) })
 	return x, err
 }
 
 // evaluate has the program evaluate a model.
 func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f evaluation.ProgramScore, err error) {
-	err = p.request(ctx, r, x, frameEvaluated, func(id uint64) any { return shortRequest{frameEvaluate, id} },
-		func(a *answer) error {
+	err = p.sendRequest(ctx, r, x, frameEvaluated, func(id uint64) any { return shortRequest{frameEvaluate, id} },
+		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
 				return fmt.Errorf("the program has evaluated %d rows, without a risk or with none of them", a.Rows)
 			}
-			f = evaluation.ProgramScore{Rows: a.Rows, Risk: *a.Risk, Others: a.Metrics}
+			f = evaluation.ProgramScore{Rows: a.Rows, Risk: *a.Risk, OtherMetricByName: a.MetricByName}
 			return nil
 		})
 	return f, err
 }
 
 // checkFitted reports why an answer cannot be that to a request.
-func checkFitted(a *answer, to *fitRequest, stopped bool) error {
+func checkFitted(a *programAnswer, to *fitRequest, stopped bool) error {
 	asked := to.LastStep - to.FirstStep + 1
 	switch {
 	case a.Steps > asked || a.Steps < asked && !stopped:

@@ -20,33 +20,34 @@ const maxStopWait = 5 * time.Minute
 // maxRows bounds the rows that a program may claim.
 const maxRows = 1<<31 - 1
 
-// conversation is the frames that go to and fro with a program. One goroutine asks at a time.
-type conversation struct {
-	in       io.WriteCloser
-	kill     func() // the program, with all its processes; may be called again
-	patience time.Duration
+// frameConversation is the frames that go to and fro with a program. One goroutine asks at a time.
+type frameConversation struct {
+	programInput   io.WriteCloser
+	kill           func() // the program, with all its processes; may be called again
+	silenceTimeout time.Duration
 
-	frames  chan answer
-	broken  error         // why no more frames come; set when frames is closed
+	frames  chan programAnswer
+	endErr  error         // why no more frames come; set when frames is closed
 	closing chan struct{} // closed when nobody listens any more
 }
 
 // converse begins to read a program's frames from out.
-func converse(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *conversation {
-	c := &conversation{in: in, kill: kill, patience: patience, frames: make(chan answer), closing: make(chan struct{})}
+func converse(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *frameConversation {
+	c := &frameConversation{programInput: in, kill: kill, silenceTimeout: patience, frames: make(chan programAnswer),
+		closing: make(chan struct{})}
 	go c.read(out)
 	return c
 }
 
 // close ends the conversation; the program is told so by the end of its input.
-func (c *conversation) close() {
+func (c *frameConversation) close() {
 	close(c.closing)
-	_ = c.in.Close() // a program that has ended needs no telling
+	_ = c.programInput.Close() // a program that has ended needs no telling
 }
 
 // closeInputAndWait ends the program's input, and waits for the end of its output.
-func (c *conversation) closeInputAndWait() error {
-	_ = c.in.Close() // a program that has ended needs no telling
+func (c *frameConversation) closeInputAndWait() error {
+	_ = c.programInput.Close() // a program that has ended needs no telling
 	late := time.NewTimer(programStopGrace)
 	defer late.Stop()
 	for {
@@ -65,33 +66,33 @@ func (c *conversation) closeInputAndWait() error {
 var errEnded = errors.New("the program has ended")
 
 // read reads frames until the output ends, or has something else.
-func (c *conversation) read(out io.ReadCloser) {
+func (c *frameConversation) read(out io.ReadCloser) {
 	defer out.Close()
 	defer c.kill()
 	defer close(c.frames)
 	lines := bufio.NewReaderSize(out, maxLine)
 	for {
 		line, err := lines.ReadSlice('\n')
-		var a answer
+		var a programAnswer
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
-			c.broken = fmt.Errorf("a line of the program has more than %d bytes: %q", maxLine, linePrefix(line))
+			c.endErr = fmt.Errorf("a line of the program has more than %d bytes: %q", maxLine, linePrefix(line))
 		case err != nil && len(line) > 0:
-			c.broken = fmt.Errorf("the program has ended inside the line %q", linePrefix(line))
+			c.endErr = fmt.Errorf("the program has ended inside the line %q", linePrefix(line))
 		case err != nil:
-			c.broken = errEnded
+			c.endErr = errEnded
 		default:
 			if err := json.Unmarshal(line, &a); err != nil {
-				c.broken = fmt.Errorf("the program wrote %q, which is no frame: %w", linePrefix(line), err)
+				c.endErr = fmt.Errorf("the program wrote %q, which is no frame: %w", linePrefix(line), err)
 			}
 		}
-		if c.broken != nil {
+		if c.endErr != nil {
 			return
 		}
 		select {
 		case c.frames <- a:
 		case <-c.closing:
-			c.broken = errEnded
+			c.endErr = errEnded
 			return
 		}
 	}
@@ -114,35 +115,37 @@ type requestRefusedError struct{ why string }
 func (e *requestRefusedError) Error() string { return "the program says: " + e.why }
 
 // write sends a frame.
-func (c *conversation) write(frame any) error {
+func (c *frameConversation) write(frame any) error {
 	line, err := json.Marshal(frame)
 	if err != nil {
 		return err
 	}
-	if in, ok := c.in.(interface{ SetWriteDeadline(t time.Time) error }); ok {
+	if in, ok := c.programInput.(interface{ SetWriteDeadline(t time.Time) error }); ok {
 		_ = in.SetWriteDeadline(time.Now().Add(programStopGrace)) // a pipe of the system has one
 	}
-	if _, err := c.in.Write(append(line, '\n')); err != nil {
+	if _, err := c.programInput.Write(append(line, '\n')); err != nil {
 		return fmt.Errorf("the program does not read what it is asked: %w", err)
 	}
 	return nil
 }
 
-// ask sends a request, and returns its answer, which has the name want. When ctx ends the program is told to stop. An
-// error that is no *failedError has ended the program.
-func (c *conversation) ask(ctx context.Context, id uint64, request any, want string) (answer, error) {
-	a, err := c.await(ctx, id, request, want)
+// requestAnswer sends a request, and returns its answer, which has the name want. When ctx ends the program is told to
+// stop. An error that is no *requestRefusedError has ended the program.
+func (c *frameConversation) requestAnswer(ctx context.Context, id uint64, request any, want string) (programAnswer,
+	error) {
+	a, err := c.sendAndAwaitAnswer(ctx, id, request, want)
 	if err != nil && !errors.As(err, new(*requestRefusedError)) {
 		c.kill()
 	}
 	return a, err
 }
 
-func (c *conversation) await(ctx context.Context, id uint64, request any, want string) (answer, error) {
+func (c *frameConversation) sendAndAwaitAnswer(ctx context.Context, id uint64, request any,
+	want string) (programAnswer, error) {
 	if err := c.write(request); err != nil {
-		return answer{}, err
+		return programAnswer{}, err
 	}
-	patience := c.patience
+	patience := c.silenceTimeout
 	silent := time.NewTimer(patience)
 	defer silent.Stop()
 	var last time.Time // after stop: when progress helps no more
@@ -151,24 +154,24 @@ func (c *conversation) await(ctx context.Context, id uint64, request any, want s
 		case a, ok := <-c.frames:
 			switch {
 			case !ok:
-				return answer{}, c.broken
+				return programAnswer{}, c.endErr
 			case a.Frame == want && a.ID == id:
 				return a, nil
 			case a.Frame == frameFailed && a.ID == id:
-				return answer{}, &requestRefusedError{textPrefix(a.Why, 1000)}
+				return programAnswer{}, &requestRefusedError{textPrefix(a.FailureReason, 1000)}
 			case a.Frame != frameProgress || a.ID > id:
-				return answer{}, fmt.Errorf("the program answers request %d with %q of %d; want %q", id,
+				return programAnswer{}, fmt.Errorf("the program answers request %d with %q of %d; want %q", id,
 					textPrefix(a.Frame, 50), a.ID, want)
 			case a.ID == id && (last.IsZero() || time.Now().Before(last)):
 				silent.Reset(patience)
 			}
 		case <-silent.C:
-			return answer{}, fmt.Errorf("the program has said nothing for %v", patience)
+			return programAnswer{}, fmt.Errorf("the program has said nothing for %v", patience)
 		case <-stopped:
-			stopped, patience, last = nil, programStopGrace, time.Now().Add(min(c.patience, maxStopWait))
+			stopped, patience, last = nil, programStopGrace, time.Now().Add(min(c.silenceTimeout, maxStopWait))
 			silent.Reset(programStopGrace)
 			if err := c.write(shortRequest{frameStop, id}); err != nil {
-				return answer{}, err
+				return programAnswer{}, err
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // spoken is a conversation with a program that does as told: answer gets each line that comes, with its number from 1,
 // and what it returns is written.
-func spoken(t *testing.T, answer func(n int, line string) string) (c *conversation, killed chan struct{}) {
+func spoken(t *testing.T, answer func(n int, line string) string) (c *frameConversation, killed chan struct{}) {
 	in, theirs := net.Pipe()
 	ours, out := net.Pipe()
 	killed = make(chan struct{})
@@ -71,7 +71,7 @@ func TestSilence(t *testing.T) {
 					time.AfterFunc(tt.stop, cancel)
 				}
 				began := time.Now()
-				_, err := c.ask(ctx, 1, fitRequest{Frame: frameFit, ID: 1}, frameFitted)
+				_, err := c.requestAnswer(ctx, 1, fitRequest{Frame: frameFit, ID: 1}, frameFitted)
 				if took := time.Since(began); took != tt.took {
 					t.Errorf("it took %v, want %v", took, tt.took)
 				}
@@ -134,7 +134,7 @@ func TestProgress(t *testing.T) {
 				time.AfterFunc(tt.stop, cancel)
 			}
 			began := time.Now()
-			_, err := c.ask(ctx, 4, fitRequest{Frame: frameFit, ID: 4}, frameFitted)
+			_, err := c.requestAnswer(ctx, 4, fitRequest{Frame: frameFit, ID: 4}, frameFitted)
 			if took := time.Since(began); !strings.Contains(fmt.Sprint(err), tt.want) || took != tt.took {
 				t.Errorf("progress each %v: error %v after %v, want %s after %v", every, err, took, tt.want, tt.took)
 			}

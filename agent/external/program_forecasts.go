@@ -9,16 +9,18 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 )
 
-// Predict implements [predict.Program]. It takes no longer than the program's timeout: training waits for that.
-func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (all []predict.Forecast,
+// Predict implements [predict.PredictingProgram]. It takes no longer than the program's timeout: training waits for
+// that.
+func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float32],
+	model []float32) (all []predict.Forecast,
 	more bool, err error) {
-	of, err := t.programOf(p)
+	of, err := t.findRunningProgram(p)
 	if err != nil {
 		return nil, false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, of.cfg.SilenceTimeout)
 	defer cancel()
-	run, err := of.runningProcess(ctx)
+	run, err := of.ensureProcess(ctx)
 	if err == nil && !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
 		err = fmt.Errorf("predict.publish is set, and the program's can is %q, without %q",
 			run.helloAnswer.Capabilities, capabilityPredict)
@@ -35,17 +37,17 @@ func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], mo
 // predict has the program predict with a model.
 func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all []predict.Forecast, more bool,
 	err error) {
-	err = p.request(ctx, r, x, framePredicted, func(id uint64) any { return shortRequest{framePredict, id} },
-		func(a *answer) error {
+	err = p.sendRequest(ctx, r, x, framePredicted, func(id uint64) any { return shortRequest{framePredict, id} },
+		func(a *programAnswer) error {
 			for _, c := range a.Predictions {
 				if c.Value == nil {
 					return fmt.Errorf("the program has made %d predictions, one of them without a value",
 						len(a.Predictions))
 				}
-				all = append(all, predict.Forecast{Time: c.Time, Value: *c.Value, Classes: c.Probabilities,
+				all = append(all, predict.Forecast{Time: c.Time, Value: *c.Value, ClassProbabilities: c.Probabilities,
 					Residual: c.Residual})
 			}
-			more = a.More
+			more = a.HasMorePredictions
 			return nil
 		})
 	return all, more, err

@@ -34,8 +34,8 @@ const (
 	capabilityPredict  = "predict"
 )
 
-// hello is the first frame to a program.
-type hello struct {
+// helloFrame is the first frame to a program.
+type helloFrame struct {
 	Frame          string  `json:"frame"`
 	Version        int     `json:"version"`
 	TensorFilePath string  `json:"tensors"`
@@ -65,23 +65,23 @@ type shortRequest struct {
 	ID    uint64 `json:"id"`
 }
 
-// answer is any frame of a program.
-type answer struct {
-	Frame        string             `json:"frame"`
-	Version      int                `json:"version"`
-	ID           uint64             `json:"id"`
-	Name         string             `json:"name"`
-	Rows         int                `json:"rows"`
-	Capabilities []string           `json:"can"`
-	Steps        uint64             `json:"steps"`
-	RiskBefore   *float64           `json:"risk_before"`
-	RiskAfter    *float64           `json:"risk_after"`
-	Metrics      map[string]float64 `json:"metrics"`
-	Risk         *float64           `json:"risk"`
-	Why          string             `json:"why"`
+// programAnswer is any frame of a program.
+type programAnswer struct {
+	Frame         string             `json:"frame"`
+	Version       int                `json:"version"`
+	ID            uint64             `json:"id"`
+	Name          string             `json:"name"`
+	Rows          int                `json:"rows"`
+	Capabilities  []string           `json:"can"`
+	Steps         uint64             `json:"steps"`
+	RiskBefore    *float64           `json:"risk_before"`
+	RiskAfter     *float64           `json:"risk_after"`
+	MetricByName  map[string]float64 `json:"metrics"`
+	Risk          *float64           `json:"risk"`
+	FailureReason string             `json:"why"`
 
-	Predictions []prediction `json:"predictions"`
-	More        bool         `json:"more"`
+	Predictions        []prediction `json:"predictions"`
+	HasMorePredictions bool         `json:"more"`
 }
 
 // prediction is that of a row, or what its label has shown later.

@@ -39,14 +39,14 @@ type ProtocolTest struct {
 // same, what else it can, that it stops and ends. It reports whether all was good.
 func (t *ProtocolTest) RunTest(ctx context.Context) bool {
 	c := &protocolTestRun{ProtocolTest: t, ctx: ctx, allPassed: true}
-	if c.hello() {
+	if c.testHello() {
 		c.testLocalSteps()
 		c.testMixing()
 		c.testProximalTerm()
 		c.testInitialParameters()
 		c.testRowCount()
-		c.evaluates()
-		c.predicts()
+		c.testEvaluation()
+		c.testPrediction()
 		c.testStop()
 	}
 	c.testEndOfInput()
@@ -69,8 +69,8 @@ func (c *protocolTestRun) report(what string, wrong error, format string, args .
 	return wrong == nil
 }
 
-// hello starts the program.
-func (c *protocolTestRun) hello() bool {
+// testHello starts the program.
+func (c *protocolTestRun) testHello() bool {
 	loose := ""
 	where := &programContext{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger,
 		observe: func(f observe.Event) {
@@ -80,7 +80,7 @@ func (c *protocolTestRun) hello() bool {
 		}}
 	c.p = newProgram("check", c.Config, where, &wire.Task{Name: "check"}, c.Layout)
 	began := time.Now()
-	run, err := c.p.runningProcess(c.ctx)
+	run, err := c.p.ensureProcess(c.ctx)
 	if c.run = run; err != nil {
 		return c.report("hello", err, "")
 	}
@@ -98,14 +98,14 @@ func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, erro
 	c.p.mu.Lock()
 	c.p.restartAt = time.Time{}
 	c.p.mu.Unlock()
-	return c.p.runningProcess(ctx)
+	return c.p.ensureProcess(ctx)
 }
 
-// fit takes steps from x, in place.
-func (c *protocolTestRun) fit(ctx context.Context, x []float32, what fitRequest) (answer, error) {
+// takeLocalSteps takes steps from x, in place.
+func (c *protocolTestRun) takeLocalSteps(ctx context.Context, x []float32, what fitRequest) (programAnswer, error) {
 	run, err := c.restartIfEnded(ctx)
 	if err != nil {
-		return answer{}, err
+		return programAnswer{}, err
 	}
 	what.Round, what.StepSize, what.Seed, what.BatchSize = "check", c.StepSize, 7, 32
 	return c.p.fit(ctx, run, x, what)
@@ -116,23 +116,23 @@ func (c *protocolTestRun) testLocalSteps() {
 	first, second := slices.Clone(c.Base), slices.Clone(c.Base)
 	what := fitRequest{FirstStep: 1, LastStep: testStepCount, BlockSteps: testStepCount}
 	began := time.Now()
-	a, err := c.fit(c.ctx, first, what)
+	a, err := c.takeLocalSteps(c.ctx, first, what)
 	took := time.Since(began)
 	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", testStepCount,
 		took.Round(time.Microsecond),
-		value(a.RiskBefore), value(a.RiskAfter)) {
+		valueOrZero(a.RiskBefore), valueOrZero(a.RiskAfter)) {
 		return
 	}
 	if slices.Equal(first, c.Base) {
 		c.report("fit", errors.New("no parameter has changed: does the program write to the file of hello?"), "")
 	}
-	if _, err = c.fit(c.ctx, second, what); err == nil && !slices.Equal(first, second) {
+	if _, err = c.takeLocalSteps(c.ctx, second, what); err == nil && !slices.Equal(first, second) {
 		err = errors.New("the same work with the same seed comes to other parameters: draw by seed alone")
 	}
 	c.report("fit again", err, "the same parameters")
 }
 
-func value(x *float64) float64 {
+func valueOrZero(x *float64) float64 {
 	if x == nil {
 		return 0
 	}
@@ -149,7 +149,7 @@ func (c *protocolTestRun) testMixing() {
 	began := time.Now()
 	var err error
 	for s := uint64(1); s <= steps && err == nil; s++ {
-		_, err = c.fit(c.ctx, x, fitRequest{FirstStep: s, LastStep: s, BlockSteps: steps})
+		_, err = c.takeLocalSteps(c.ctx, x, fitRequest{FirstStep: s, LastStep: s, BlockSteps: steps})
 	}
 	c.report("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
 }
@@ -161,9 +161,9 @@ func (c *protocolTestRun) testProximalTerm() {
 	}
 	free, held := slices.Clone(c.Base), slices.Clone(c.Base)
 	what := fitRequest{FirstStep: 1, LastStep: 2, BlockSteps: 2}
-	_, err := c.fit(c.ctx, free, what)
+	_, err := c.takeLocalSteps(c.ctx, free, what)
 	if what.Proximal = 0.5 / c.StepSize; err == nil {
-		_, err = c.fit(c.ctx, held, what)
+		_, err = c.takeLocalSteps(c.ctx, held, what)
 	}
 	if err == nil && slices.Equal(free, held) {
 		err = errors.New("two steps with λ come to what they do without")
@@ -189,13 +189,13 @@ func (c *protocolTestRun) testRowCount() {
 	}
 	err = c.p.updateRowCount(c.ctx)
 	c.p.mu.Lock()
-	rows := c.p.rows
+	rows := c.p.rowCount
 	c.p.mu.Unlock()
 	c.report("rows", err, "%d", rows)
 }
 
-// evaluates scores a model, which stays as it is.
-func (c *protocolTestRun) evaluates() {
+// testEvaluation scores a model, which stays as it is.
+func (c *protocolTestRun) testEvaluation() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, capabilityEvaluate) {
 		return
@@ -204,8 +204,8 @@ func (c *protocolTestRun) evaluates() {
 	c.report("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
 }
 
-// predicts has the program predict with a model: all that it has, and then what has come since.
-func (c *protocolTestRun) predicts() {
+// testPrediction has the program predict with a model: all that it has, and then what has come since.
+func (c *protocolTestRun) testPrediction() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
 		return
@@ -229,7 +229,8 @@ func (c *protocolTestRun) testStop() {
 	defer cancel()
 	began := time.Now()
 	const endless = 1 << 40
-	a, err := c.fit(ctx, slices.Clone(c.Base), fitRequest{FirstStep: 1, LastStep: endless, BlockSteps: endless})
+	a, err := c.takeLocalSteps(ctx, slices.Clone(c.Base), fitRequest{FirstStep: 1, LastStep: endless,
+		BlockSteps: endless})
 	if errors.As(err, new(*learner.DivergenceError)) {
 		err = nil // so many steps may lead anywhere
 	}

@@ -107,7 +107,7 @@ func programs(b *testing.B, name string, cfg external.Config) {
 		for i := range of {
 			d := &device{TB: b}
 			d.begin(b.Context(), cfg, func(t *wire.Task) {
-				t.External.Tensors = wire.Schema{{Name: "w", DType: wire.Float32,
+				t.External.Tensors = wire.TensorSchema{{Name: "w", DType: wire.Float32,
 					Shape: []uint32{roundWidth, roundWidth}}}
 				t.Training.MaxSteps = roundSteps
 			})
@@ -147,10 +147,10 @@ func rounds(b *testing.B, of [roundDevices]part, params int) {
 func (d *part) take(b *testing.B, base []float32) error {
 	x := make([]float32, len(base))
 	copy(x, base)
-	block, err := d.by.Block(b.Context(), 1, d.p, task.LocalJob[float32]{Base: base, Samples: d.rows, StepWeight: 1,
+	block, err := d.by.NewBlock(b.Context(), 1, d.p, task.LocalJob[float32]{Base: base, Samples: d.rows, StepWeight: 1,
 		Steps: roundSteps, Rand: rand.New(rand.NewPCG(5, 6))})
 	if err == nil {
-		err = block.Take(x, 1, roundSteps)
+		err = block.TakeSteps(x, 1, roundSteps)
 	}
 	if err != nil {
 		return err

@@ -74,7 +74,7 @@ func TestRowsOfBusy(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b, _, x := d.block(ctx, 4)
 	ended := make(chan error)
-	go func() { ended <- b.Take(x, 1, 4) }()
+	go func() { ended <- b.TakeSteps(x, 1, 4) }()
 	d.called()
 	d.has("new")
 	if d.rows.Changed() {

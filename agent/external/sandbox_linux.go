@@ -44,8 +44,8 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	}
 	c := sandbox{cgroupDir: group, noNetwork: !cfg.Network}
 	limits := map[string]string{"pids.max": strconv.Itoa(mostProcesses)}
-	if cfg.Memory > 0 {
-		limits["memory.max"], limits["memory.swap.max"] = strconv.FormatUint(cfg.Memory, 10), "0"
+	if cfg.MaxMemoryBytes > 0 {
+		limits["memory.max"], limits["memory.swap.max"] = strconv.FormatUint(cfg.MaxMemoryBytes, 10), "0"
 	}
 	for file, value := range limits {
 		err := os.WriteFile(filepath.Join(group, file), []byte(value), 0)

@@ -44,7 +44,7 @@ func TestSocket(t *testing.T) {
 		t.Helper()
 		d.trainer.Hurry()
 		b, base, x := d.block(t.Context(), 4)
-		switch err := b.Take(x, 1, 4); {
+		switch err := b.TakeSteps(x, 1, 4); {
 		case want == "" && (err != nil || x[2] != nearer(base[2], 0.5, 4)):
 			t.Errorf("parameters %v, error %v", x, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):

@@ -18,13 +18,13 @@ import (
 
 // tensorFile is the safetensors file in which parameters go to and fro.
 type tensorFile struct {
-	dir, path string
-	dirLock   *store.DirLock // of dir, while this process lives
-	head      []byte         // what stands before the parameters
-	order     []span         // of the vector, in the order of the file
-	elements  int            // of all tensors
-	in        *bufio.Reader
-	out       *bufio.Writer
+	dir, path        string
+	dirLock          *store.StateFolderLock // of dir, while this process lives
+	head             []byte                 // what stands before the parameters
+	spansInFileOrder []span                 // of the vector, in the order of the file
+	elements         int                    // of all tensors
+	in               *bufio.Reader
+	out              *bufio.Writer
 }
 
 // fileBufferBytes is how many bytes of the file are in memory at a time.
@@ -58,7 +58,7 @@ func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
 		return nil, err
 	}
 	t := &tensorFile{dir: dir, path: filepath.Join(dir, "tensors.safetensors")}
-	if t.dirLock, err = store.Lock(dir); err == nil {
+	if t.dirLock, err = store.LockStateFolder(dir); err == nil {
 		err = t.create(layout)
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func removeStaleDirs(at string) {
 		if err != nil || !info.IsDir() || !ownedByUser(info) || time.Since(info.ModTime()) < time.Second {
 			continue
 		}
-		if held, err := store.Lock(dir); err == nil { // else its agent lives
+		if held, err := store.LockStateFolder(dir); err == nil { // else its agent lives
 			_ = errors.Join(held.Unlock(), os.RemoveAll(dir)) // the next one tries again
 		}
 	}
@@ -96,19 +96,20 @@ func (t *tensorFile) create(layout []learner.TensorSpec) error {
 		}
 		s.to += n
 		t.elements, largest = s.to, max(largest, n)
-		t.order = append(t.order, s)
+		t.spansInFileOrder = append(t.spansInFileOrder, s)
 	}
 	var tensors []store.Tensor
 	zeros := make([]byte, 4*largest)
 	for i, tensor := range layout {
 		tensors = append(tensors, store.Tensor{Name: tensor.Name, DType: "F32", Shape: tensor.Shape,
-			Data: zeros[:4*(t.order[i].to-t.order[i].from)]})
+			Data: zeros[:4*(t.spansInFileOrder[i].to-t.spansInFileOrder[i].from)]})
 	}
-	pieces, err := store.SafetensorsPieces(tensors, nil)
+	pieces, err := store.EncodeSafetensorsPieces(tensors, nil)
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(t.order, func(a, b span) int { return strings.Compare(a.name, b.name) }) // as in the file
+	// as in the file
+	slices.SortFunc(t.spansInFileOrder, func(a, b span) int { return strings.Compare(a.name, b.name) })
 	t.head = pieces[0]
 	t.in, t.out = bufio.NewReaderSize(nil, max(len(t.head), fileBufferBytes)), bufio.NewWriterSize(nil, fileBufferBytes)
 	if err := os.WriteFile(t.path, t.head, 0o600); err != nil {
@@ -131,13 +132,13 @@ func (t *tensorFile) remove() error {
 
 // write gives the parameters x to the program.
 func (t *tensorFile) write(x []float32) error {
-	f, err := t.open(os.O_WRONLY)
+	f, err := t.openIfIntact(os.O_WRONLY)
 	if err != nil {
 		return err
 	}
 	t.out.Reset(f)
 	_, err = t.out.Write(t.head)
-	for _, s := range t.order {
+	for _, s := range t.spansInFileOrder {
 		for rest := x[s.from:s.to]; len(rest) > 0 && err == nil; {
 			n := min(len(rest), t.out.Available()/4)
 			if n == 0 {
@@ -157,7 +158,7 @@ func (t *tensorFile) write(x []float32) error {
 // read takes into x what the program has made of the parameters. The error says what is wrong with the file; it is a
 // *learner.DivergenceError of parameters that are not finite.
 func (t *tensorFile) read(x []float32, step int) error {
-	f, err := t.open(os.O_RDONLY)
+	f, err := t.openIfIntact(os.O_RDONLY)
 	if err != nil {
 		return err
 	}
@@ -183,7 +184,7 @@ func (t *tensorFile) readFrom(f *os.File, x []float32, step int) error {
 	case !bytes.Equal(head, t.head):
 		return errors.New("tensors.safetensors has another header now: a program writes its parameters in place")
 	}
-	for _, s := range t.order {
+	for _, s := range t.spansInFileOrder {
 		for rest := x[s.from:s.to]; len(rest) > 0; {
 			n := min(len(rest), t.in.Size()/4)
 			some, err := next(4 * n)
@@ -199,8 +200,8 @@ func (t *tensorFile) readFrom(f *os.File, x []float32, step int) error {
 	return nil
 }
 
-// open opens the file, if it is still one of that length: the program may have put anything there.
-func (t *tensorFile) open(flag int) (*os.File, error) {
+// openIfIntact opens the file, if it is still one of that length: the program may have put anything there.
+func (t *tensorFile) openIfIntact(flag int) (*os.File, error) {
 	f, err := os.OpenFile(t.path, flag|noFollow, 0)
 	if err != nil {
 		return nil, fmt.Errorf("tensors.safetensors: %w", err)

@@ -19,50 +19,53 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer is the trainer and the source of rows of a device that has programs: of tasks whose model is external it uses
-// one of them, of all others what it is made around.
-type Trainer struct {
+// ProgramTrainer is the trainer and the source of rows of a device that has programs: of tasks whose model is external
+// it uses one of them, of all others what it is made around.
+type ProgramTrainer struct {
 	training.Trainer
 	data.Source
-	programs map[string]Config
-	place    programContext
+	programConfigByTrainer map[string]Config
+	place                  programContext
 
-	mu      sync.Mutex
-	running map[string]*program // by name
+	mu               sync.Mutex
+	programByTrainer map[string]*program // by name
 }
 
 // New returns a trainer with programs, by name, for a device in a federation, whose agent runs until ctx ends. observe
 // is called from any goroutine.
 func New(ctx context.Context, around training.Trainer, rows data.Source, programs map[string]Config,
-	federation wire.Federation, device wire.AgentID, log *slog.Logger, observe func(observe.Event)) *Trainer {
-	return &Trainer{Trainer: around, Source: rows, programs: programs, running: map[string]*program{},
-		place: programContext{federation, device, log, observe, ctx}}
+	federation wire.FederationName, device wire.AgentID, log *slog.Logger,
+	observe func(observe.Event)) *ProgramTrainer {
+	return &ProgramTrainer{Trainer: around, Source: rows, programConfigByTrainer: programs,
+		programByTrainer: map[string]*program{},
+		place:            programContext{federation, device, log, observe, ctx}}
 }
 
-// Open implements [data.Source]. The program of an earlier task with that trainer ends; that of the same task goes on.
-func (t *Trainer) Open(w data.RowQuery) data.Rows {
-	if w.External == nil {
-		return t.Source.Open(w)
+// OpenRows implements [data.Source]. The program of an earlier task with that trainer ends; that of the same task goes
+// on.
+func (t *ProgramTrainer) OpenRows(w data.RowQuery) data.QueriedRows {
+	if w.ExternalTask == nil {
+		return t.Source.OpenRows(w)
 	}
-	name := w.External.External.Trainer
-	cfg, ok := t.programs[name]
+	name := w.ExternalTask.External.TrainerName
+	cfg, ok := t.programConfigByTrainer[name]
 	if !ok {
 		return untrainableRows{fmt.Errorf("the task is trained by %q, which this device does not have: add "+
 			"trainers.%s to "+
 			"agentd.yaml", name, name)}
 	}
-	layout, err := layoutOf(w.External)
+	layout, err := layoutOf(w.ExternalTask)
 	if err != nil {
 		return untrainableRows{err}
 	}
-	p := newProgram(name, cfg, &t.place, w.External, layout)
+	p := newProgram(name, cfg, &t.place, w.ExternalTask, layout)
 	t.mu.Lock()
-	before := t.running[name]
-	if before != nil && before.blob == p.blob {
+	before := t.programByTrainer[name]
+	if before != nil && before.encodedTask == p.encodedTask {
 		t.mu.Unlock()
 		return before
 	}
-	t.running[name] = p
+	t.programByTrainer[name] = p
 	t.mu.Unlock()
 	if before != nil {
 		before.close()
@@ -79,10 +82,10 @@ func layoutOf(t *wire.Task) ([]learner.TensorSpec, error) {
 }
 
 // Close implements [data.Source]. It ends the programs.
-func (t *Trainer) Close() error {
+func (t *ProgramTrainer) Close() error {
 	t.mu.Lock()
-	all := t.running
-	t.running = map[string]*program{}
+	all := t.programByTrainer
+	t.programByTrainer = map[string]*program{}
 	t.mu.Unlock()
 	for _, p := range all {
 		p.close()
@@ -93,8 +96,8 @@ func (t *Trainer) Close() error {
 // NoRows is the source of a device that has programs alone.
 type NoRows struct{}
 
-// Open implements [data.Source].
-func (NoRows) Open(data.RowQuery) data.Rows {
+// OpenRows implements [data.Source].
+func (NoRows) OpenRows(data.RowQuery) data.QueriedRows {
 	return untrainableRows{errors.New("the device has no data of its own, only trainers: add data to agentd.yaml")}
 }
 
@@ -114,7 +117,7 @@ func (m untrainableRows) Snapshot() (data.View, error) { return data.View{}, m.w
 // changed.
 func (p *program) Changed() bool {
 	p.mu.Lock()
-	before := p.version
+	before := p.rowsVersion
 	p.mu.Unlock()
 	if before > 0 { // else the first snapshot starts it
 		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
@@ -125,7 +128,7 @@ func (p *program) Changed() bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.version != p.lastSnapshotVersion || p.version == 0
+	return p.rowsVersion != p.lastSnapshotVersion || p.rowsVersion == 0
 }
 
 // Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program, and waits
@@ -133,13 +136,13 @@ func (p *program) Changed() bool {
 func (p *program) Snapshot() (data.View, error) {
 	ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 	defer cancel()
-	if _, err := p.runningProcess(ctx); err != nil {
+	if _, err := p.ensureProcess(ctx); err != nil {
 		return data.View{}, fmt.Errorf("trainer %s: %w", p.name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lastSnapshotVersion = p.version
-	return data.View{Version: p.version, Rows: learner.NewTableSamples[float32](1, p.rows, hiddenRows{})}, nil
+	p.lastSnapshotVersion = p.rowsVersion
+	return data.View{Version: p.rowsVersion, Rows: learner.NewTableSamples[float32](1, p.rowCount, hiddenRows{})}, nil
 }
 
 // hiddenRows is rows that only a program sees.
@@ -151,55 +154,55 @@ func (hiddenRows) ReadRows(x, y []float32, _ int) {
 	clear(y)
 }
 
-// Block implements [training.Trainer].
-func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+// NewBlock implements [training.Trainer].
+func (t *ProgramTrainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block, error) {
-	if !p.Task.External.Enabled() { // the device has come to a task of another kind
+	if !p.Task.External.IsEnabled() { // the device has come to a task of another kind
 		t.mu.Lock()
-		for _, needless := range t.running {
+		for _, needless := range t.programByTrainer {
 			go needless.stopUntilNeeded()
 		}
 		t.mu.Unlock()
-		return t.Trainer.Block(ctx, r, p, j)
+		return t.Trainer.NewBlock(ctx, r, p, j)
 	}
-	of, err := t.programOf(p)
+	of, err := t.findRunningProgram(p)
 	if err != nil {
 		return nil, err
 	}
 	training := &p.Task.Training
-	b := &block{ctx: ctx, program: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.StepWeight,
+	b := &programBlock{ctx: ctx, program: of, compiledTask: p, job: j, steps: uint64(j.Steps), weight: j.StepWeight,
 		fitTemplate: fitRequest{
 			Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
 			Proximal: training.Proximal, BlockSteps: uint64(j.Steps)}}
 	if p.Task.Mixing.IntervalSteps > 0 {
 		b.mixes, b.blockSteps = true, uint64(training.MaxSteps)
 		b.weight *= float64(b.blockSteps) / float64(b.steps)
-	} else if training.Normalize {
+	} else if training.NormalizesStepSize {
 		b.weight /= float64(b.steps)
 	}
 	return b, nil
 }
 
-// block is a block of local steps that a program takes. Its base is where its first step began.
-type block struct {
-	ctx         context.Context
-	program     *program
-	run         *programRun // the process that has begun it; nil before
-	problem     *task.CompiledTask[float32]
-	job         task.LocalJob[float32]
-	mixes       bool
-	blockSteps  uint64 // H, of a block that mixes
-	steps       uint64 // E_k
-	weight      float64
-	fitTemplate fitRequest // what all requests have
+// programBlock is a block of local steps that a program takes. Its base is where its first step began.
+type programBlock struct {
+	ctx          context.Context
+	program      *program
+	run          *programRun // the process that has begun it; nil before
+	compiledTask *task.CompiledTask[float32]
+	job          task.LocalJob[float32]
+	mixes        bool
+	blockSteps   uint64 // H, of a block that mixes
+	steps        uint64 // E_k
+	weight       float64
+	fitTemplate  fitRequest // what all requests have
 
 	taken, restartCount   int
 	riskBefore, riskAfter float64
 	metrics               map[string]float64
 }
 
-// Take implements [training.Block].
-func (b *block) Take(x []float32, first, last uint64) error {
+// TakeSteps implements [training.Block].
+func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
 	if !b.mixes || b.steps == b.blockSteps {
 		return b.fit(x, first, first, last)
 	}
@@ -216,14 +219,14 @@ func (b *block) Take(x []float32, first, last uint64) error {
 }
 
 // fit takes steps first to last, one after another, from step s of the schedule on.
-func (b *block) fit(x []float32, s, first, last uint64) error {
+func (b *programBlock) fit(x []float32, s, first, last uint64) error {
 	switch over := b.job.Stop != nil && b.job.Stop() || b.ctx.Err() != nil; {
 	case over && b.mixes: // neighbours would take what there is for the whole block
-		return task.ErrStopped
+		return task.ErrStoppedMidBlock
 	case over:
 		return nil
 	case b.run == nil:
-		run, err := b.program.runningProcess(b.ctx)
+		run, err := b.program.ensureProcess(b.ctx)
 		if err != nil {
 			return fmt.Errorf("trainer %s: %w", b.program.name, err)
 		}
@@ -234,9 +237,9 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 	for what.BlockSteps < last { // blocks without an end go on
 		what.BlockSteps += b.fitTemplate.BlockSteps
 	}
-	what.StepSize = b.weight * b.problem.Schedule.At(b.job.StepOffset+s)
+	what.StepSize = b.weight * b.compiledTask.Schedule.At(b.job.StepOffset+s)
 	a, err := b.program.fit(b.ctx, b.run, x, what)
-	for b.canRetry(err) {
+	for b.consumeRetry(err) {
 		if b.run, err = b.program.awaitRestart(b.ctx); err == nil {
 			a, err = b.program.fit(b.ctx, b.run, x, what)
 		}
@@ -251,9 +254,9 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 		b.riskAfter = *a.RiskAfter
 	}
 	b.taken += int(a.Steps)
-	b.metrics = a.Metrics
+	b.metrics = a.MetricByName
 	if b.mixes && a.Steps < last-first+1 {
-		return task.ErrStopped
+		return task.ErrStoppedMidBlock
 	}
 	return nil
 }
@@ -261,9 +264,9 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 // maxBlockRestarts is how often a block that mixes goes on, in a round, with another process of its program.
 const maxBlockRestarts = 3
 
-// canRetry reports whether a block that mixes takes the same steps again, with another process: the parameters are the
-// agent's, and neighbours go by them. A proximal term has lost its base.
-func (b *block) canRetry(err error) bool {
+// consumeRetry reports whether a block that mixes takes the same steps again, with another process: the parameters are
+// the agent's, and neighbours go by them. A proximal term has lost its base.
+func (b *programBlock) consumeRetry(err error) bool {
 	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts ||
 		b.ctx.Err() != nil ||
 		errors.As(err, new(*requestRefusedError)) || errors.As(err, new(*learner.DivergenceError)) ||
@@ -275,7 +278,7 @@ func (b *block) canRetry(err error) bool {
 }
 
 // OutcomeFrom implements [training.Block].
-func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
+func (b *programBlock) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out := task.LocalOutcome[float32]{Steps: b.taken, RiskBefore: b.riskBefore, RiskAfter: b.riskAfter}
 	b.taken, b.restartCount = 0, 0
 	stretch := float32(1)
@@ -292,14 +295,14 @@ func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], erro
 		b.program.context.log.Info("the trainer's figures", "trainer", b.program.name, "round", b.fitTemplate.Round,
 			"figures", formatMetrics(b.metrics))
 	}
-	out.OwnParameters = b.problem.OwnParameters(x)
+	out.OwnParameters = b.compiledTask.OwnParameters(x)
 	err := out.SetScaledChange(x, base, stretch)
-	out.Vector = b.problem.Shared(out.Vector)
+	out.Vector = b.compiledTask.SharedParameters(out.Vector)
 	return out, err
 }
 
 // Score implements [training.Scorer].
-func (b *block) Score(model []float32) (*learner.Score, error) {
+func (b *programBlock) Score(model []float32) (*learner.Score, error) {
 	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, capabilityEvaluate) {
 		return nil, nil // or there is no time left
 	}
@@ -308,7 +311,7 @@ func (b *block) Score(model []float32) (*learner.Score, error) {
 		return nil, err
 	}
 	figure := func(name string) float64 {
-		if x, ok := f.Others[name]; ok {
+		if x, ok := f.OtherMetricByName[name]; ok {
 			return x
 		}
 		return math.NaN()
@@ -316,14 +319,15 @@ func (b *block) Score(model []float32) (*learner.Score, error) {
 	return &learner.Score{Risk: f.Risk, Samples: f.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}, nil
 }
 
-// InitialOwn implements [training.OpaqueTrainer].
-func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error) {
-	of, err := t.programOf(p)
+// InitialPersonalParameters implements [training.OpaqueTrainer].
+func (t *ProgramTrainer) InitialPersonalParameters(ctx context.Context, p *task.CompiledTask[float32]) ([]float32,
+	error) {
+	of, err := t.findRunningProgram(p)
 	if err != nil {
 		return nil, err
 	}
 	var x []float32
-	run, err := of.runningProcess(ctx)
+	run, err := of.ensureProcess(ctx)
 	if err == nil {
 		x, err = of.initialParameters(ctx, run)
 	}
@@ -333,14 +337,14 @@ func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32])
 	return p.OwnParameters(x), nil
 }
 
-// Evaluate implements [evaluation.Program].
-func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
+// Evaluate implements [evaluation.EvaluatingProgram].
+func (t *ProgramTrainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	model []float32) (evaluation.ProgramScore, error) {
-	of, err := t.programOf(p)
+	of, err := t.findRunningProgram(p)
 	if err != nil {
 		return evaluation.ProgramScore{}, err
 	}
-	run, err := of.runningProcess(ctx)
+	run, err := of.ensureProcess(ctx)
 	if err == nil && slices.Contains(run.helloAnswer.Capabilities, capabilityEvaluate) {
 		var f evaluation.ProgramScore
 		if f, err = of.evaluate(ctx, run, model); err == nil {
@@ -353,12 +357,12 @@ func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	return evaluation.ProgramScore{}, err
 }
 
-// programOf returns the program of an external task.
-func (t *Trainer) programOf(p *task.CompiledTask[float32]) (*program, error) {
+// findRunningProgram returns the program of an external task.
+func (t *ProgramTrainer) findRunningProgram(p *task.CompiledTask[float32]) (*program, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	of := t.running[p.Task.External.Trainer]
-	if of == nil || of.blob != encodedTask(&p.Task) { // the agent has come to another task by now
+	of := t.programByTrainer[p.Task.External.TrainerName]
+	if of == nil || of.encodedTask != encodedTask(&p.Task) { // the agent has come to another task by now
 		return nil, errClosed
 	}
 	return of, nil
@@ -378,8 +382,8 @@ func formatMetrics(of map[string]float64) string {
 }
 
 // Moments implements [training.Trainer].
-func (t *Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
-	if p.Task.External.Enabled() {
+func (t *ProgramTrainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
+	if p.Task.External.IsEnabled() {
 		return nil, errors.New("the rows of an external model have no columns")
 	}
 	return t.Trainer.Moments(p, s)

@@ -30,9 +30,9 @@ import (
 
 // The agent uses a device's programs in these three ways.
 var (
-	_ training.OpaqueTrainer = (*external.Trainer)(nil)
-	_ evaluation.Program     = (*external.Trainer)(nil)
-	_ forecast.Program       = (*external.Trainer)(nil)
+	_ training.OpaqueTrainer       = (*external.ProgramTrainer)(nil)
+	_ evaluation.EvaluatingProgram = (*external.ProgramTrainer)(nil)
+	_ forecast.PredictingProgram   = (*external.ProgramTrainer)(nil)
 )
 
 const (
@@ -73,9 +73,9 @@ func TestMain(m *testing.M) {
 // device is a device with the program "nearer", which may do something wrong.
 type device struct {
 	testing.TB
-	trainer *external.Trainer
+	trainer *external.ProgramTrainer
 	problem *task.CompiledTask[float32]
-	rows    data.Rows
+	rows    data.QueriedRows
 	line    net.Listener
 	good    string // a file: where it is, the program behaves
 	log     lockedBuffer
@@ -86,11 +86,12 @@ type device struct {
 
 // externalTask has eight parameters in three tensors.
 func externalTask(change func(t *wire.Task)) wire.Task {
-	t := wire.Task{Name: "a task", MinSamples: 1, Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.5, BudgetMillis: 3000, MinSteps: 1,
+	t := wire.Task{Name: "a task", MinSamples: 1, Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh,
+		Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.5,
+			StepTimeBudgetMillis: 3000, MinSteps: 1,
 			MaxSteps: 4, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}},
-		External: wire.ExternalTraining{Trainer: "nearer", Tensors: wire.Schema{
+		External: wire.ExternalTraining{TrainerName: "nearer", Tensors: wire.TensorSchema{
 			{Name: "z", DType: wire.Float32, Shape: []uint32{2, 2}}, {Name: "s", DType: wire.Float32},
 			{Name: "a", DType: wire.Float32, Shape: []uint32{3}}}}}
 	if change != nil {
@@ -134,7 +135,7 @@ func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *
 	if d.problem, err = task.Compile[float32](externalTask(change)); err != nil {
 		d.Fatal(err)
 	}
-	d.rows = d.trainer.Open(data.RowQuery{External: &d.problem.Task})
+	d.rows = d.trainer.OpenRows(data.RowQuery{ExternalTask: &d.problem.Task})
 	d.Cleanup(func() {
 		if err := d.trainer.Close(); err != nil {
 			d.Error(err)
@@ -162,7 +163,7 @@ func (d *device) block(ctx context.Context, steps int) (b training.Block, base, 
 		base[i] = float32(i) / 10
 	}
 	copy(x, base)
-	b, err := d.trainer.Block(ctx, 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: steps,
+	b, err := d.trainer.NewBlock(ctx, 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: steps,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		d.Fatal(err)
@@ -184,13 +185,13 @@ func TestFit(t *testing.T) {
 		normalize bool
 		mu        float64
 	}{"": {false, 0.5}, "normalized": {true, 0.125}} {
-		d := newDevice(t, "slow", time.Minute, func(w *wire.Task) { w.Training.Normalize = tt.normalize })
+		d := newDevice(t, "slow", time.Minute, func(w *wire.Task) { w.Training.NormalizesStepSize = tt.normalize })
 		view, err := d.rows.Snapshot()
 		if err != nil || view.Rows.Len() != 40 || view.Version != 1 || d.rows.Changed() {
 			t.Fatalf("%s: %d rows of version %d, error %v", name, view.Rows.Len(), view.Version, err)
 		}
 		b, base, x := d.block(t.Context(), 4)
-		if err := b.Take(x, 1, 4); err != nil {
+		if err := b.TakeSteps(x, 1, 4); err != nil {
 			t.Fatal(err)
 		}
 		out, err := b.OutcomeFrom(base, x)
@@ -202,7 +203,8 @@ func TestFit(t *testing.T) {
 			t.Errorf("%s: score %+v, error %v", name, s, err)
 		}
 		f, err := d.trainer.Evaluate(t.Context(), d.problem, base)
-		if err != nil || f.Risk != 0.5 || f.Rows != 10 || len(f.Others) != 1 || f.Others["accuracy"] != 0.75 {
+		if err != nil || f.Risk != 0.5 || f.Rows != 10 || len(f.OtherMetricByName) != 1 ||
+			f.OtherMetricByName["accuracy"] != 0.75 {
 			t.Errorf("%s: figures %+v, error %v", name, f, err)
 		}
 		for i, delta := range out.Vector {
@@ -218,19 +220,19 @@ func TestFit(t *testing.T) {
 func TestOwn(t *testing.T) {
 	own := func(w *wire.Task) { w.Personal.Tensors = []string{"a", "s"} }
 	d := newDevice(t, "", time.Minute, own)
-	begins, err := d.trainer.InitialOwn(t.Context(), d.problem)
+	begins, err := d.trainer.InitialPersonalParameters(t.Context(), d.problem)
 	// The file has its tensors by name: a, s, z.
 	if want := []float32{4, 1, 2, 3}; err != nil || !slices.Equal(begins, want) {
 		t.Fatalf("%v, error %v; want %v", begins, err, want)
 	}
 	base := d.problem.AllParameters([]float32{10, 20, 30, 40}, begins)
-	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: 1,
+	b, err := d.trainer.NewBlock(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: 1,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	x := slices.Clone(base)
-	if err := b.Take(x, 1, 1); err != nil {
+	if err := b.TakeSteps(x, 1, 1); err != nil {
 		t.Fatal(err)
 	}
 	out, err := b.OutcomeFrom(base, x)
@@ -240,7 +242,7 @@ func TestOwn(t *testing.T) {
 	}
 	for mode, want := range map[string]string{"no beginning": "no weights", "cannot mix": `without "initial"`} {
 		d := newDevice(t, mode, time.Minute, own)
-		if _, err := d.trainer.InitialOwn(t.Context(), d.problem); err == nil ||
+		if _, err := d.trainer.InitialPersonalParameters(t.Context(), d.problem); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", mode, err, want)
 		}
@@ -265,7 +267,7 @@ func TestMixes(t *testing.T) {
 					t.Errorf("%d of 4: %+v, error %v; want %v", afford, out, err, want-base[3])
 				}
 			}
-			if err := b.Take(x, s+1, s+1); err != nil {
+			if err := b.TakeSteps(x, s+1, s+1); err != nil {
 				t.Fatal(err)
 			}
 			x[0] += 1 // what a neighbour sent
@@ -287,7 +289,7 @@ func TestWrong(t *testing.T) {
 			t.Parallel()
 			d := newDevice(t, mode, time.Minute, nil)
 			b, _, x := d.block(t.Context(), 4)
-			err := b.Take(x, 1, 4)
+			err := b.TakeSteps(x, 1, 4)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("error %v, want %q", err, want)
 			}
@@ -302,7 +304,7 @@ func TestWrong(t *testing.T) {
 			}
 			d.trainer.Hurry()
 			b, base, x := d.block(t.Context(), 4)
-			if err := b.Take(x, 1, 4); err != nil || x[1] != nearer(base[1], 0.5, 4) {
+			if err := b.TakeSteps(x, 1, 4); err != nil || x[1] != nearer(base[1], 0.5, 4) {
 				t.Errorf("the next block: %v, parameters %v", err, x)
 			}
 		})
@@ -324,11 +326,11 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: at once: %v; want the same, of the one that has ended", mode, again)
 		}
 	}
-	d := newDevice(t, "", time.Minute, func(w *wire.Task) { w.External.Trainer = "farther" })
+	d := newDevice(t, "", time.Minute, func(w *wire.Task) { w.External.TrainerName = "farther" })
 	if _, err := d.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "add trainers") {
 		t.Errorf("a trainer that is not there: %v", err)
 	}
-	if _, err := (external.NoRows{}).Open(data.RowQuery{Target: "y"}).Snapshot(); err == nil {
+	if _, err := (external.NoRows{}).OpenRows(data.RowQuery{Target: "y"}).Snapshot(); err == nil {
 		t.Error("a device without data has rows of a task of another kind")
 	}
 }
@@ -340,7 +342,7 @@ func TestStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b, base, x := d.block(ctx, 4)
 	cancel()
-	if err := b.Take(x, 1, 4); err != nil {
+	if err := b.TakeSteps(x, 1, 4); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.OutcomeFrom(base, x); !errors.Is(err, task.ErrNoSteps) {
@@ -352,7 +354,7 @@ func TestStops(t *testing.T) {
 		d.called()
 		cancel()
 	}()
-	if err := b.Take(x, 1, 4); err != nil {
+	if err := b.TakeSteps(x, 1, 4); err != nil {
 		t.Fatal(err)
 	}
 	out, err := b.OutcomeFrom(base, x)
@@ -378,7 +380,7 @@ func takesChildren(t *testing.T, mode string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b, _, x := d.block(ctx, 4)
 	ended := make(chan error)
-	go func() { ended <- b.Take(x, 1, 4) }()
+	go func() { ended <- b.TakeSteps(x, 1, 4) }()
 	conn := d.called()
 	cancel()
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "no frame") {
@@ -396,7 +398,7 @@ func takesChildren(t *testing.T, mode string) {
 func TestNoise(t *testing.T) {
 	d := newDevice(t, "noise", time.Minute, nil)
 	b, _, x := d.block(t.Context(), 4)
-	if err := b.Take(x, 1, 4); err != nil {
+	if err := b.TakeSteps(x, 1, 4); err != nil {
 		t.Fatal(err)
 	}
 	if n := d.log.Len(); n < 1000 || n > 64<<10 {

@@ -16,21 +16,21 @@ const maxInMemory = 1 << 20
 
 // openStorage opens the place into which a blob is fetched. Each purpose has one file: the hashes of the blob's chunks
 // show which of them the file already has.
-func (f *Fetcher) openStorage(n *fetch, m wire.Manifest) {
+func (f *Fetcher) openStorage(n *blobFetch, m wire.Manifest) {
 	answer := transfer.StorageOpened{Blob: m.Hash}
 	if m.Length <= maxInMemory {
-		answer.Data = transfer.NewMemoryStorage(int(m.Length))
+		answer.Storage = transfer.NewMemoryStorage(int(m.Length))
 		f.step(n, answer)
 		return
 	}
-	f.core.Do(f.core.DataJobs, func() func() {
-		file, err := f.core.State.Disk.OpenPartial(f.core.State.Path(n.purpose.FileName()), int64(m.Length),
-			wire.MaxChunk, func(k int) [32]byte { return m.Chunks[k] })
+	f.core.RunJobThenOnLoop(f.core.DataJobs, func() func() {
+		file, err := f.core.State.Disk.OpenPartialFile(f.core.State.Path(n.purpose.FileName()), int64(m.Length),
+			wire.MaxChunkBytes, func(k int) [32]byte { return m.Chunks[k] })
 		if answer.Err = err; err == nil {
-			answer.Data = file
+			answer.Storage = file
 		}
 		return func() {
-			if f.fetches[n.purpose] == n {
+			if f.fetchByPurpose[n.purpose] == n {
 				f.step(n, answer)
 			} else if err == nil {
 				_ = file.Close() // the blob is no longer fetched
@@ -42,17 +42,17 @@ func (f *Fetcher) openStorage(n *fetch, m wire.Manifest) {
 // Blob is a blob that was fetched.
 type Blob struct {
 	ref     wire.BlobRef
-	storage transfer.Storage
+	storage transfer.ChunkStorage
 	folder  state.Folder
-	purpose Purpose
+	purpose BlobPurpose
 }
 
-// Read calls take with each piece of the blob in turn, and with the offset of the piece. Offsets and lengths are
+// ReadPieces calls take with each piece of the blob in turn, and with the offset of the piece. Offsets and lengths are
 // multiples of the length of a vector's element. Read is called once, from any goroutine.
 //
 // The pieces in memory are the chunks, which were checked against their hashes on arrival. A file is checked against
 // the checksums of these chunks, because it may have changed on the disk.
-func (b *Blob) Read(take func(at int, piece []byte) error) (err error) {
+func (b *Blob) ReadPieces(take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, b.storage.Close()) }()
 	at := 0
 	if m, ok := b.storage.(*transfer.MemoryStorage); ok {
@@ -66,7 +66,7 @@ func (b *Blob) Read(take func(at int, piece []byte) error) (err error) {
 	}
 	f := b.storage.(*store.PartialFile)
 	r := io.NewSectionReader(f, 0, int64(b.ref.Length))
-	sum, piece := f.NewVerifier(), make([]byte, min(int(b.ref.Length), wire.MaxChunk))
+	sum, piece := f.NewPayloadVerifier(), make([]byte, min(int(b.ref.Length), wire.MaxChunkBytes))
 	for ; at < int(b.ref.Length); at += len(piece) {
 		piece = piece[:min(len(piece), int(b.ref.Length)-at)]
 		if _, err := io.ReadFull(r, piece); err != nil {
@@ -78,14 +78,14 @@ func (b *Blob) Read(take func(at int, piece []byte) error) (err error) {
 		}
 	}
 	if sum.Check() != nil {
-		return transfer.ErrCorrupt
+		return transfer.ErrBlobCorrupt
 	}
 	return nil
 }
 
 // ReadAll returns the content of the blob. It is called in place of Read.
 func (b *Blob) ReadAll() (content []byte, err error) {
-	err = b.Read(func(_ int, piece []byte) error { content = append(content, piece...); return nil })
+	err = b.ReadPieces(func(_ int, piece []byte) error { content = append(content, piece...); return nil })
 	return content, err
 }
 

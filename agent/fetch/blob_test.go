@@ -21,19 +21,19 @@ func TestReadChecksAFile(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), Model.FileName())
 	for _, changed := range []bool{false, true} {
-		f, err := store.Machine.OpenPartial(path, int64(len(blob)), wire.MaxChunk,
+		f, err := store.LocalDisk.OpenPartialFile(path, int64(len(blob)), wire.MaxChunkBytes,
 			func(k int) [32]byte { return m.Chunks[k] })
 		if err != nil {
 			t.Fatal(err)
 		}
 		for k := range m.Chunks {
-			if err := f.Put(k, wire.ChunkOf(blob, k)); err != nil {
+			if err := f.PutChunk(k, wire.ChunkOf(blob, k)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want := error(nil)
 		if changed {
-			want = transfer.ErrCorrupt
+			want = transfer.ErrBlobCorrupt
 			if err := os.WriteFile(path, make([]byte, len(blob)), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -29,10 +29,11 @@ func newFetcher(t *testing.T) *Fetcher {
 	conn := memory.New(memory.Options{}).Connect("press", nil)
 	t.Cleanup(func() { _ = conn.Close() })
 	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(observe.Event) {})
-	core := &part.Core{Topics: topics, State: state.Folder{Disk: store.Machine, Dir: t.TempDir(), Observer: observer},
-		Writes: &state.Writes{Loop: loop, Observer: observer}, Loop: loop, DataJobs: host.NewSerialQueue(loop),
+	core := &part.AgentCore{Topics: topics, State: state.Folder{Disk: store.LocalDisk, Dir: t.TempDir(),
+		Observer: observer},
+		Writes: &state.WriteRetrier{Loop: loop, Observer: observer}, Loop: loop, DataJobs: host.NewSerialJobQueue(loop),
 		Conn: conn, Connected: true, Observer: observer, Logger: slog.New(slog.DiscardHandler),
-		Rand: rand.New(rand.NewPCG(1, 2)), Step: func(agentround.Event) {}}
+		Rand: rand.New(rand.NewPCG(1, 2)), HandleRoundEvent: func(agentround.Event) {}}
 	f, err := New(core, Config{MaxBytes: 1 << 20}, func() {})
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +67,8 @@ func TestDone(t *testing.T) {
 	}
 	inline := []byte("abcd")
 	fetch("first", remote(1))
-	if hash, ok := f.Underway(Model); !ok || hash != remote(1).Hash || !f.Renew(remote(1), Model) ||
-		f.Renew(remote(2), Model) || !f.NeedsLink() {
+	if hash, ok := f.BlobBeingFetched(Model); !ok || hash != remote(1).Hash || !f.RenewRetries(remote(1), Model) ||
+		f.RenewRetries(remote(2), Model) || !f.NeedsLink() {
 		t.Errorf("the first blob: %v %v, want it to be fetched", hash, ok)
 	}
 	fetch("second", remote(2))
@@ -75,7 +76,7 @@ func TestDone(t *testing.T) {
 	sealed := remote(4)
 	sealed.GroupKeyID = 7
 	fetch("fourth", sealed)
-	if _, ok := f.Underway(Model); ok || !f.AwaitsKey() || f.NeedsLink() {
+	if _, ok := f.BlobBeingFetched(Model); ok || !f.AwaitsGroupKey() || f.NeedsLink() {
 		t.Error("the fourth blob does not wait for its key")
 	}
 	f.Cancel(Model)

@@ -29,7 +29,7 @@ var errNoKey = errors.New("the agent lacks the key under which it is sealed")
 
 // openRef returns the reference to a blob for the puller. The seal is nil unless the blob is published sealed. The
 // error is errNoKey if the agent lacks the group key.
-func (f *Fetcher) openRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error) {
+func (f *Fetcher) openRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSealer, error) {
 	if ref.GroupKeyID == 0 {
 		return ref, nil, nil
 	}
@@ -38,10 +38,10 @@ func (f *Fetcher) openRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error
 		return ref, nil, errNoKey
 	}
 	if len(ref.Sealed) > 0 {
-		ref, err := ref.Open(f.groupKeys[i])
+		ref, err := ref.OpenSealed(f.groupKeys[i])
 		return ref, nil, err
 	}
-	return ref, f.groupKeys[i].BlobSeal(ref.Hash), nil
+	return ref, f.groupKeys[i].BlobSealer(ref.Hash), nil
 }
 
 // keyIndex returns the index of the group key with that ID, or -1.
@@ -51,38 +51,38 @@ func (f *Fetcher) keyIndex(id uint64) int {
 
 // awaitKey has a blob wait for its group key, for which a hello asks. requested means that the same blob already waited
 // for it. Without its task the agent declines rounds.
-func (f *Fetcher) awaitKey(n *fetch, requested bool) {
-	if !f.AwaitsKey() {
+func (f *Fetcher) awaitKey(n *blobFetch, requested bool) {
+	if !f.AwaitsGroupKey() {
 		f.keyRequestWait = minKeyRequestWait
 		f.keyRequestAt = f.core.Loop.Now().Add(f.keyRequestWait)
 	}
-	f.fetches[n.purpose] = n
+	f.fetchByPurpose[n.purpose] = n
 	switch {
 	case n.purpose == Task:
-		f.core.Step(agentround.TaskChecked{Task: n.ref.Hash, UnfitReason: wire.DeclineFetch})
+		f.core.HandleRoundEvent(agentround.TaskChecked{TaskDigest: n.ref.Hash, UnfitReason: wire.DeclineFetchFailed})
 	case !requested:
-		f.stalled()
+		f.reportStalledFetch()
 	}
 }
 
-// AwaitsKey reports whether a blob waits for its group key.
-func (f *Fetcher) AwaitsKey() bool {
-	return slices.ContainsFunc(f.fetches[:], func(n *fetch) bool { return n != nil && n.Puller == nil })
+// AwaitsGroupKey reports whether a blob waits for its group key.
+func (f *Fetcher) AwaitsGroupKey() bool {
+	return slices.ContainsFunc(f.fetchByPurpose[:], func(n *blobFetch) bool { return n != nil && n.BlobPuller == nil })
 }
 
-// requestKey has a hello ask for the group key again, if that is due.
-func (f *Fetcher) requestKey(now time.Time) {
-	if f.AwaitsKey() && !now.Before(f.keyRequestAt) {
+// requestGroupKeyIfDue has a hello ask for the group key again, if that is due.
+func (f *Fetcher) requestGroupKeyIfDue(now time.Time) {
+	if f.AwaitsGroupKey() && !now.Before(f.keyRequestAt) {
 		f.keyRequestWait = min(2*f.keyRequestWait, maxKeyRequestWait)
 		f.keyRequestAt = now.Add(f.keyRequestWait)
-		f.stalled()
+		f.reportStalledFetch()
 	}
 }
 
 // missingKeyID returns the ID of the group key under which the newest announcement has blobs, if the agent lacks the
 // key, and 0 otherwise. An agent that is not drawn to answer does not ask for the key.
 func (f *Fetcher) missingKeyID() uint64 {
-	a := &f.core.Announcement.Announcement
+	a := &f.core.LastAnnouncement.Announcement
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
 		if ref.GroupKeyID != 0 && f.keyIndex(ref.GroupKeyID) < 0 {
 			return ref.GroupKeyID
@@ -91,34 +91,37 @@ func (f *Fetcher) missingKeyID() uint64 {
 	return 0
 }
 
-// Types implements part.Listener.
-func (f *Fetcher) Types() []wire.MessageType { return []wire.MessageType{wire.TypeKey} }
+// DirectMessageTypes implements part.DirectMessageReceiver.
+func (f *Fetcher) DirectMessageTypes() []wire.MessageType {
+	return []wire.MessageType{wire.TypeGroupKeyDelivery}
+}
 
-// Receive implements part.Listener: it keeps a group key, and fetches the blobs that have waited for it.
-func (f *Fetcher) Receive(e *wire.Envelope) error {
-	m, err := wire.DecodeGroupKey(e.Body)
+// ReceiveDirectMessage implements part.DirectMessageReceiver: it keeps a group key, and fetches the blobs that have
+// waited for it.
+func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
+	m, err := wire.DecodeGroupKeyDelivery(e.Body)
 	if err != nil {
 		return err
 	}
-	f.accepted()
+	f.onMessagesAccepted()
 	if slices.Contains(f.groupKeys, m.Key) {
 		return nil
 	}
 	if m.Key.ID() != f.missingKeyID() {
-		return host.NewDropError(part.DropUnwanted, "the key of a group that the announcement does not name")
+		return host.NewMessageDropError(part.DropUnwanted, "the key of a group that the announcement does not name")
 	}
 	f.groupKeys = append([]wire.SealKey{m.Key}, f.groupKeys[:min(maxGroupKeys-1, len(f.groupKeys))]...)
 	keys := slices.Clone(f.groupKeys)
-	_ = f.core.Writes.Run(state.Write{Purpose: "save the key of the group",
-		Do: func() error { return saveGroupKeys(f.core.State, keys) }}) // without the file it is asked for again
-	var waiting []*fetch
-	for p, n := range f.fetches {
-		if n != nil && n.Puller == nil {
+	_ = f.core.Writes.RunWrite(state.RetriedWrite{Purpose: "save the key of the group",
+		WriteFile: func() error { return saveGroupKeys(f.core.State, keys) }}) // without the file it is asked for again
+	var waiting []*blobFetch
+	for p, n := range f.fetchByPurpose {
+		if n != nil && n.BlobPuller == nil {
 			waiting = append(waiting, n)
-			f.fetches[p] = nil
+			f.fetchByPurpose[p] = nil
 		}
 	}
-	f.keyRequested = false
+	f.isKeyWaitReported = false
 	f.core.Observer.Observe(GroupKeyReceived{})
 	for _, n := range waiting {
 		f.start(n)
@@ -183,10 +186,11 @@ const groupKeyCondition = "group key"
 type GroupKeyAwaited struct{}
 
 // Describe implements observe.Event.
-func (GroupKeyAwaited) Describe(d *observe.Description) {
-	d.Set(groupKeyAwaited, 1)
+func (GroupKeyAwaited) Describe(d *observe.EventDescription) {
+	d.SetGauge(groupKeyAwaited, 1)
 	d.Log(observe.Info, "group key requested")
-	d.Fail(groupKeyCondition, "the task or a model is sealed, and the coordinator has not sent this device the key yet",
+	d.RaiseCondition(groupKeyCondition,
+		"the task or a model is sealed, and the coordinator has not sent this device the key yet",
 		"wait; if it takes long, check with `coordinator devices list` that the coordinator knows the device")
 }
 
@@ -194,8 +198,8 @@ func (GroupKeyAwaited) Describe(d *observe.Description) {
 type GroupKeyReceived struct{}
 
 // Describe implements observe.Event.
-func (GroupKeyReceived) Describe(d *observe.Description) {
-	d.Set(groupKeyAwaited, 0)
+func (GroupKeyReceived) Describe(d *observe.EventDescription) {
+	d.SetGauge(groupKeyAwaited, 0)
 	d.Log(observe.Info, "group key received")
-	d.Resolve(groupKeyCondition)
+	d.ResolveCondition(groupKeyCondition)
 }

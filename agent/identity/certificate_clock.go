@@ -20,7 +20,7 @@ type CertificateClock struct {
 	minTime time.Time
 
 	mu         sync.Mutex
-	floor      time.Time // the earliest possible time at floorSetAt
+	floorTime  time.Time // the earliest possible time at floorSetAt
 	floorSetAt time.Time // by the monotonic clock
 }
 
@@ -29,21 +29,21 @@ func NewCertificateClock(minTime time.Time, machine func() time.Time) *Certifica
 	if machine == nil {
 		machine = time.Now
 	}
-	return &CertificateClock{machine: machine, minTime: minTime, floor: minTime, floorSetAt: time.Now()}
+	return &CertificateClock{machine: machine, minTime: minTime, floorTime: minTime, floorSetAt: time.Now()}
 }
 
 // Now returns the time.
 func (c *CertificateClock) Now() time.Time {
-	_, now := c.read()
+	_, now := c.machineAndCertificateTime()
 	return now
 }
 
-// read returns the time of the machine's clock, and the time with which certificates are checked.
-func (c *CertificateClock) read() (machine, now time.Time) {
+// machineAndCertificateTime returns the time of the machine's clock, and the time with which certificates are checked.
+func (c *CertificateClock) machineAndCertificateTime() (machine, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	machine = c.machine()
-	if now = c.floor.Add(time.Since(c.floorSetAt)); now.Before(machine) {
+	if now = c.floorTime.Add(time.Since(c.floorSetAt)); now.Before(machine) {
 		now = machine
 	}
 	return machine, now
@@ -62,7 +62,7 @@ func (c *CertificateClock) reset() { c.set(c.minTime) }
 func (c *CertificateClock) set(floor time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.floor, c.floorSetAt = floor, time.Now()
+	c.floorTime, c.floorSetAt = floor, time.Now()
 }
 
 const (
@@ -113,7 +113,7 @@ func (p *Part) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	next, saved := savedTime{p.trust.version(), seconds}, p.savedTime
 	if saved.root != next.root || seconds >= saved.seconds+uint64(clockSaveInterval/time.Second) {
 		p.savedTime = next // a write that fails is retried
-		p.core.Writes.Start(state.Write{Purpose: "save the coordinator's time", Do: func() error {
+		p.core.Writes.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's time", WriteFile: func() error {
 			b := binary.LittleEndian.AppendUint32(nil, uint32(next.root))
 			return p.core.State.Save(state.Clock, binary.LittleEndian.AppendUint64(b, next.seconds))
 		}})
@@ -126,7 +126,7 @@ func (p *Part) reportClockBehind() {
 	if p.cfg.Clock == nil {
 		return
 	}
-	machine, used := p.cfg.Clock.read()
+	machine, used := p.cfg.Clock.machineAndCertificateTime()
 	behind := used.Sub(machine) > minReportedClockLag
 	if behind == p.clockBehindReported {
 		return
@@ -134,31 +134,32 @@ func (p *Part) reportClockBehind() {
 	if p.clockBehindReported = behind; !behind {
 		used = time.Time{}
 	}
-	p.core.Observer.Observe(ClockBehind{Machine: machine, UsedTime: used})
+	p.core.Observer.Observe(MachineClockBehind{Machine: machine, UsedTime: used})
 }
 
-// now returns the time with which certificates are checked.
-func (p *Part) now() time.Time {
+// certificateTime returns the time with which certificates are checked.
+func (p *Part) certificateTime() time.Time {
 	if p.cfg.Clock != nil {
 		return p.cfg.Clock.Now()
 	}
 	return p.core.Loop.Now()
 }
 
-// ClockBehind: the machine's clock is behind the time with which the agent checks certificates. UsedTime is zero when
-// the clock is right again.
-type ClockBehind struct{ Machine, UsedTime time.Time }
+// MachineClockBehind: the machine's clock is behind the time with which the agent checks certificates. UsedTime is zero
+// when the clock is right again.
+type MachineClockBehind struct{ Machine, UsedTime time.Time }
 
 // Describe implements observe.Event.
-func (e ClockBehind) Describe(d *observe.Description) {
+func (e MachineClockBehind) Describe(d *observe.EventDescription) {
 	const condition, remedy = "clock", "set the machine's clock, and keep it right with NTP"
 	if e.UsedTime.IsZero() {
 		d.Log(observe.Info, "the machine's clock is right again")
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 		return
 	}
 	machine, used := e.Machine.UTC().Format(time.DateTime), e.UsedTime.UTC().Format(time.DateTime)
 	d.Log(observe.Warn, "clock is behind", "machine", machine, "used_for_certificates", used)
-	d.Fail(condition, fmt.Sprintf("clock is behind: using %s UTC for certificates, the time that the coordinator has "+
-		"signed or of this program's build, since the machine says %s", used, machine), remedy)
+	d.RaiseCondition(condition,
+		fmt.Sprintf("clock is behind: using %s UTC for certificates, the time that the coordinator has "+
+			"signed or of this program's build, since the machine says %s", used, machine), remedy)
 }

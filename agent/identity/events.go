@@ -21,29 +21,29 @@ const (
 
 // CertificateUsed: the next connection to the broker uses this certificate.
 type CertificateUsed struct {
-	Until   time.Time
-	Renewed bool // the coordinator issued it in place of another certificate
+	ExpiresAt time.Time
+	Renewed   bool // the coordinator issued it in place of another certificate
 }
 
 // Describe implements observe.Event.
-func (e CertificateUsed) Describe(d *observe.Description) {
-	d.Set(certificateExpires, observe.UnixSeconds(e.Until))
-	d.Resolve(certificateCondition)
+func (e CertificateUsed) Describe(d *observe.EventDescription) {
+	d.SetGauge(certificateExpires, observe.UnixSeconds(e.ExpiresAt))
+	d.ResolveCondition(certificateCondition)
 	if e.Renewed {
-		d.Log(observe.Info, "certificate renewed", "expires", e.Until.UTC().Format(time.DateTime))
-		d.Resolve(renewalCondition)
+		d.Log(observe.Info, "certificate renewed", "expires", e.ExpiresAt.UTC().Format(time.DateTime))
+		d.ResolveCondition(renewalCondition)
 	}
 }
 
-// CertificateEnding: the certificate has expired or expires soon, and there is no new one yet. The event is repeated.
-type CertificateEnding struct {
-	Until       time.Time
+// CertificateExpiring: the certificate has expired or expires soon, and there is no new one yet. The event is repeated.
+type CertificateExpiring struct {
+	ExpiresAt   time.Time
 	TimeLeft    time.Duration
-	LastRefusal wire.RenewalRefusal // the coordinator's last answer; 0 = it has not answered
+	LastRefusal wire.RenewalRefusalReason // the coordinator's last answer; 0 = it has not answered
 }
 
 // Describe implements observe.Event.
-func (e CertificateEnding) Describe(d *observe.Description) {
+func (e CertificateExpiring) Describe(d *observe.EventDescription) {
 	cause := "the coordinator has not answered the request for a new one"
 	remedy := "see that the coordinator runs and that `agentd doctor` reaches the broker"
 	if e.LastRefusal != 0 {
@@ -54,14 +54,15 @@ func (e CertificateEnding) Describe(d *observe.Description) {
 		remedy = state.JoinAgain
 	}
 	remedy += "; if another authority issued the certificate, put a new one at broker.cert_file"
-	attributes := []any{"expires", e.Until.UTC().Format(time.DateTime), "cause", cause}
+	attributes := []any{"expires", e.ExpiresAt.UTC().Format(time.DateTime), "cause", cause}
 	if e.TimeLeft <= 0 {
 		d.Log(observe.Warn, "certificate has expired", attributes...)
-		d.Fail(certificateCondition, "the certificate for the broker has expired: "+cause, remedy)
+		d.RaiseCondition(certificateCondition, "the certificate for the broker has expired: "+cause, remedy)
 		return
 	}
 	d.Log(observe.Warn, "certificate expires soon", attributes...)
-	d.Fail(certificateCondition, "the certificate for the broker expires in "+FormatDays(e.TimeLeft)+": "+cause, remedy)
+	d.RaiseCondition(certificateCondition,
+		"the certificate for the broker expires in "+FormatDays(e.TimeLeft)+": "+cause, remedy)
 }
 
 // FormatDays returns a duration in whole days, or to the second if it is less than two days.
@@ -73,41 +74,41 @@ func FormatDays(d time.Duration) string {
 }
 
 // RenewalRefused: the coordinator refuses the device a new key or certificate.
-type RenewalRefused struct{ Reason wire.RenewalRefusal }
+type RenewalRefused struct{ Reason wire.RenewalRefusalReason }
 
 // Describe implements observe.Event. A new key or certificate resolves the condition.
-func (e RenewalRefused) Describe(d *observe.Description) {
+func (e RenewalRefused) Describe(d *observe.EventDescription) {
 	remedy := state.JoinAgain
 	switch e.Reason {
-	case wire.RenewAuthority:
+	case wire.RenewalNoAuthority:
 		remedy = "put a new certificate at broker.cert_file"
-	case wire.RenewRevoked:
+	case wire.RenewalDeviceRevoked:
 		remedy = "to admit the device again, run `coordinator enrol --device ID` at the coordinator, and the command " +
 			"that it prints on this device"
-	case wire.RenewOther, wire.RenewFailed:
+	case wire.RenewalKeyOfOtherDevice, wire.RenewalStorageFailed:
 	}
 	d.Log(observe.Error, "coordinator refuses a new key or certificate", "reason", e.Reason,
 		"cause", RenewRefusalText(e.Reason))
-	d.Fail(renewalCondition,
+	d.RaiseCondition(renewalCondition,
 		"the coordinator refuses this device a new key or certificate: "+RenewRefusalText(e.Reason),
 		remedy)
 }
 
 // RenewRefusalText describes why the coordinator refuses a device a new key or certificate.
-func RenewRefusalText(why wire.RenewalRefusal) string {
-	return map[wire.RenewalRefusal]string{
-		wire.RenewOther:     "the new key is in its list under another device's name",
-		wire.RenewRevoked:   "the federation's root document revokes this device",
-		wire.RenewAuthority: "it signs no certificates",
-		wire.RenewFailed:    "it could not store it (its log says why)",
+func RenewRefusalText(why wire.RenewalRefusalReason) string {
+	return map[wire.RenewalRefusalReason]string{
+		wire.RenewalKeyOfOtherDevice: "the new key is in its list under another device's name",
+		wire.RenewalDeviceRevoked:    "the federation's root document revokes this device",
+		wire.RenewalNoAuthority:      "it signs no certificates",
+		wire.RenewalStorageFailed:    "it could not store it (its log says why)",
 	}[why]
 }
 
-// Rekeyed: the coordinator has accepted another key of this device. The agent uses it from its next start.
-type Rekeyed struct{ Key wire.SigningPublicKey }
+// DeviceKeyReplaced: the coordinator has accepted another key of this device. The agent uses it from its next start.
+type DeviceKeyReplaced struct{ Key wire.SigningPublicKey }
 
 // Describe implements observe.Event.
-func (e Rekeyed) Describe(d *observe.Description) {
+func (e DeviceKeyReplaced) Describe(d *observe.EventDescription) {
 	d.Log(observe.Warn, "device key replaced", "key", base64.StdEncoding.EncodeToString(e.Key.Ed25519()))
-	d.Resolve(renewalCondition)
+	d.ResolveCondition(renewalCondition)
 }

@@ -26,9 +26,10 @@ type Config struct {
 	Root *wire.RootDocument
 	// Clock, if set, is the clock with which connections check certificates. The agent raises its floor, and saves it.
 	Clock *CertificateClock
-	// Certificate, if set, reads the configured certificate for the broker, which is empty if there is none. The
-	// coordinator renews it, and LoadCertificate returns the certificate in use. It is called from any goroutine.
-	Certificate func() (tls.Certificate, error)
+	// ReadConfiguredCertificate, if set, reads the configured certificate for the broker, which is empty if there is
+	// none. The coordinator renews it, and LoadCertificate returns the certificate in use. It is called from any
+	// goroutine.
+	ReadConfiguredCertificate func() (tls.Certificate, error)
 }
 
 // Validate returns all errors of a configuration.
@@ -46,7 +47,7 @@ func (c *Config) Validate() error {
 
 // Part is the identity of a running agent.
 type Part struct {
-	core *part.Core
+	core *part.AgentCore
 	cfg  *Config
 	// onNewRoot is called when a new root document is in force.
 	onNewRoot func()
@@ -55,7 +56,7 @@ type Part struct {
 	rootBeingStored     *wire.RootDocument
 	rootRequestedAt     time.Time
 	keys                deviceKeys
-	renewal             renewal
+	renewal             credentialRenewal
 	savedTime           savedTime
 	clockBehindReported bool
 }
@@ -63,7 +64,7 @@ type Part struct {
 // New loads the identity of an agent from its state folder. It sets the key of core.Signer, and the version of the root
 // document. onNewRoot is called whenever a new root document is in force. The error is a RevokedError if the root
 // document revokes the device.
-func New(core *part.Core, cfg *Config, onNewRoot func()) (*Part, error) {
+func New(core *part.AgentCore, cfg *Config, onNewRoot func()) (*Part, error) {
 	p := &Part{core: core, cfg: cfg, onNewRoot: onNewRoot}
 	document, err := p.loadRoot()
 	if err == nil {
@@ -109,32 +110,34 @@ func (p *Part) LinkUp() {
 // LinkDown implements part.LinkFollower.
 func (*Part) LinkDown(error) {}
 
-// NeedsLink implements part.LinkUser: the agent stays connected while it waits for a key, a certificate or the next
-// root document.
+// NeedsLink implements part.LinkNeedReporter: the agent stays connected while it waits for a key, a certificate or the
+// next root document.
 func (p *Part) NeedsLink() bool { return p.rootBeingStored != nil || !p.renewal.nextRequestAt.IsZero() }
 
-// OpenEnvelope verifies a message of the federation's coordinator. The selection key finds this agent in an
-// announcement that was signed with the same key. The error is a host.DropError, or that the message cannot be decoded.
-func (p *Part) OpenEnvelope(payload []byte) (wire.Envelope, wire.SelectionKey, error) {
+// VerifyCoordinatorEnvelope verifies a message of the federation's coordinator. The selection key finds this agent in
+// an announcement that was signed with the same key. The error is a host.MessageDropError, or that the message cannot
+// be decoded.
+func (p *Part) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope, wire.SelectionKey, error) {
 	e, err := wire.ParseEnvelope(payload)
 	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
-		err = fmt.Errorf("%w: update the %s", err, v.UpdateAdvice("agent", "coordinator"))
+		err = fmt.Errorf("%w: update the %s", err, v.UpgradeAdvice("agent", "coordinator"))
 	}
 	switch {
 	case err != nil:
 		return e, wire.SelectionKey{}, err
 	case e.Federation != p.core.Federation || e.Sender != wire.CoordinatorID:
-		return e, wire.SelectionKey{}, host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type,
+		return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropMisaddressed, "%s of %s in federation %s",
+			e.Type,
 			e.Sender, e.Federation)
 	case p.trust.document != nil && e.Root > p.trust.version():
-		return e, wire.SelectionKey{}, p.reportNewerRoot(&e)
+		return e, wire.SelectionKey{}, p.rejectNewerRoot(&e)
 	}
 	for _, k := range p.trust.keys {
-		if err = e.VerifyBy(p.core.Signer.Signatures, k.public); err == nil {
+		if err = e.VerifyWithScheme(p.core.Signer.Signatures, k.public); err == nil {
 			return e, k.selection, nil
 		}
 	}
-	return e, wire.SelectionKey{}, host.NewDropError(part.DropSignature,
+	return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropSignature,
 		"%w: is this the coordinator whose key the agent was given?", err)
 }
 
@@ -146,12 +149,12 @@ func (p *Part) CoordinatorKeys() (all []ed25519.PublicKey) {
 	return all
 }
 
-// Revoked returns the agents that the root document revokes.
-func (p *Part) Revoked() []wire.AgentID {
+// RevokedAgents returns the agents that the root document revokes.
+func (p *Part) RevokedAgents() []wire.AgentID {
 	if p.trust.document == nil {
 		return nil
 	}
-	return p.trust.document.Revoked
+	return p.trust.document.RevokedAgents
 }
 
 // Metrics are the metrics of this package's events.

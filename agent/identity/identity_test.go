@@ -34,10 +34,10 @@ func (c *recordingConn) Subscribe(_ mqtt.QoS, filters ...string) {
 func newPart(t *testing.T, cfg *identity.Config) (*identity.Part, *recordingConn) {
 	t.Helper()
 	conn, ignore := &recordingConn{}, testkit.Observer(func(observe.Event) {})
-	core := &part.Core{Federation: "plant", ID: "press", Topics: hosts.TopicsOf(t, "plant"), Conn: conn,
-		State: state.Folder{Disk: store.Machine, Dir: t.TempDir(), Observer: ignore}, Loop: host.NewEventLoop(nil),
+	core := &part.AgentCore{Federation: "plant", ID: "press", Topics: hosts.TopicsOf(t, "plant"), Conn: conn,
+		State: state.Folder{Disk: store.LocalDisk, Dir: t.TempDir(), Observer: ignore}, Loop: host.NewEventLoop(nil),
 		Signer:   &host.Signer{Federation: "plant", Sender: "press", Epoch: 1, Signatures: wire.Ed25519{}},
-		Observer: ignore, UplinkSpent: func() bool { return false }}
+		Observer: ignore, IsUplinkBudgetSpent: func() bool { return false }}
 	cfg.Key = hosts.TestKey("press")
 	p, err := identity.New(core, cfg, func() {})
 	if err != nil {
@@ -48,7 +48,7 @@ func newPart(t *testing.T, cfg *identity.Config) (*identity.Part, *recordingConn
 
 // rootDocument returns a root document with the coordinator's keys.
 func rootDocument(keys ...ed25519.PrivateKey) *wire.RootDocument {
-	d := &wire.RootDocument{Federation: "plant", Version: wire.FirstRoot,
+	d := &wire.RootDocument{Federation: "plant", Version: wire.FirstRootVersion,
 		CoordinatorKey: wire.SigningPublicKeyOf(keys[0])}
 	for _, k := range keys[1:] {
 		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SigningPublicKeyOf(k))
@@ -62,7 +62,8 @@ func rootDocument(keys ...ed25519.PrivateKey) *wire.RootDocument {
 func TestOpenEnvelope(t *testing.T) {
 	first, second, stranger := hosts.TestKey(wire.CoordinatorID), hosts.TestKey("second"), hosts.TestKey("stranger")
 	p, _ := newPart(t, &identity.Config{Root: rootDocument(first, second)})
-	valid := wire.Header{Type: wire.TypeKey, Federation: "plant", Sender: wire.CoordinatorID, Root: wire.FirstRoot,
+	valid := wire.Header{Type: wire.TypeGroupKeyDelivery, Federation: "plant", Sender: wire.CoordinatorID,
+		Root:  wire.FirstRootVersion,
 		Epoch: 1}
 	for _, tt := range []struct {
 		name   string
@@ -80,9 +81,9 @@ func TestOpenEnvelope(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := valid
 			tt.change(&h)
-			e, selection, err := p.OpenEnvelope(wire.SignEnvelope(nil, h, []byte("body"), tt.key))
+			e, selection, err := p.VerifyCoordinatorEnvelope(wire.SignEnvelope(nil, h, []byte("body"), tt.key))
 			if tt.want != "" {
-				if d := (*host.DropError[part.DropReason])(nil); !errors.As(err, &d) || d.Reason != tt.want {
+				if d := (*host.MessageDropError[part.DropReason])(nil); !errors.As(err, &d) || d.Reason != tt.want {
 					t.Errorf("got %v, want reason %s", err, tt.want)
 				}
 				return
@@ -93,7 +94,8 @@ func TestOpenEnvelope(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := p.OpenEnvelope([]byte{1, 2}); err == nil || errors.As(err, new(*host.DropError[part.DropReason])) {
+	if _, _, err := p.VerifyCoordinatorEnvelope([]byte{1, 2}); err == nil || errors.As(err,
+		new(*host.MessageDropError[part.DropReason])) {
 		t.Errorf("two bytes: %v, want an error of the decoder", err)
 	}
 }
@@ -105,13 +107,13 @@ func TestNextRootRequests(t *testing.T) {
 		key := hosts.TestKey(wire.CoordinatorID)
 		p, conn := newPart(t, &identity.Config{Root: rootDocument(key)})
 		p.Start()
-		message := wire.SignEnvelope(nil, wire.Header{Type: wire.TypeKey, Federation: "plant",
+		message := wire.SignEnvelope(nil, wire.Header{Type: wire.TypeGroupKeyDelivery, Federation: "plant",
 			Sender: wire.CoordinatorID, Root: 2, Epoch: 1}, nil, key)
 		for range 70 {
-			_, _, _ = p.OpenEnvelope(message)
+			_, _, _ = p.VerifyCoordinatorEnvelope(message)
 			<-time.After(time.Second)
 		}
-		topic := hosts.TopicsOf(t, "plant").Root(2)
+		topic := hosts.TopicsOf(t, "plant").RootDocument(2)
 		if want := []string{topic, topic, topic}; !slices.Equal(conn.subscribed, want) {
 			t.Errorf("subscribed to %q, want %q", conn.subscribed, want)
 		}

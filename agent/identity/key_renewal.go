@@ -22,28 +22,28 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// renewal is the state of requests for another certificate, before the present one expires, and for another key, when a
-// person wants one. The agent repeats a request until the coordinator answers. The next key is saved before it is
-// requested, and used once the answer is saved. So after any crash the coordinator's list has either this key or the
-// previous one, and the agent finds out which by repeating the request.
-type renewal struct {
+// credentialRenewal is the state of requests for another certificate, before the present one expires, and for another
+// key, when a person wants one. The agent repeats a request until the coordinator answers. The next key is saved before
+// it is requested, and used once the answer is saved. So after any crash the coordinator's list has either this key or
+// the previous one, and the agent finds out which by repeating the request.
+type credentialRenewal struct {
 	// leaf is the certificate of the next connection; nil = none, or not read yet.
 	leaf               *x509.Certificate
 	renewAt            time.Time // when another certificate is requested, by the clock of certificates
 	expiryWarningAt    time.Time // when the next warning of its expiry is due, by the same clock
 	certificateCheckAt time.Time // when the files are read again
-	authorityChanged   bool      // the coordinator's authority has not issued the leaf
+	hasForeignIssuer   bool      // the coordinator's authority has not issued the leaf
 
-	keyRequested       bool          // the request is for another key, too
-	nextRequestAt      time.Time     // zero = no request is planned
-	retryInterval      time.Duration // between the next request and its repetition
-	unansweredRequests []request     // the newest last
-	refusal            wire.RenewalRefusal
+	requestsNewKey     bool             // the request is for another key, too
+	nextRequestAt      time.Time        // zero = no request is planned
+	retryInterval      time.Duration    // between the next request and its repetition
+	unansweredRequests []renewalRequest // the newest last
+	refusal            wire.RenewalRefusalReason
 	rotateCallers      []chan error // callers of RotateKey that wait
 }
 
-// request is a request that was sent.
-type request struct {
+// renewalRequest is a request that was sent.
+type renewalRequest struct {
 	digest              wire.Digest
 	key                 wire.SigningPublicKey // replaces the present key; zero = none
 	certificateKey      *ecdsa.PrivateKey     // key of the requested certificate; nil if none was requested
@@ -60,10 +60,12 @@ const (
 	minRequestInterval, maxRequestInterval = 11 * time.Second, 6 * time.Hour
 )
 
-// RekeyedError ends an agent whose key was replaced. Its next start uses the new key.
-type RekeyedError struct{}
+// DeviceKeyReplacedError ends an agent whose key was replaced. Its next start uses the new key.
+type DeviceKeyReplacedError struct{}
 
-func (*RekeyedError) Error() string { return "the agent has another key from its next start on" }
+func (*DeviceKeyReplacedError) Error() string {
+	return "the agent has another key from its next start on"
+}
 
 // ErrVolatileStateFolder: a device cannot replace its key if its state folder does not survive a power cut.
 var ErrVolatileStateFolder = errors.New("the state folder is in memory: a power cut would take the new key, and " +
@@ -71,8 +73,8 @@ var ErrVolatileStateFolder = errors.New("the state folder is in memory: a power 
 	"would hear this device no more; let it join again instead: coordinator devices rotate ID")
 
 // RotateKey replaces the device's key. It returns when the coordinator and the state folder have the new key. The agent
-// then ends with a RekeyedError. If ctx ends before the answer arrives, the agent still repeats the request. RotateKey
-// may be called from any goroutine.
+// then ends with a DeviceKeyReplacedError. If ctx ends before the answer arrives, the agent still repeats the request.
+// RotateKey may be called from any goroutine.
 func (p *Part) RotateKey(ctx context.Context) error {
 	if p.core.State.Volatile {
 		return ErrVolatileStateFolder
@@ -97,7 +99,7 @@ func (p *Part) startKeyRotation(done chan error) {
 		p.RequestNextKey()
 		return
 	}
-	if r.keyRequested {
+	if r.requestsNewKey {
 		return // it is being saved
 	}
 	_, next, err := ed25519.GenerateKey(nil)
@@ -105,13 +107,13 @@ func (p *Part) startKeyRotation(done chan error) {
 		p.answerRotateCallers(err)
 		return
 	}
-	r.keyRequested = true
+	r.requestsNewKey = true
 	keys, inUse := deviceKeys{p.keys.configured, next}, p.core.Signer.Key
 	p.core.Loop.Go(func() {
 		err := keys.save(p.core.State, inUse)
 		p.core.Loop.RunOnLoop(func() {
 			if err != nil {
-				r.keyRequested = false
+				r.requestsNewKey = false
 				p.answerRotateCallers(err)
 				return
 			}
@@ -133,19 +135,19 @@ func (p *Part) answerRotateCallers(err error) {
 // for another certificate, too, if the coordinator issues certificates.
 func (p *Part) RequestNextKey() {
 	if p.keys.next != nil {
-		p.renewal.keyRequested = true
+		p.renewal.requestsNewKey = true
 		p.startRequests()
 	}
 }
 
 // checkCertificateFiles reads the certificate of the next connection, and plans its renewal.
 func (p *Part) checkCertificateFiles() {
-	if p.cfg.Certificate == nil {
+	if p.cfg.ReadConfiguredCertificate == nil {
 		return
 	}
 	p.renewal.certificateCheckAt = p.core.Loop.Now().Add(certificateCheckInterval)
 	p.core.Loop.Go(func() {
-		configured, err := p.cfg.Certificate()
+		configured, err := p.cfg.ReadConfiguredCertificate()
 		var leaf *x509.Certificate
 		if err == nil && len(configured.Certificate) > 0 {
 			inUse, _ := LoadCertificate(p.core.State.Disk, p.core.State.Dir, configured) // else the configured one
@@ -165,55 +167,57 @@ func (p *Part) scheduleRenewal(leaf *x509.Certificate, configured tls.Certificat
 		return
 	}
 	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
-	r.leaf, r.authorityChanged = leaf, false
+	r.leaf, r.hasForeignIssuer = leaf, false
 	lifetime := r.certificateLifetime()
 	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1)) // all devices may have joined in one hour
 	r.renewAt, r.expiryWarningAt = leaf.NotBefore.Add(lifetime/3*2).Add(jitter), leaf.NotAfter.Add(-lifetime/6)
-	p.core.Observer.Observe(CertificateUsed{Until: leaf.NotAfter, Renewed: renewed})
+	p.core.Observer.Observe(CertificateUsed{ExpiresAt: leaf.NotAfter, Renewed: renewed})
 	p.Tick(p.core.Loop.Now())
 }
 
 // certificateLifetime returns the time from the certificate's beginning to its end. It returns 0 if the certificate
 // ends before it begins.
-func (r *renewal) certificateLifetime() time.Duration {
+func (r *credentialRenewal) certificateLifetime() time.Duration {
 	return max(r.leaf.NotAfter.Sub(r.leaf.NotBefore), 0)
 }
 
-// coordinatorRenews reports whether the coordinator issues this certificate: the device has joined with a token then.
-func (p *Part) coordinatorRenews() bool {
-	return p.trust.document != nil && p.renewal.leaf != nil && !p.renewal.authorityChanged
+// isCertificateFromCoordinator reports whether the coordinator issues this certificate: the device has joined with a
+// token then.
+func (p *Part) isCertificateFromCoordinator() bool {
+	return p.trust.document != nil && p.renewal.leaf != nil && !p.renewal.hasForeignIssuer
 }
 
-// Deadline implements part.Timer.
+// Deadline implements part.TickHook.
 func (p *Part) Deadline() (time.Time, bool) {
 	r := &p.renewal
-	var next part.Earliest
-	next.Add(r.certificateCheckAt, p.cfg.Certificate != nil)
+	var next part.EarliestDeadline
+	next.Add(r.certificateCheckAt, p.cfg.ReadConfiguredCertificate != nil)
 	next.Add(r.nextRequestAt, p.core.Connected && !r.nextRequestAt.IsZero())
 	if r.leaf != nil {
 		until := r.expiryWarningAt
-		if p.coordinatorRenews() && r.nextRequestAt.IsZero() && r.renewAt.Before(until) {
+		if p.isCertificateFromCoordinator() && r.nextRequestAt.IsZero() && r.renewAt.Before(until) {
 			until = r.renewAt
 		}
-		next.Add(p.core.Loop.Now().Add(max(until.Sub(p.now()), 0)), true)
+		next.Add(p.core.Loop.Now().Add(max(until.Sub(p.certificateTime()), 0)), true)
 	}
-	return next.At, next.OK
+	return next.At, next.IsSet
 }
 
-// Tick implements part.Timer.
+// Tick implements part.TickHook.
 func (p *Part) Tick(now time.Time) {
 	r := &p.renewal
-	if p.cfg.Certificate != nil && !now.Before(r.certificateCheckAt) {
+	if p.cfg.ReadConfiguredCertificate != nil && !now.Before(r.certificateCheckAt) {
 		p.checkCertificateFiles()
 	}
 	if r.leaf != nil {
-		clock := p.now()
-		if p.coordinatorRenews() && r.nextRequestAt.IsZero() && !clock.Before(r.renewAt) {
+		clock := p.certificateTime()
+		if p.isCertificateFromCoordinator() && r.nextRequestAt.IsZero() && !clock.Before(r.renewAt) {
 			p.startRequests()
 		}
 		if !clock.Before(r.expiryWarningAt) {
 			r.expiryWarningAt = clock.Add(min(24*time.Hour, r.certificateLifetime()/12+time.Second))
-			p.core.Observer.Observe(CertificateEnding{Until: r.leaf.NotAfter, TimeLeft: r.leaf.NotAfter.Sub(clock),
+			p.core.Observer.Observe(CertificateExpiring{ExpiresAt: r.leaf.NotAfter,
+				TimeLeft:    r.leaf.NotAfter.Sub(clock),
 				LastRefusal: r.refusal})
 		}
 	}
@@ -226,7 +230,7 @@ func (p *Part) Tick(now time.Time) {
 func (p *Part) startRequests() {
 	r := &p.renewal
 	r.retryInterval = minRequestInterval // a person waits for a key
-	if r.leaf != nil && !r.keyRequested {
+	if r.leaf != nil && !r.requestsNewKey {
 		r.retryInterval = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
 	}
 	r.nextRequestAt = p.core.Loop.Now()
@@ -256,14 +260,14 @@ func (p *Part) sendRequest(now time.Time) {
 }
 
 // newRequest returns a request, and its signed envelope.
-func (p *Part) newRequest() (q request, envelope []byte, err error) {
-	key, m := p.core.Signer.Key, wire.RenewalRequest{}
-	if p.renewal.keyRequested {
+func (p *Part) newRequest() (q renewalRequest, envelope []byte, err error) {
+	key, m := p.core.Signer.Key, wire.CredentialRenewalRequest{}
+	if p.renewal.requestsNewKey {
 		key = p.keys.next
 		q.key = wire.SigningPublicKeyOf(key)
 	}
 	m.NewKey = wire.SigningPublicKeyOf(key)
-	if p.coordinatorRenews() {
+	if p.isCertificateFromCoordinator() {
 		q.replacedCertificate = p.renewal.leaf
 		if q.certificateKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 			return q, nil, err
@@ -272,18 +276,18 @@ func (p *Part) newRequest() (q request, envelope []byte, err error) {
 		if err != nil {
 			return q, nil, err
 		}
-		m.TLS = (*wire.TLSKey)(public)
+		m.TLSKey = (*wire.TLSPublicKey)(public)
 	}
-	if p.renewal.keyRequested {
+	if p.renewal.requestsNewKey {
 		m.SignWithListedKey(p.core.Federation, p.core.ID, p.core.Signer.Key)
 	}
 	if q.certificateKey != nil {
 		sum := sha256.Sum256(m.SignedText(p.core.Federation, p.core.ID))
-		if m.TLSSignature, err = ecdsa.SignASN1(rand.Reader, q.certificateKey, sum[:]); err != nil {
+		if m.TLSKeySignature, err = ecdsa.SignASN1(rand.Reader, q.certificateKey, sum[:]); err != nil {
 			return q, nil, err
 		}
 	}
-	envelope = p.core.Signer.SignedEnvelopeWithKey(key, wire.TypeRenew, m.Body())
+	envelope = p.core.Signer.SignedEnvelopeWithKey(key, wire.TypeRenewalRequest, m.Body())
 	e, err := wire.ParseEnvelope(envelope)
 	if err == nil {
 		q.digest = e.Digest()
@@ -291,23 +295,25 @@ func (p *Part) newRequest() (q request, envelope []byte, err error) {
 	return q, envelope, err
 }
 
-// Types implements part.Listener.
-func (*Part) Types() []wire.MessageType { return []wire.MessageType{wire.TypeRenewed} }
+// DirectMessageTypes implements part.DirectMessageReceiver.
+func (*Part) DirectMessageTypes() []wire.MessageType {
+	return []wire.MessageType{wire.TypeRenewalAnswer}
+}
 
-// Receive implements part.Listener. It saves the certificate and the key of an answer. If there is a key, it ends the
-// agent.
-func (p *Part) Receive(e *wire.Envelope) error {
-	answer, err := wire.DecodeRenewalAnswer(e.Body)
+// ReceiveDirectMessage implements part.DirectMessageReceiver. It saves the certificate and the key of an answer. If
+// there is a key, it ends the agent.
+func (p *Part) ReceiveDirectMessage(e *wire.Envelope) error {
+	answer, err := wire.DecodeCredentialRenewalAnswer(e.Body)
 	if err != nil {
 		return err
 	}
 	r := &p.renewal
-	i := slices.IndexFunc(r.unansweredRequests, func(q request) bool { return q.digest == answer.RequestDigest })
+	i := slices.IndexFunc(r.unansweredRequests, func(q renewalRequest) bool { return q.digest == answer.RequestDigest })
 	if i < 0 {
-		return host.NewDropError(part.DropUnwanted, "an answer to a request that this agent does not wait for")
+		return host.NewMessageDropError(part.DropUnwanted, "an answer to a request that this agent does not wait for")
 	}
-	if answer.Refusal != 0 {
-		p.handleRefusal(answer.Refusal)
+	if answer.RefusalReason != 0 {
+		p.handleRefusal(answer.RefusalReason)
 		return nil
 	}
 	q := r.unansweredRequests[i]
@@ -319,12 +325,12 @@ func (p *Part) Receive(e *wire.Envelope) error {
 	if leaf != nil {
 		r.renewAt = leaf.NotAfter // until the file is read
 	} else if q.certificateKey != nil { // the coordinator issues no certificates, or as another authority
-		r.authorityChanged = true
+		r.hasForeignIssuer = true
 	}
 	keys, next := deviceKeys{p.keys.configured, nil}, p.keys.next
 	hasKey := q.key != wire.SigningPublicKey{}
-	p.core.Writes.Start(state.Write{Purpose: "save another key or certificate",
-		Do: func() error { // the certificate first, since the key ends this start
+	p.core.Writes.StartWrite(state.RetriedWrite{Purpose: "save another key or certificate",
+		WriteFile: func() error { // the certificate first, since the key ends this start
 			if leaf != nil {
 				if err := p.replaceCertificate(&q, leaf); err != nil {
 					return err
@@ -335,14 +341,14 @@ func (p *Part) Receive(e *wire.Envelope) error {
 			}
 			return nil
 		},
-		Done: func() {
+		OnSuccess: func() {
 			if leaf != nil {
 				p.checkCertificateFiles()
 			}
 			if hasKey {
-				p.core.Observer.Observe(Rekeyed{Key: q.key})
+				p.core.Observer.Observe(DeviceKeyReplaced{Key: q.key})
 				p.answerRotateCallers(nil)
-				p.core.Stop(&RekeyedError{})
+				p.core.StopAgent(&DeviceKeyReplacedError{})
 			}
 		}})
 	return nil
@@ -350,7 +356,7 @@ func (p *Part) Receive(e *wire.Envelope) error {
 
 // parseCertificate returns the certificate of an answer. It returns nil if the answer has no certificate, or a
 // certificate that cannot replace the present one.
-func (q *request) parseCertificate(der []byte) (*x509.Certificate, error) {
+func (q *renewalRequest) parseCertificate(der []byte) (*x509.Certificate, error) {
 	if len(der) == 0 {
 		return nil, nil
 	}
@@ -359,7 +365,7 @@ func (q *request) parseCertificate(der []byte) (*x509.Certificate, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the certificate: %w", err)
 	case q.certificateKey == nil || !q.certificateKey.PublicKey.Equal(leaf.PublicKey):
-		return nil, host.NewDropError(part.DropUnwanted, "a certificate of another key")
+		return nil, host.NewMessageDropError(part.DropUnwanted, "a certificate of another key")
 	case leaf.Subject.CommonName != q.replacedCertificate.Subject.CommonName || !bytes.Equal(leaf.RawIssuer,
 		q.replacedCertificate.RawIssuer):
 		return nil, nil
@@ -369,8 +375,8 @@ func (q *request) parseCertificate(der []byte) (*x509.Certificate, error) {
 
 // replaceCertificate saves the certificate of an answer, unless a person has configured another one since the request.
 // It is called from any goroutine.
-func (p *Part) replaceCertificate(q *request, leaf *x509.Certificate) error {
-	configured, err := p.cfg.Certificate()
+func (p *Part) replaceCertificate(q *renewalRequest, leaf *x509.Certificate) error {
+	configured, err := p.cfg.ReadConfiguredCertificate()
 	if err != nil {
 		return err
 	}
@@ -384,17 +390,17 @@ func (p *Part) replaceCertificate(q *request, leaf *x509.Certificate) error {
 // handleRefusal ends the requests, unless the coordinator asks for a repetition. The next key stays in the state
 // folder. If the coordinator has listed it nevertheless, the agent requests it again when its present key is rejected,
 // and at the next start.
-func (p *Part) handleRefusal(reason wire.RenewalRefusal) {
+func (p *Part) handleRefusal(reason wire.RenewalRefusalReason) {
 	r := &p.renewal
 	r.refusal = reason
-	if reason == wire.RenewFailed {
+	if reason == wire.RenewalStorageFailed {
 		return // the request is repeated
 	}
 	p.core.Observer.Observe(RenewalRefused{reason})
 	r.unansweredRequests, r.nextRequestAt = nil, time.Time{}
-	r.authorityChanged = r.authorityChanged || reason != wire.RenewOther
-	if r.keyRequested {
-		r.keyRequested = false
+	r.hasForeignIssuer = r.hasForeignIssuer || reason != wire.RenewalKeyOfOtherDevice
+	if r.requestsNewKey {
+		r.requestsNewKey = false
 		p.answerRotateCallers(fmt.Errorf("the coordinator refuses: %s", RenewRefusalText(reason)))
 	}
 }

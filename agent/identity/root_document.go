@@ -55,10 +55,10 @@ func publicKeys(d *wire.RootDocument) (all []ed25519.PublicKey) {
 	return all
 }
 
-// version returns the version of the root document, or wire.FirstRoot if there is none.
+// version returns the version of the root document, or wire.FirstRootVersion if there is none.
 func (t *trustAnchors) version() wire.RootVersion {
 	if t.document == nil {
-		return wire.FirstRoot
+		return wire.FirstRootVersion
 	}
 	return t.document.Version
 }
@@ -72,7 +72,7 @@ func (e *RevokedError) Error() string {
 
 // checkRevocation returns a RevokedError if the document revokes the agent.
 func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
-	if d != nil && slices.Contains(d.Revoked, id) {
+	if d != nil && slices.Contains(d.RevokedAgents, id) {
 		return &RevokedError{d.Version}
 	}
 	return nil
@@ -98,7 +98,7 @@ func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocumen
 	if len(record) < sha256.Size {
 		return configured, fmt.Errorf("%d bytes, want more than %d", len(record), sha256.Size)
 	}
-	d, err := wire.DecodeVerifiedRoot(record[sha256.Size:])
+	d, err := wire.DecodeAndVerifyRootDocument(record[sha256.Size:])
 	if err == nil && wire.Digest(record[:sha256.Size]) == sha256.Sum256(configured.Bytes()) &&
 		d.Version > configured.Version {
 		return &d, nil
@@ -106,9 +106,9 @@ func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocumen
 	return configured, err
 }
 
-// CoordinatorKeys returns the keys of the coordinator that a device accepts. They are in the newest root document of
-// its state folder, or in the configured document if the state folder has no readable later one.
-func CoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []ed25519.PublicKey {
+// LoadCoordinatorKeys returns the keys of the coordinator that a device accepts. They are in the newest root document
+// of its state folder, or in the configured document if the state folder has no readable later one.
+func LoadCoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []ed25519.PublicKey {
 	newest := configured
 	if body, err := state.Read(d, dir, state.RootDocument); err == nil {
 		if saved, err := newestRoot(configured, body); err == nil {
@@ -120,9 +120,9 @@ func CoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []
 
 // requestNextRoot subscribes to the next root document. The broker delivers it as soon as it exists.
 func (p *Part) requestNextRoot() {
-	if p.trust.document != nil && !p.core.UplinkSpent() {
+	if p.trust.document != nil && !p.core.IsUplinkBudgetSpent() {
 		p.rootRequestedAt = p.core.Loop.Now()
-		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Root(p.trust.version()+1))
+		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.RootDocument(p.trust.version()+1))
 	}
 }
 
@@ -130,33 +130,33 @@ func (p *Part) requestNextRoot() {
 func (p *Part) ReceiveRoot(version string, payload []byte) error {
 	current := p.trust.document
 	if current == nil || version != strconv.FormatUint(uint64(current.Version)+1, 10) || p.rootBeingStored != nil {
-		return host.NewDropError(part.DropUnwanted, "version %s of the root document", version)
+		return host.NewMessageDropError(part.DropUnwanted, "version %s of the root document", version)
 	}
-	next, err := wire.DecodeVerifiedRoot(payload)
+	next, err := wire.DecodeAndVerifyRootDocument(payload)
 	if err != nil {
 		return err
 	}
 	if err := next.CheckSuccession(current); err != nil {
-		return host.NewDropError(part.DropSignature, "%w", err)
+		return host.NewMessageDropError(part.DropSignature, "%w", err)
 	}
 	trust, err := newTrust(p.core.Signer.Key, p.cfg.Coordinator, &next)
 	if err != nil {
 		return err
 	}
 	p.rootBeingStored = &next
-	p.core.Writes.Start(state.Write{Purpose: "save the root document",
-		Do: func() error {
+	p.core.Writes.StartWrite(state.RetriedWrite{Purpose: "save the root document",
+		WriteFile: func() error {
 			anchor := sha256.Sum256(p.cfg.Root.Bytes())
 			return p.core.State.Save(state.RootDocument, append(anchor[:], next.Bytes()...))
 		},
-		Done: func() { p.installRoot(trust) }})
+		OnSuccess: func() { p.installRoot(trust) }})
 	return nil
 }
 
 // installRoot puts a root document in force that is on the disk. It subscribes again to the announcement, which may
 // have been dropped because it arrived before the document.
 func (p *Part) installRoot(t trustAnchors) {
-	p.core.Conn.Unsubscribe(p.core.Topics.Root(t.version()))
+	p.core.Conn.Unsubscribe(p.core.Topics.RootDocument(t.version()))
 	p.trust, p.rootBeingStored = t, nil
 	p.core.Signer.SetRootVersion(t.version())
 	if p.cfg.Clock != nil {
@@ -165,11 +165,11 @@ func (p *Part) installRoot(t trustAnchors) {
 	p.onNewRoot()
 	p.core.Observer.Observe(RootDocumentAdopted{Version: t.version()})
 	if err := checkRevocation(t.document, p.core.ID); err != nil {
-		p.core.Stop(err)
+		p.core.StopAgent(err)
 		return
 	}
 	p.requestNextRoot()
-	if !p.core.UplinkSpent() {
+	if !p.core.IsUplinkBudgetSpent() {
 		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
 	}
 }
@@ -178,13 +178,13 @@ func (p *Part) installRoot(t trustAnchors) {
 // forged message can cause.
 const rootRequestInterval = 30 * time.Second
 
-// reportNewerRoot returns the error of a message that names a later root document. It requests the next document again,
+// rejectNewerRoot returns the error of a message that names a later root document. It requests the next document again,
 // since the first delivery may have been lost.
-func (p *Part) reportNewerRoot(e *wire.Envelope) error {
+func (p *Part) rejectNewerRoot(e *wire.Envelope) error {
 	if p.core.Loop.Now().Sub(p.rootRequestedAt) >= rootRequestInterval {
 		p.requestNextRoot()
 	}
-	return host.NewDropError(part.DropNewerRoot,
+	return host.NewMessageDropError(part.DropNewerRoot,
 		"%s of root %d, but the agent holds root %d: the documents between have not come",
 		e.Type, e.Root, p.trust.version())
 }
@@ -193,6 +193,6 @@ func (p *Part) reportNewerRoot(e *wire.Envelope) error {
 type RootDocumentAdopted struct{ Version wire.RootVersion }
 
 // Describe implements observe.Event.
-func (e RootDocumentAdopted) Describe(d *observe.Description) {
+func (e RootDocumentAdopted) Describe(d *observe.EventDescription) {
 	d.Log(observe.Info, "root document installed", "version", e.Version)
 }

@@ -13,15 +13,15 @@ import (
 
 // beaconKeys contains the keys that sign and verify beacons. The owner replaces it, and the scout reads it.
 type beaconKeys struct {
-	attestation *wire.Attestation   // the coordinator's about this agent's key; nil = none
-	keys        []ed25519.PublicKey // of the coordinator
+	attestation *wire.AgentKeyAttestation // the coordinator's about this agent's key; nil = none
+	keys        []ed25519.PublicKey       // of the coordinator
 	revoked     []wire.AgentID
 }
 
 // newBeaconKeys returns the coordinator's keys that are in force. It includes the attestation if one of these keys has
 // signed it.
-func (m *Mesh) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
-	k := &beaconKeys{keys: m.trust.CoordinatorKeys(), revoked: m.trust.Revoked()}
+func (m *NeighborMesh) newBeaconKeys(attestation *wire.AgentKeyAttestation) *beaconKeys {
+	k := &beaconKeys{keys: m.trust.CoordinatorKeys(), revoked: m.trust.RevokedAgents()}
 	signer := m.core.Signer
 	if attestation != nil && attestation.AgentKey == wire.SigningPublicKeyOf(signer.Key) &&
 		attestation.Verify(signer.Signatures, m.core.Federation, m.core.ID, k.keys...) {
@@ -30,17 +30,19 @@ func (m *Mesh) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 	return k
 }
 
-// FollowRoot applies a new root document to the keys of beacons.
-func (m *Mesh) FollowRoot() { m.replaceBeaconKeys(m.newBeaconKeys(m.beaconKeys.Load().attestation)) }
+// ApplyRootDocument applies a new root document to the keys of beacons.
+func (m *NeighborMesh) ApplyRootDocument() {
+	m.replaceBeaconKeys(m.newBeaconKeys(m.beaconKeys.Load().attestation))
+}
 
 // loadAttestation loads the attestation that an earlier start has saved; nil if there is none.
-func loadAttestation(folder state.Folder) (attestation *wire.Attestation, err error) {
+func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation, err error) {
 	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
 	err = folder.Load(state.Attestation, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, want %d", len(b), size)
 		}
-		attestation = &wire.Attestation{AgentKey: wire.SigningPublicKey(b),
+		attestation = &wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKey(b),
 			CoordinatorSignature: wire.Signature(b[len(attestation.AgentKey):])}
 		return nil
 	})
@@ -49,9 +51,9 @@ func loadAttestation(folder state.Folder) (attestation *wire.Attestation, err er
 
 // AdoptAttestation saves the coordinator's signature of this agent's key from an invitation. Neighbours ignore beacons
 // without it. After a restart without the file, the next invitation contains the signature.
-func (m *Mesh) AdoptAttestation(by wire.Signature) {
+func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 	own, was := wire.SigningPublicKeyOf(m.core.Signer.Key), m.beaconKeys.Load().attestation
-	attestation := &wire.Attestation{AgentKey: own, CoordinatorSignature: by}
+	attestation := &wire.AgentKeyAttestation{AgentKey: own, CoordinatorSignature: by}
 	if by == (wire.Signature{}) || !m.hasCell() || was != nil && *was == *attestation {
 		return
 	}
@@ -60,20 +62,21 @@ func (m *Mesh) AdoptAttestation(by wire.Signature) {
 		return // signed with a key that is not in force
 	}
 	m.replaceBeaconKeys(next)
-	m.core.Writes.Start(state.Write{Purpose: "save the coordinator's word about this agent's key", Do: func() error {
-		return m.core.State.Save(state.Attestation, append(slices.Clone(own[:]), by[:]...))
-	}})
+	m.core.Writes.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's word about this agent's key",
+		WriteFile: func() error {
+			return m.core.State.Save(state.Attestation, append(slices.Clone(own[:]), by[:]...))
+		}})
 }
 
 // replaceBeaconKeys replaces the keys of beacons, and makes the scout send a beacon.
-func (m *Mesh) replaceBeaconKeys(v *beaconKeys) {
+func (m *NeighborMesh) replaceBeaconKeys(v *beaconKeys) {
 	m.beaconKeys.Store(v)
 	host.ReplaceLatest(m.beaconKeysChanged, struct{}{})
 	m.scoutWaiter.Wake()
 }
 
 // signBeacon appends the attestation and the signature to a beacon. It returns nil if there is no attestation.
-func (m *Mesh) signBeacon(message []byte) []byte {
+func (m *NeighborMesh) signBeacon(message []byte) []byte {
 	v := m.beaconKeys.Load()
 	if v.attestation == nil {
 		return nil
@@ -83,24 +86,24 @@ func (m *Mesh) signBeacon(message []byte) []byte {
 
 // checkBeacon returns why a beacon does not count. An agent without an attestation also accepts beacons that are not
 // signed: of agents that have not been invited yet, or whose coordinator does not attest keys yet.
-func (m *Mesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
+func (m *NeighborMesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
 	case slices.Contains(v.revoked, from):
-		return host.NewDropError(part.DropSignature, "a beacon of %s, which the root document revokes", from)
+		return host.NewMessageDropError(part.DropSignature, "a beacon of %s, which the root document revokes", from)
 	case proof == nil && v.attestation == nil:
 		return nil
 	case proof == nil:
-		return host.NewDropError(part.DropSignature, "a beacon of %s that is not signed", from)
+		return host.NewMessageDropError(part.DropSignature, "a beacon of %s that is not signed", from)
 	case !proof.Attestation.Verify(m.core.Signer.Signatures, m.core.Federation, from, v.keys...):
-		return host.NewDropError(part.DropSignature,
+		return host.NewMessageDropError(part.DropSignature,
 			"a beacon of %s with a key for which the coordinator has not given its word",
 			from)
 	case !proof.Verify(m.core.Signer.Signatures, m.cell()):
-		return host.NewDropError(part.DropSignature, "a beacon that %s has not signed for this cell", from)
+		return host.NewMessageDropError(part.DropSignature, "a beacon that %s has not signed for this cell", from)
 	}
 	return nil
 }
 
-func (m *Mesh) cell() wire.BeaconCell {
+func (m *NeighborMesh) cell() wire.BeaconCell {
 	return wire.BeaconCell{Federation: m.core.Federation, Name: m.cfg.Cell}
 }

@@ -21,9 +21,9 @@ import (
 
 // Config says how an agent reaches its neighbours.
 type Config struct {
-	// Connect opens the connection to the neighbours' broker. Nil means the coordinator's broker.
-	Connect func() (mqtt.Conn, error)
-	Place   wire.Location
+	// ConnectNeighborBroker opens the connection to the neighbours' broker. Nil means the coordinator's broker.
+	ConnectNeighborBroker func() (mqtt.Conn, error)
+	Location              wire.AgentLocation
 	// Cell is where the agent looks for at most MaxDegree neighbours. Empty means that it does not look for any.
 	Cell      string
 	MaxDegree int
@@ -33,30 +33,30 @@ type Config struct {
 
 // Validate returns why the configuration cannot be used.
 func (c *Config) Validate() error {
-	if c.Cell != "" && (mqtt.CheckCell(c.Cell) != nil || c.MaxDegree < 1 || c.MaxDegree > wire.MaxNeighbors) {
+	if c.Cell != "" && (mqtt.CheckCellName(c.Cell) != nil || c.MaxDegree < 1 || c.MaxDegree > wire.MaxNeighbors) {
 		return fmt.Errorf("looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
 	}
 	return nil
 }
 
 // SharesUplink reports whether the neighbours are reached over the coordinator's broker.
-func (c *Config) SharesUplink() bool { return c == nil || c.Connect == nil }
+func (c *Config) SharesUplink() bool { return c == nil || c.ConnectNeighborBroker == nil }
 
-// Mesh is the part of an agent that reaches its neighbours.
-type Mesh struct {
-	// Inbox has the neighbours' messages for the present block, which reads them. BlockWaiter wakes the block.
-	Inbox       chan mqtt.Message
-	BlockWaiter host.Waiter
-	Conn        mqtt.Conn // to the neighbours' broker
+// NeighborMesh is the part of an agent that reaches its neighbours.
+type NeighborMesh struct {
+	// BlockInbox has the neighbours' messages for the present block, which reads them. BlockWaiter wakes the block.
+	BlockInbox   chan mqtt.Message
+	BlockWaiter  host.Waiter
+	NeighborConn mqtt.Conn // to the neighbours' broker
 
-	core    *part.Core
+	core    *part.AgentCore
 	cfg     *Config // nil if the agent does not mix
-	trust   Trust
-	events  Events
+	trust   BeaconTrust
+	events  EventCallbacks
 	private *ecdh.PrivateKey // nil if the agent does not mix
 
 	scoutInbox        chan d2d.BeaconReceived
-	scoutLinkChanges  chan d2d.LinkChanged // the newest
+	scoutLinkChanges  chan d2d.BrokerLinkChanged // the newest
 	scoutWaiter       host.Waiter
 	scoutEnded        atomic.Bool
 	beaconKeysChanged chan struct{} // has a value when beaconKeys was replaced
@@ -64,14 +64,14 @@ type Mesh struct {
 	neighbors         []wire.AgentID // that the scout has chosen
 }
 
-// Trust is whose beacons count.
-type Trust interface {
+// BeaconTrust is whose beacons count.
+type BeaconTrust interface {
 	CoordinatorKeys() []ed25519.PublicKey
-	Revoked() []wire.AgentID
+	RevokedAgents() []wire.AgentID
 }
 
-// Events are called on the owner's goroutine.
-type Events struct {
+// EventCallbacks are called on the owner's goroutine.
+type EventCallbacks struct {
 	// FiltersRefused: the neighbours' broker refuses these filters.
 	FiltersRefused func(filters []string)
 	// BeaconDropped: a beacon was not used.
@@ -83,10 +83,10 @@ const inboxCapacity = 1024
 
 // New makes the mesh, connects to the neighbours' broker, and loads the coordinator's attestation of the agent's key.
 // cfg is nil for an agent that does not mix. The connection of core must be there.
-func New(core *part.Core, cfg *Config, trust Trust, events Events) (*Mesh, error) {
-	m := &Mesh{core: core, cfg: cfg, trust: trust, events: events, Conn: core.Conn,
-		Inbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
-		scoutLinkChanges: make(chan d2d.LinkChanged, 1), beaconKeysChanged: make(chan struct{}, 1),
+func New(core *part.AgentCore, cfg *Config, trust BeaconTrust, events EventCallbacks) (*NeighborMesh, error) {
+	m := &NeighborMesh{core: core, cfg: cfg, trust: trust, events: events, NeighborConn: core.Conn,
+		BlockInbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
+		scoutLinkChanges: make(chan d2d.BrokerLinkChanged, 1), beaconKeysChanged: make(chan struct{}, 1),
 		BlockWaiter: core.Loop.NewWaiter(), scoutWaiter: core.Loop.NewWaiter()}
 	attestation, err := loadAttestation(core.State)
 	if err != nil {
@@ -96,11 +96,11 @@ func New(core *part.Core, cfg *Config, trust Trust, events Events) (*Mesh, error
 	if cfg == nil {
 		return m, nil
 	}
-	if m.private, err = d2d.DeviceKey(core.Signer.Key.Seed()); err != nil {
+	if m.private, err = d2d.DeriveDeviceKey(core.Signer.Key.Seed()); err != nil {
 		return nil, err
 	}
 	if !cfg.SharesUplink() {
-		if m.Conn, err = cfg.Connect(); err != nil {
+		if m.NeighborConn, err = cfg.ConnectNeighborBroker(); err != nil {
 			return nil, fmt.Errorf("the neighbours' broker: %w", err)
 		}
 	}
@@ -108,53 +108,54 @@ func New(core *part.Core, cfg *Config, trust Trust, events Events) (*Mesh, error
 }
 
 // CanMix reports whether the agent is configured to mix.
-func (m *Mesh) CanMix() bool { return m.private != nil }
+func (m *NeighborMesh) CanMix() bool { return m.private != nil }
 
 // Start implements part.Starter.
-func (m *Mesh) Start() {
+func (m *NeighborMesh) Start() {
 	if !m.cfg.SharesUplink() {
-		m.core.Loop.Go(m.receive)
+		m.core.Loop.Go(m.runOwnConnection)
 	}
 	m.startScout()
 }
 
 // Close implements part.Closer.
-func (m *Mesh) Close() {
+func (m *NeighborMesh) Close() {
 	if !m.cfg.SharesUplink() {
-		_ = m.Conn.Close()
+		_ = m.NeighborConn.Close()
 	}
 }
 
 // LinkUp implements part.LinkFollower.
-func (m *Mesh) LinkUp() { m.followUplink(true) }
+func (m *NeighborMesh) LinkUp() { m.followUplink(true) }
 
 // LinkDown implements part.LinkFollower.
-func (m *Mesh) LinkDown(error) { m.followUplink(false) }
+func (m *NeighborMesh) LinkDown(error) { m.followUplink(false) }
 
-func (m *Mesh) followUplink(up bool) {
+func (m *NeighborMesh) followUplink(up bool) {
 	if m.cfg.SharesUplink() {
 		m.notifyScoutOfLink(up)
 	}
 }
 
-// NeedsLink implements part.LinkUser: the scout works over the coordinator's broker if it is the neighbours', too.
-func (m *Mesh) NeedsLink() bool { return m.cfg.SharesUplink() && m.hasCell() }
+// NeedsLink implements part.LinkNeedReporter: the scout works over the coordinator's broker if it is the neighbours',
+// too.
+func (m *NeighborMesh) NeedsLink() bool { return m.cfg.SharesUplink() && m.hasCell() }
 
-// FillHello implements part.Greeter.
-func (m *Mesh) FillHello(h *wire.Hello) {
-	h.Neighbors, h.SupportsClipping = m.neighbors, m.private != nil
+// FillHello implements part.HelloFiller.
+func (m *NeighborMesh) FillHello(h *wire.Hello) {
+	h.ChosenNeighbors, h.SupportsClippedMixing = m.neighbors, m.private != nil
 	if m.private != nil {
 		copy(h.PeerKey[:], m.private.PublicKey().Bytes())
-		h.Location = m.cfg.Place
+		h.Location = m.cfg.Location
 	}
 }
 
-// receive receives messages over a connection of the mesh's own, until that is closed or the agent ends.
-func (m *Mesh) receive() {
+// runOwnConnection receives messages over a connection of the mesh's own, until that is closed or the agent ends.
+func (m *NeighborMesh) runOwnConnection() {
 	w := m.core.Loop.NewWaiter()
 	var refused mqtt.RefusedFilters
 	for m.core.Loop.Context().Err() == nil {
-		e, open := w.Wait(m.core.Loop.Context(), time.Time{}, m.Conn.Events())
+		e, open := w.Wait(m.core.Loop.Context(), time.Time{}, m.NeighborConn.Events())
 		if !open {
 			return
 		}
@@ -167,19 +168,19 @@ func (m *Mesh) receive() {
 			m.notifyScoutOfLink(true)
 		case mqtt.LinkDown:
 			m.notifyScoutOfLink(false)
-		case mqtt.Received:
+		case mqtt.MessageReceived:
 			m.Route(e.Message)
 		}
 	}
 }
 
 // Route passes a message to the present block, or to the scout.
-func (m *Mesh) Route(msg mqtt.Message) {
+func (m *NeighborMesh) Route(msg mqtt.Message) {
 	kind, from, _, _, _ := m.core.Topics.Parse(msg.Topic)
 	if kind == mqtt.KindBeacon {
 		if m.hasCell() {
 			select {
-			case m.scoutInbox <- d2d.BeaconReceived{From: from, Payload: msg.Payload, Retained: msg.Retained}:
+			case m.scoutInbox <- d2d.BeaconReceived{TopicOwner: from, Payload: msg.Payload, Retained: msg.Retained}:
 			default: // a beacon is repeated
 			}
 			m.scoutWaiter.Wake()
@@ -187,7 +188,7 @@ func (m *Mesh) Route(msg mqtt.Message) {
 		return
 	}
 	select {
-	case m.Inbox <- msg:
+	case m.BlockInbox <- msg:
 	default: // the neighbour is asked for it again
 	}
 	m.BlockWaiter.Wake()
@@ -198,11 +199,12 @@ const maxSilentWaits = 3
 
 // ExchangeConfig returns the configuration of the exchange in a block with this many mixing steps; 0 = a block without
 // an end.
-func (m *Mesh) ExchangeConfig(e agentround.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32] {
+func (m *NeighborMesh) ExchangeConfig(e agentround.Train, t *wire.Task,
+	mixings uint64) d2d.MessageExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
-	cfg := d2d.ExchangeConfig[float32]{
-		Self: m.core.ID, Run: e.Position.Run, Round: e.EdgeBlockRound, Codec: t.Mixing.Codec,
-		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.EdgeBlockRound, task.AgentRandomKey(m.core.ID)),
+	cfg := d2d.MessageExchangeConfig[float32]{
+		Self: m.core.ID, Run: e.Position.Run, Round: e.MixingBlockRound, Codec: t.Mixing.Codec,
+		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.MixingBlockRound, task.AgentRandomKey(m.core.ID)),
 		MixingConfig: d2d.MixingConfig[float32]{
 			Boot: m.core.Signer.Epoch, BlockSteps: mixings,
 			SnapshotTimeout: ms(t.Mixing.SnapshotWaitMillis), RepeatInterval: ms(t.Mixing.SnapshotRetryMillis),
@@ -210,15 +212,16 @@ func (m *Mesh) ExchangeConfig(e agentround.Train, t *wire.Task, mixings uint64) 
 		},
 	}
 	for _, p := range e.MixingPeers {
-		cfg.SenderProofs = p.RequiresProofs // of all, or of none
-		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.MixingWeight, FlowBound: p.ClipBound,
-			Boot: p.Boot,
-			Key:  p.Key[:]})
+		cfg.SenderProofs = p.RequiresSenderProofs // of all, or of none
+		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, MixingWeight: p.MixingWeight,
+			ClipBound: p.ClipBound,
+			Boot:      p.Boot,
+			PublicKey: p.PublicKey[:]})
 	}
 	if !t.Mixing.Unsealed && len(e.MixingPeers) > 0 {
-		cfg.Keys = &d2d.ExchangeKeys{Private: m.private}
+		cfg.Keys = &d2d.SealingKeys{DevicePrivateKey: m.private}
 		m.cfg.Random(cfg.Keys.SenderKey[:])
-		m.cfg.Random(cfg.Keys.Salt[:])
+		m.cfg.Random(cfg.Keys.WrappingSalt[:])
 	}
 	return cfg
 }

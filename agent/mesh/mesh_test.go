@@ -17,7 +17,7 @@ import (
 type noTrust struct{}
 
 func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }
-func (noTrust) Revoked() []wire.AgentID              { return nil }
+func (noTrust) RevokedAgents() []wire.AgentID        { return nil }
 
 // TestScoutOnChangesOfLink: a scout that has not read its beacons yet is notified of the link, and only of the newest
 // change.
@@ -26,10 +26,10 @@ func TestScoutOnChangesOfLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core := &part.Core{Topics: topics, Loop: host.NewEventLoop(nil), ID: "press",
-		State:  state.Folder{Disk: store.Machine, Dir: t.TempDir()},
+	core := &part.AgentCore{Topics: topics, Loop: host.NewEventLoop(nil), ID: "press",
+		State:  state.Folder{Disk: store.LocalDisk, Dir: t.TempDir()},
 		Signer: &host.Signer{Key: ed25519.NewKeyFromSeed(make([]byte, 32))}}
-	m, err := New(core, &Config{Cell: "roof", MaxDegree: 2}, noTrust{}, Events{})
+	m, err := New(core, &Config{Cell: "roof", MaxDegree: 2}, noTrust{}, EventCallbacks{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestScoutOnChangesOfLink(t *testing.T) {
 	}
 	m.LinkDown(nil)
 	m.LinkUp()
-	if l := <-m.scoutLinkChanges; l != (d2d.LinkChanged{Up: true}) || len(m.scoutLinkChanges) > 0 ||
+	if l := <-m.scoutLinkChanges; l != (d2d.BrokerLinkChanged{IsConnected: true}) || len(m.scoutLinkChanges) > 0 ||
 		len(m.scoutInbox) != inboxCapacity {
 		t.Errorf("notified of %+v, %d more changes and %d beacons", l, len(m.scoutLinkChanges), len(m.scoutInbox))
 	}

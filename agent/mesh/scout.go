@@ -12,24 +12,24 @@ import (
 )
 
 // startScout looks for neighbours beside the owner, if the agent has a cell to look in.
-func (m *Mesh) startScout() {
+func (m *NeighborMesh) startScout() {
 	if !m.hasCell() {
 		m.scoutEnded.Store(true)
 		return
 	}
-	s := d2d.NewScout(d2d.ScoutConfig{
-		Self: m.core.ID, Boot: m.core.Signer.Epoch, Location: m.cfg.Place, MaxDegree: m.cfg.MaxDegree,
-		Sign: m.signBeacon, Check: m.checkBeacon,
+	s := d2d.NewNeighborScout(d2d.ScoutConfig{
+		OwnID: m.core.ID, Boot: m.core.Signer.Epoch, Location: m.cfg.Location, MaxNeighbors: m.cfg.MaxDegree,
+		SignBeacon: m.signBeacon, CheckBeaconProof: m.checkBeacon,
 		Rand: rand.New(rand.NewPCG(m.core.Rand.Uint64(), m.core.Rand.Uint64())),
 	})
-	m.Conn.Subscribe(mqtt.AtMostOnce, m.core.Topics.BeaconsFilter(m.cfg.Cell))
+	m.NeighborConn.Subscribe(mqtt.AtMostOnce, m.core.Topics.CellBeaconsFilter(m.cfg.Cell))
 	m.core.Loop.Go(func() {
 		m.runScout(s)
 		m.scoutEnded.Store(true)
 	})
 }
 
-func (m *Mesh) runScout(s *d2d.Scout) {
+func (m *NeighborMesh) runScout(s *d2d.NeighborScout) {
 	loop := m.core.Loop
 	for loop.Context().Err() == nil {
 		var ev d2d.Event
@@ -52,15 +52,15 @@ func (m *Mesh) runScout(s *d2d.Scout) {
 	}
 }
 
-func (m *Mesh) performScoutEffect(e d2d.Effect) {
+func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 	switch e := e.(type) {
 	case d2d.PublishBeacon:
-		_ = m.Conn.Publish(m.beacon(e.Payload)) // a beacon that is not sent is followed by the next one
+		_ = m.NeighborConn.Publish(m.beacon(e.Payload)) // a beacon that is not sent is followed by the next one
 	case d2d.NeighborsChosen:
 		m.core.Loop.RunOnLoop(func() {
 			m.neighbors = e.Neighbors
 			m.core.Observer.Observe(NeighborsFound(e))
-			m.core.Step(agentround.NeighborsFound{})
+			m.core.HandleRoundEvent(agentround.NeighborsChanged{})
 		})
 	case d2d.BeaconRejected:
 		m.core.Loop.RunOnLoop(func() { m.events.BeaconDropped(e.Err) })
@@ -68,29 +68,29 @@ func (m *Mesh) performScoutEffect(e d2d.Effect) {
 }
 
 // EndScout waits until the scout has ended, after the agent, and deletes the agent's beacon.
-func (m *Mesh) EndScout() {
+func (m *NeighborMesh) EndScout() {
 	m.core.Loop.AwaitJobsAfterEnd(m.scoutEnded.Load)
 	if m.hasCell() {
-		_ = m.Conn.Publish(m.beacon(nil)) // if the link is down, the others notice that the beacons end
+		_ = m.NeighborConn.Publish(m.beacon(nil)) // if the link is down, the others notice that the beacons end
 	}
 }
 
 // beacon returns the message of the agent's beacon. An empty one deletes it.
-func (m *Mesh) beacon(payload []byte) mqtt.Message {
+func (m *NeighborMesh) beacon(payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: m.core.Topics.Beacon(m.cfg.Cell, m.core.ID), Payload: payload, QoS: mqtt.AtMostOnce,
 		Retained: true}
 }
 
 // hasCell reports whether the agent has a cell in which it looks for neighbours.
-func (m *Mesh) hasCell() bool { return m.private != nil && m.cfg.Cell != "" }
+func (m *NeighborMesh) hasCell() bool { return m.private != nil && m.cfg.Cell != "" }
 
 // notifyScoutOfLink notifies the scout of a change of the link to the neighbours' broker. A change that the scout has
 // not seen yet is replaced.
-func (m *Mesh) notifyScoutOfLink(up bool) {
+func (m *NeighborMesh) notifyScoutOfLink(up bool) {
 	if !m.hasCell() {
 		return
 	}
-	host.ReplaceLatest(m.scoutLinkChanges, d2d.LinkChanged{Up: up})
+	host.ReplaceLatest(m.scoutLinkChanges, d2d.BrokerLinkChanged{IsConnected: up})
 	m.scoutWaiter.Wake()
 }
 
@@ -111,8 +111,8 @@ type NeighborsFound struct {
 }
 
 // Describe implements observe.Event.
-func (e NeighborsFound) Describe(d *observe.Description) {
-	d.Set(neighborCount, float64(len(e.Neighbors)))
-	d.Set(cellAgents, float64(e.OtherAgents))
+func (e NeighborsFound) Describe(d *observe.EventDescription) {
+	d.SetGauge(neighborCount, float64(len(e.Neighbors)))
+	d.SetGauge(cellAgents, float64(e.OtherAgents))
 	d.Log(observe.Info, "neighbours found", "neighbours", e.Neighbors, "agents_in_cell", e.OtherAgents)
 }

@@ -18,14 +18,14 @@ func (both) BeforeWait() {}
 func TestImplementing(t *testing.T) {
 	var order []string
 	called := func(name string) starter { return starter{func() { order = append(order, name) }} }
-	parts := List{called("one"), "no hook", both{called("two")}, called("three")}
-	for s := range Implementing[Starter](parts) {
+	parts := PartList{called("one"), "no hook", both{called("two")}, called("three")}
+	for s := range PartsImplementing[Starter](parts) {
 		s.Start()
 	}
 	if want := []string{"one", "two", "three"}; !slices.Equal(order, want) {
 		t.Errorf("started %q, want %q", order, want)
 	}
-	if n := len(slices.Collect(Implementing[BeforeWaiter](parts))); n != 1 {
+	if n := len(slices.Collect(PartsImplementing[BeforeWaitHook](parts))); n != 1 {
 		t.Errorf("%d parts are called before a wait, want 1", n)
 	}
 }

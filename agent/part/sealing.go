@@ -9,14 +9,14 @@ import (
 // Sealer seals the agent's messages to the coordinator, and opens the coordinator's messages to this agent. Its keys
 // come from announcements; before the first one it has none.
 type Sealer struct {
-	core        *Core
+	core        *AgentCore
 	coordinator *host.SealRecipient // opens the agent's messages; nil until the first announcement
-	// own are the keys with which the agent opens messages, the newest announced key first.
-	own []host.SealRecipient
+	// openingKeys are the keys with which the agent opens messages, the newest announced key first.
+	openingKeys []host.SealRecipient
 }
 
 // NewSealer makes a sealer without keys.
-func NewSealer(core *Core) *Sealer { return &Sealer{core: core} }
+func NewSealer(core *AgentCore) *Sealer { return &Sealer{core: core} }
 
 // maxOwnKeys is the number of announced keys with which the agent opens messages: the newest one and the one before it.
 const maxOwnKeys = 2
@@ -26,52 +26,55 @@ const maxOwnKeys = 2
 // keys yet, so that it can reply. AdoptKey returns a drop error if the announcement has no valid key.
 func (s *Sealer) AdoptKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
 	if announced == (wire.X25519PublicKey{}) {
-		return host.NewDropError(DropUnsealFailed,
+		return host.NewMessageDropError(DropUnsealFailed,
 			"the announcement has no key for sealing messages to the coordinator")
 	}
 	if to := s.coordinator; to != nil && (to.AnnouncedKey == announced ||
 		position.Compare(s.core.ObeyedPosition) < 0) {
 		return nil
 	}
-	pair, err := wire.NewSealKeys(s.core.Signer.Key, announced)
+	pair, err := wire.NewAgentSealKeys(s.core.Signer.Key, announced)
 	if err != nil {
-		return host.NewDropError(DropUnsealFailed, "the announced sealing key is invalid: %w", err)
+		return host.NewMessageDropError(DropUnsealFailed, "the announced sealing key is invalid: %w", err)
 	}
 	s.coordinator = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}
-	s.own = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}}, s.own...)
-	s.own = s.own[:min(len(s.own), maxOwnKeys)]
+	s.openingKeys = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}}, s.openingKeys...)
+	s.openingKeys = s.openingKeys[:min(len(s.openingKeys), maxOwnKeys)]
 	return nil
 }
 
-// ToCoordinator returns a message to the coordinator. It is sealed if messages of its type must be.
-func (s *Sealer) ToCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) mqtt.Message {
-	return mqtt.Message{Topic: s.core.Topics.AgentToCoordinator(s.core.ID), Payload: s.Envelope(t, run, r, body),
+// MessageToCoordinator returns a message to the coordinator. It is sealed if messages of its type must be.
+func (s *Sealer) MessageToCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) mqtt.Message {
+	return mqtt.Message{Topic: s.core.Topics.AgentToCoordinator(s.core.ID), Payload: s.EnvelopeToCoordinator(t, run, r,
+		body),
 		QoS: mqtt.AtMostOnce}
 }
 
-// Envelope returns the signed envelope of a body. The body is sealed for the coordinator if messages of its type must
-// be.
-func (s *Sealer) Envelope(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) []byte {
+// EnvelopeToCoordinator returns the signed envelope of a body. The body is sealed for the coordinator if messages of
+// its type must be.
+func (s *Sealer) EnvelopeToCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) []byte {
 	return s.core.Signer.SealedEnvelope(s.coordinator, t, run, r, body)
 }
 
 // BlobSeal returns the seal for the chunks of a blob that is sent to the coordinator.
-func (s *Sealer) BlobSeal(hash wire.Digest) *wire.BlobSeal { return s.coordinator.Key.BlobSeal(hash) }
+func (s *Sealer) BlobSeal(hash wire.Digest) *wire.BlobSealer {
+	return s.coordinator.Key.BlobSealer(hash)
+}
 
 // Open returns the message that is sealed for this agent. If it is sealed with a key that no announcement has named, an
 // announcement may be missing: the agent asks the broker for it.
 func (s *Sealer) Open(e wire.Envelope) (wire.Envelope, error) {
-	for _, r := range s.own {
-		if wire.SealedTo(e.Body, r.AnnouncedKey) {
+	for _, r := range s.openingKeys {
+		if wire.IsSealedToKey(e.Body, r.AnnouncedKey) {
 			opened, err := r.Key.OpenMessage(e)
 			if err != nil {
-				return e, host.NewDropError(DropUnsealFailed, "%w", err)
+				return e, host.NewMessageDropError(DropUnsealFailed, "%w", err)
 			}
 			return opened, nil
 		}
 	}
-	if !s.core.UplinkSpent() {
+	if !s.core.IsUplinkBudgetSpent() {
 		s.core.Conn.Subscribe(mqtt.AtMostOnce, s.core.Topics.Announcement())
 	}
-	return e, host.NewDropError(DropUnsealFailed, "it is sealed by a key that no announcement has named")
+	return e, host.NewMessageDropError(DropUnsealFailed, "it is sealed by a key that no announcement has named")
 }

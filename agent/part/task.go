@@ -11,12 +11,12 @@ import (
 type LocalTask struct {
 	Hash         wire.Digest
 	CompiledTask *task.CompiledTask[float32] // nil if the agent does not support the task
-	Rows         data.Rows
+	Rows         data.QueriedRows
 }
 
 // RowsHiddenInTrainer reports whether an external program trains the task. Such a program reads its own rows, and
 // decides itself whether it holds some of them out.
-func (l *LocalTask) RowsHiddenInTrainer() bool { return l.CompiledTask.Task.External.Enabled() }
+func (l *LocalTask) RowsHiddenInTrainer() bool { return l.CompiledTask.Task.External.IsEnabled() }
 
 // PreparedTask is a task with local rows that fit it.
 type PreparedTask struct {
@@ -41,17 +41,18 @@ func (p *PreparedTask) LimitTrainingRows(n uint64) *PreparedTask {
 		return p
 	}
 	limited := *p
-	limited.TrainingRows = p.TrainingRows.First(int(n))
+	limited.TrainingRows = p.TrainingRows.FirstSamples(int(n))
 	return &limited
 }
 
-// Tasks is the announced task and its local rows, which package taskdata provides to other parts. It is used on the
-// owner's goroutine.
-type Tasks interface {
-	// Announced returns the announced task once it is here; before that the previous one, or nil.
-	Announced() *LocalTask
-	// Prepared returns the last task whose rows did fit. It is nil if there has been none.
-	Prepared() *PreparedTask
-	// Fits reports whether the rows fitted the announced task when they were last read. It returns true before that.
-	Fits() bool
+// LocalTaskProvider is the announced task and its local rows, which package taskdata provides to other parts. It is
+// used on the owner's goroutine.
+type LocalTaskProvider interface {
+	// AnnouncedTask returns the announced task once it is here; before that the previous one, or nil.
+	AnnouncedTask() *LocalTask
+	// LastPreparedTask returns the last task whose rows did fit. It is nil if there has been none.
+	LastPreparedTask() *PreparedTask
+	// RowsFitTask reports whether the rows fitted the announced task when they were last read. It returns true before
+	// that.
+	RowsFitTask() bool
 }

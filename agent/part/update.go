@@ -2,16 +2,16 @@ package part
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Update is the agent's contribution to a round: the change of the model by its local steps, or its part of the
+// LocalUpdate is the agent's contribution to a round: the change of the model by its local steps, or its part of the
 // statistics. Package training computes it, and package upload packs, stores and sends it.
-type Update struct {
+type LocalUpdate struct {
 	wire.Update
-	Epoch    wire.Epoch
-	Run      wire.RunID
-	Round    wire.RoundID
-	Bytes    []byte // the payload
-	Sequence uint64 // of the request for the update; on disk, an update replaces only earlier ones
-	Saved    bool   // on disk, or the disk could not take it
+	Epoch           wire.Epoch
+	Run             wire.RunID
+	Round           wire.RoundID
+	PayloadBytes    []byte // the payload
+	RequestSequence uint64 // of the request for the update; on disk, an update replaces only earlier ones
+	SaveAttempted   bool   // on disk, or the disk could not take it
 	// CheapToRecompute: the update is not saved. After a restart it is computed again.
 	CheapToRecompute bool
 
@@ -23,8 +23,8 @@ type Update struct {
 }
 
 // SetPayload makes p the payload.
-func (u *Update) SetPayload(p []byte, schema wire.Digest) (err error) {
-	u.Bytes = p
+func (u *LocalUpdate) SetPayload(p []byte, schema wire.Digest) (err error) {
+	u.PayloadBytes = p
 	u.Payload, err = wire.NewManifest(p, schema)
 	return err
 }

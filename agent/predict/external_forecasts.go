@@ -22,7 +22,7 @@ func (p *Part) externalForecasts(f *forecaster, m *modelfile.Model, l *part.Loca
 		wire.Digest{})) {
 		return nil, errors.New("the model in use has other tensors than the device's task: its program does not run")
 	}
-	program, err := p.hooks.Program()
+	program, err := p.dependencies.Program()
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func (p *Part) externalForecasts(f *forecaster, m *modelfile.Model, l *part.Loca
 	if f.model == nil || !f.model.ComparableWith(m) {
 		f.recentResiduals = residualHistory{}
 	}
-	f.model, f.paired = m, modelComparison{}
+	f.model, f.comparison = m, modelComparison{}
 	for more := err == nil; more && len(all) < maxForecastsPerCheck; {
 		var some []Forecast
 		some, more, err = program.Predict(p.core.Loop.Context(), l.CompiledTask, w)

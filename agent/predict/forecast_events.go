@@ -27,44 +27,44 @@ var (
 		"Time to find a row and to predict, on average over the rows of a look.", forecastBuckets)
 )
 
-// Predicted: the device has predicted from its own rows, or has failed to.
-type Predicted struct {
+// ForecastsMade: the device has predicted from its own rows, or has failed to.
+type ForecastsMade struct {
 	NewForecasts       int // forecasts that were made
 	PublishedForecasts int // forecasts that were published, also earlier ones that waited for the connection
 	LostForecasts      int // forecasts that could not be published
 	FailedRows         int // rows without a forecast: it would not be finite, or the label is no class
 	Anomalies          int
-	Residual           float64       // mean magnitude of the last residuals; NaN if no label has arrived
+	MeanResidual       float64       // mean magnitude of the last residuals; NaN if no label has arrived
 	Took               time.Duration // time to find the rows and to predict, for the new forecasts
 	Err                error         // set if it differs from the previous error, or if forecasts were lost
 	ErrorResolved      bool          // there was an error before, and there is none now
 }
 
 // Describe implements observe.Event.
-func (e Predicted) Describe(d *observe.Description) {
+func (e ForecastsMade) Describe(d *observe.EventDescription) {
 	const condition = "forecasts"
-	d.Add(forecasts, float64(e.PublishedForecasts))
-	d.Add(lostForecasts, float64(e.LostForecasts))
-	d.Add(failedForecasts, float64(e.FailedRows))
-	d.Add(anomalies, float64(e.Anomalies))
-	d.SetBool(forecastsOK, e.Err == nil)
+	d.AddToCounter(forecasts, float64(e.PublishedForecasts))
+	d.AddToCounter(lostForecasts, float64(e.LostForecasts))
+	d.AddToCounter(failedForecasts, float64(e.FailedRows))
+	d.AddToCounter(anomalies, float64(e.Anomalies))
+	d.SetBoolGauge(forecastsOK, e.Err == nil)
 	if e.PublishedForecasts > 0 {
-		d.SetNow(lastForecastAt)
+		d.SetGaugeToNow(lastForecastAt)
 	}
 	if e.NewForecasts > 0 {
-		d.Observe(forecastDuration, e.Took.Seconds()/float64(e.NewForecasts))
+		d.ObserveHistogram(forecastDuration, e.Took.Seconds()/float64(e.NewForecasts))
 	}
-	if !math.IsNaN(e.Residual) {
-		d.Set(meanResidual, e.Residual)
+	if !math.IsNaN(e.MeanResidual) {
+		d.SetGauge(meanResidual, e.MeanResidual)
 	}
 	if e.Err != nil {
 		d.Log(observe.Error, "no forecasts", "lost", e.LostForecasts, "err", e.Err)
-		d.Fail(condition, fmt.Sprintf("there are no forecasts: %v", e.Err),
+		d.RaiseCondition(condition, fmt.Sprintf("there are no forecasts: %v", e.Err),
 			"check predict.broker, and the data with `agentd data check`")
 	}
 	if e.ErrorResolved {
 		d.Log(observe.Info, "forecasts are published again")
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 	}
 	if e.Anomalies > 0 {
 		d.Log(observe.Warn, "anomalies detected", "rows", e.NewForecasts, "anomalies", e.Anomalies)

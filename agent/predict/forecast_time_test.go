@@ -17,7 +17,7 @@ import (
 func TestForecastTime(t *testing.T) {
 	const features, batch = 34, 100
 	task := &wire.Task{Name: "demo", Features: make([]string, features), Target: "y"}
-	a := learner.Architecture{Inputs: features, Outputs: 1, Risk: spec.RiskSquared, Bias: true}
+	a := learner.Architecture{Inputs: features, Outputs: 1, Risk: spec.LossSquared, Bias: true}
 	vector := wire.AppendVector(nil, make([]float32, a.Params()))
 	f := &forecaster{}
 	if err := f.use(none{}, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector))); err != nil {
@@ -44,4 +44,4 @@ func TestForecastTime(t *testing.T) {
 // none is a source without rows.
 type none struct{ data.Source }
 
-func (none) Open(data.RowQuery) data.Rows { return nil }
+func (none) OpenRows(data.RowQuery) data.QueriedRows { return nil }

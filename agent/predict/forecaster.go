@@ -19,14 +19,14 @@ import (
 
 // Forecast is the prediction of a row of the device's own source, or what its label has shown later.
 type Forecast struct {
-	Time    time.Time // of the row; zero if rows have none
-	Target  modelfile.PredictionTarget
-	Model   string  // RUN/VERSION
-	Value   float64 // as learner.Prediction has it
-	Classes []float64
-	// Residual is the label minus the prediction of the model that is in use when the label arrives; nil before that.
-	// With classes it is 1 minus the probability of the label's class. With an autoencoder it is the prediction itself:
-	// the error of the reconstructed row.
+	Time               time.Time // of the row; zero if rows have none
+	Target             modelfile.PredictionTarget
+	Model              string  // RUN/VERSION
+	Value              float64 // as learner.Prediction has it
+	ClassProbabilities []float64
+	// Residual is the label minus the prediction of the model that is in use when the label arrives; nil before
+	// that. With classes it is 1 minus the probability of the label's class. With an autoencoder it is the prediction
+	// itself: the error of the reconstructed row.
 	Residual     *float64
 	AnomalyScore float64 // magnitude of the residual, relative to the usual bound; 0 = the bound is not known
 	Anomaly      bool    // AnomalyScore is above 1
@@ -48,7 +48,7 @@ type forecaster struct {
 	rowsBeforeTargets    *rowFollower // rows whose targets may not be known yet; nil if the model has no target
 	rowsWithTargets      *rowFollower // rows with targets
 	recentResiduals      residualHistory
-	paired               modelComparison
+	comparison           modelComparison
 	unpublishedForecasts []Forecast // wait until the connection has room
 	publishErr           error      // why the last forecast was not published
 	lastReportedError    string     // the last error that was reported
@@ -56,29 +56,29 @@ type forecaster struct {
 
 // rowFollower returns the rows of a source that were added since the last call.
 type rowFollower struct {
-	rows          data.Rows
+	rows          data.QueriedRows
 	snapshotTaken bool
 	seenRows      int
 	newestRowTime int64
-	failed        error // of the last snapshot
+	snapshotErr   error // of the last snapshot
 }
 
 // newRows returns the view, and the index of its first row that was added since the last call. old means that it is the
 // first view, whose rows were there before.
 func (f *rowFollower) newRows() (v data.View, from int, old bool, err error) {
-	if (f.snapshotTaken || f.failed != nil) && !f.rows.Changed() {
-		return v, 0, false, f.failed
+	if (f.snapshotTaken || f.snapshotErr != nil) && !f.rows.Changed() {
+		return v, 0, false, f.snapshotErr
 	}
-	if v, f.failed = f.rows.Snapshot(); f.failed != nil {
-		return v, 0, false, f.failed
+	if v, f.snapshotErr = f.rows.Snapshot(); f.snapshotErr != nil {
+		return v, 0, false, f.snapshotErr
 	}
 	n := v.Rows.Len()
 	switch {
 	case !f.snapshotTaken:
 		old = true
 	case v.Times != nil:
-		from = v.Times.Find(f.newestRowTime + 1)
-	case v.RenewalReason != "":
+		from = v.Times.FirstRowSince(f.newestRowTime + 1)
+	case v.ReplacementReason != "":
 		from = n
 	default:
 		from = min(f.seenRows, n)
@@ -101,23 +101,23 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	}
 	if f.model == nil || !f.model.ComparableWith(m) {
 		want := data.RowQuery{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
-		f.rowsBeforeTargets, f.rowsWithTargets, f.recentResiduals = nil, &rowFollower{rows: source.Open(want)},
+		f.rowsBeforeTargets, f.rowsWithTargets, f.recentResiduals = nil, &rowFollower{rows: source.OpenRows(want)},
 			residualHistory{}
 		if m.Target != "" {
-			if want.BeforeTargets = m.Recipe != nil; !want.BeforeTargets {
+			if want.IsForPrediction = m.Recipe != nil; !want.IsForPrediction {
 				want.Target = "" // a line of a file, with or without the target
 			}
-			f.rowsBeforeTargets = &rowFollower{rows: source.Open(want)}
+			f.rowsBeforeTargets = &rowFollower{rows: source.OpenRows(want)}
 		}
 	}
-	f.model, f.predictionTarget, f.predictor, f.paired = m, m.PredictionTarget(), by, modelComparison{}
+	f.model, f.predictionTarget, f.predictor, f.comparison = m, m.PredictionTarget(), by, modelComparison{}
 	return nil
 }
 
 // modelComparison compares the residuals of the model in use with those of another model, on the rows since both are
 // used.
 type modelComparison struct {
-	candidate, reference wire.ModelName
+	candidate, reference wire.ModelRef
 	// referencePredictor is nil without another model, and if that predicts something else.
 	referencePredictor                           *learner.Predictor[float32]
 	rows                                         uint32
@@ -126,26 +126,26 @@ type modelComparison struct {
 
 // setComparedModel has another kept model predict too; the zero value stands for none. If the model cannot be read,
 // forecasts continue without it.
-func (f *forecaster) setComparedModel(folder state.Folder, logger *slog.Logger, with wire.ModelName) {
-	if f.paired.reference == with {
+func (f *forecaster) setComparedModel(folder state.Folder, logger *slog.Logger, with wire.ModelRef) {
+	if f.comparison.reference == with {
 		return
 	}
-	f.paired = modelComparison{candidate: f.model.ModelName(), reference: with}
-	if !with.Present() {
+	f.comparison = modelComparison{candidate: f.model.ModelName(), reference: with}
+	if !with.IsSet() {
 		return
 	}
 	m, err := findKeptModel(folder, with)
 	if err == nil && m != nil && m.ComparableWith(f.model) {
-		f.paired.referencePredictor, err = m.Predictor()
+		f.comparison.referencePredictor, err = m.Predictor()
 	}
 	if err != nil {
 		logger.Warn("the released model cannot be read, so the candidate is compared with nothing", "err", err)
 	}
 }
 
-// add compares the models on a row whose label has arrived. r is the residual of the model in use. A row is skipped if
-// a prediction for it is not finite.
-func (p *modelComparison) add(x []float32, y float32, r float64) {
+// addLabeledRow compares the models on a row whose label has arrived. r is the residual of the model in use. A row is
+// skipped if a prediction for it is not finite.
+func (p *modelComparison) addLabeledRow(x []float32, y float32, r float64) {
 	if p.referencePredictor == nil {
 		return
 	}
@@ -242,7 +242,7 @@ func (f *forecaster) forecast(x []float32) (Forecast, error) {
 		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
 	}
 	return Forecast{Target: f.predictionTarget, Model: f.model.DisplayName(), Value: p.Value,
-		Classes: slices.Clone(p.ClassProbabilities)}, nil
+		ClassProbabilities: slices.Clone(p.ClassProbabilities)}, nil
 }
 
 // residual returns the label minus the prediction or, with classes, 1 minus the probability of the label's class.
@@ -266,13 +266,13 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 	}
 	r, err := c.Value, error(nil)
 	if f.model.Target != "" {
-		r, err = residual(c.Value, c.Classes, y)
+		r, err = residual(c.Value, c.ClassProbabilities, y)
 	}
 	if err != nil {
 		return c, err
 	}
 	if !old {
-		f.paired.add(x, y, r)
+		f.comparison.addLabeledRow(x, y, r)
 	}
 	f.scoreAnomaly(&c, r, anomaly)
 	return c, nil
@@ -345,17 +345,17 @@ func (p *Part) startForecasts(now time.Time) {
 		return
 	}
 	p.forecastRunning = true
-	m, f, l, compared := p.inUse, &p.forecaster, p.hooks.Tasks.Announced(), wire.ModelName{}
+	m, f, l, compared := p.inUse, &p.forecaster, p.dependencies.Tasks.AnnouncedTask(), wire.ModelRef{}
 	jobs := p.core.DataJobs
-	if m.External() { // its program may take as long as it likes: training does not wait for that
+	if m.IsExternal() { // its program may take as long as it likes: training does not wait for that
 		jobs = p.core.ModelJobs
 	}
-	if m.ModelName() == p.rollout.Candidate {
-		compared = p.rollout.Released
+	if m.ModelName() == p.rollout.CandidateModel {
+		compared = p.rollout.ReleasedModel
 	}
-	p.core.Do(jobs, func() func() {
-		event := p.publishForecasts(f, m, compared, l)
-		comparison := f.paired
+	p.core.RunJobThenOnLoop(jobs, func() func() {
+		event := p.makeAndPublishForecasts(f, m, compared, l)
+		comparison := f.comparison
 		return func() {
 			p.lastComparison = comparison
 			if p.forecastRunning = false; len(f.unpublishedForecasts) > 0 {
@@ -369,17 +369,17 @@ func (p *Part) startForecasts(now time.Time) {
 	})
 }
 
-// publishForecasts publishes the forecasts that wait, or makes and publishes new ones if none wait. The model in use is
-// compared with the model compared, if there is one. l is the announced task, or nil.
-func (p *Part) publishForecasts(f *forecaster, m *modelfile.Model, compared wire.ModelName,
-	l *part.LocalTask) (event Predicted) {
-	event.Residual = math.NaN()
+// makeAndPublishForecasts publishes the forecasts that wait, or makes and publishes new ones if none wait. The model in
+// use is compared with the model compared, if there is one. l is the announced task, or nil.
+func (p *Part) makeAndPublishForecasts(f *forecaster, m *modelfile.Model, compared wire.ModelRef,
+	l *part.LocalTask) (event ForecastsMade) {
+	event.MeanResidual = math.NaN()
 	var err error
 	if len(f.unpublishedForecasts) == 0 {
 		began := p.core.Loop.Now()
-		if m.External() {
+		if m.IsExternal() {
 			f.unpublishedForecasts, err = p.externalForecasts(f, m, l)
-		} else if err = f.use(p.hooks.Source, m); err == nil {
+		} else if err = f.use(p.dependencies.Source, m); err == nil {
 			f.setComparedModel(p.core.State, p.core.Logger, compared)
 			f.unpublishedForecasts, event.FailedRows, err = f.forecastNewRows(p.cfg.UsualResidualShare)
 		}
@@ -390,7 +390,7 @@ func (p *Part) publishForecasts(f *forecaster, m *modelfile.Model, compared wire
 			event.Anomalies++
 		}
 		if c.Residual != nil {
-			event.Residual = f.recentResiduals.mean()
+			event.MeanResidual = f.recentResiduals.mean()
 		}
 	}
 	f.publish(&event, p.cfg.Publish)
@@ -409,10 +409,10 @@ func (p *Part) publishForecasts(f *forecaster, m *modelfile.Model, compared wire
 
 // publish publishes the forecasts that wait. Those for which a busy connection has no room continue to wait; those that
 // fail otherwise are lost.
-func (f *forecaster) publish(event *Predicted, send func(Forecast) error) {
+func (f *forecaster) publish(event *ForecastsMade, send func(Forecast) error) {
 	for i, c := range f.unpublishedForecasts {
 		switch err := send(c); {
-		case errors.Is(err, mqtt.ErrBusy):
+		case errors.Is(err, mqtt.ErrOutboxFull):
 			f.unpublishedForecasts = f.unpublishedForecasts[i:]
 			return
 		case err != nil:

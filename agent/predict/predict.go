@@ -21,23 +21,23 @@ import (
 // Config has an agent keep models, so that the device can predict.
 type Config struct {
 	MaxKeptModels int // number of models that stay in the state folder, at least 1
-	// Refresh is the least time between two new models. It does not delay the first model of a run, a model whose
-	// version is at least twice the last version, or the result of a run.
-	Refresh time.Duration
+	// MinRefreshInterval is the least time between two new models. It does not delay the first model of a run, a model
+	// whose version is at least twice the last version, or the result of a run.
+	MinRefreshInterval time.Duration
 	// MaxRiskIncrease limits the risk of a new model on the held-out rows, relative to the model in use: the model is
 	// refused if its risk is more than 1+MaxRiskIncrease times as large.
 	MaxRiskIncrease float64
-	// Publish, if set, publishes the forecasts for the device's own rows. After mqtt.ErrBusy a forecast is published
-	// again; after any other error it is lost.
+	// Publish, if set, publishes the forecasts for the device's own rows. After mqtt.ErrOutboxFull a forecast is
+	// published again; after any other error it is lost.
 	Publish func(Forecast) error
 	// ForecastInterval is the time between two checks of the source for new rows.
 	ForecastInterval time.Duration
 	// UsualResidualShare is the share of the device's residuals that is usual: a larger residual is an anomaly.
 	UsualResidualShare float64
-	// Lock, if set, locks the kept models for a moment, since commands change them too.
-	Lock func() (unlock func() error, err error)
-	// Activated, if set, is called beside the owner after a model was put into use.
-	Activated func(ctx context.Context, m *modelfile.Model) error
+	// LockKeptModels, if set, locks the kept models for a moment, since commands change them too.
+	LockKeptModels func() (unlock func() error, err error)
+	// OnModelActivated, if set, is called beside the owner after a model was put into use.
+	OnModelActivated func(ctx context.Context, m *modelfile.Model) error
 }
 
 // Validate returns the errors of a configuration, which may be nil.
@@ -49,7 +49,7 @@ func (c *Config) Validate() (err error) {
 	if c.Publish != nil && !publishes {
 		err = errors.New("predictions that are published need a time and a share above 0")
 	}
-	keeps := c.MaxKeptModels >= 1 && c.Refresh >= 0 && c.MaxRiskIncrease >= 0
+	keeps := c.MaxKeptModels >= 1 && c.MinRefreshInterval >= 0 && c.MaxRiskIncrease >= 0
 	if !keeps {
 		err = errors.Join(err, errors.New("predictions need models that are kept, and a time and a margin that are "+
 			"not negative"))
@@ -57,65 +57,67 @@ func (c *Config) Validate() (err error) {
 	return err
 }
 
-// Program is an external program that predicts from rows that only it knows.
-type Program interface {
+// PredictingProgram is an external program that predicts from rows that only it knows.
+type PredictingProgram interface {
 	// Predict returns predictions by a model for rows that have arrived since the last call. If there are more, it may
 	// return some of them. They have no Model and no AnomalyScore.
 	Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (some []Forecast, more bool, err error)
 }
 
-// File is the file of a model that was fetched.
-type File interface {
+// FetchedModelFile is the file of a model that was fetched.
+type FetchedModelFile interface {
 	ReadAll() ([]byte, error)
 	RemoveFile() error
 }
 
-// Hooks are the functions of the agent that the part calls. All are called on the owner's goroutine, except Program.
-type Hooks struct {
-	Tasks  part.Tasks
+// PartDependencies are the functions of the agent that the part calls. All are called on the owner's goroutine, except
+// Program.
+type PartDependencies struct {
+	Tasks  part.LocalTaskProvider
 	Source data.Source
 	// HoldsOutRows means that the device holds rows out, on which new models are judged.
 	HoldsOutRows bool
 	// BaseModel returns the base model of the round under way if it is that model and is in memory, or nil.
 	BaseModel func(hash wire.Digest) []float32
-	// Parameters returns the parameters with which the device predicts, given a base model of a run. They include
-	// personal parameters if the task has any.
-	Parameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
-	// Finetune returns a function that fine-tunes a model on the rows of the device, beside the owner. It returns nil
-	// if models of the announced task are not fine-tuned.
-	Finetune func(version wire.ModelVersion) func(context.Context, *modelfile.Model) error
+	// PredictionParameters returns the parameters with which the device predicts, given a base model of a run. They
+	// include personal parameters if the task has any.
+	PredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
+	// PrepareFinetuning returns a function that fine-tunes a model on the rows of the device, beside the owner. It
+	// returns nil if models of the announced task are not fine-tuned.
+	PrepareFinetuning func(version wire.ModelVersion) func(context.Context, *modelfile.Model) error
 	// FetchModel fetches a base model. ModelArrived is called with it, or ModelFetchCanceled.
 	FetchModel func(ref wire.BlobRef)
-	// FetchedModel returns the hash of the base model that is being fetched. It is not ok if none is.
-	FetchedModel func() (hash wire.Digest, ok bool)
+	// ModelBeingFetched returns the hash of the base model that is being fetched. It is not ok if none is.
+	ModelBeingFetched func() (hash wire.Digest, ok bool)
 	// FetchFile fetches the file of a model. done is not called if another file is fetched instead.
-	FetchFile func(ref wire.BlobRef, done func(File, error))
-	// FetchedFile returns the hash of the file that is being fetched. It is not ok if none is.
-	FetchedFile func() (hash wire.Digest, ok bool)
+	FetchFile func(ref wire.BlobRef, done func(FetchedModelFile, error))
+	// ModelFileBeingFetched returns the hash of the file that is being fetched. It is not ok if none is.
+	ModelFileBeingFetched func() (hash wire.Digest, ok bool)
 	// Program returns the external program that trains tasks whose rows only it knows.
-	Program func() (Program, error)
+	Program func() (PredictingProgram, error)
 }
 
 // Part is the part of an agent that keeps the models with which the device predicts. Without a configuration it does
 // nothing.
 type Part struct {
-	core  *part.Core
-	cfg   *Config // nil = the device does not predict
-	hooks Hooks
+	core         *part.AgentCore
+	cfg          *Config // nil = the device does not predict
+	dependencies PartDependencies
 
 	newest             announcedModel // zero before an announcement
 	lastJudgedHash     wire.Digest    // of the last model that was judged
 	lastJudged         announcedModel // the same model, or a repeated announcement of the model in use
-	fetched            announcedModel // the model that is being fetched for predictions
+	modelBeingFetched  announcedModel // the model that is being fetched for predictions
 	judging            bool           // a model is being judged
-	retryAt            time.Time      // after a failure: no model is judged before
-	refreshAt          time.Time      // the end of Config.Refresh after the last model
+	judgmentRetryAt    time.Time      // after a failure: no model is judged before
+	refreshAt          time.Time      // the end of Config.MinRefreshInterval after the last model
 	activeModelCheckAt time.Time      // of the next check of the file of the model in use
-	// stamp identifies the content of that file. It is empty before the file was read; no model is judged before.
-	stamp   string
-	inUse   *modelfile.Model // nil if there is none
-	pinned  bool             // the device's owner has chosen the model in use
-	rollout rollout
+	// activeFileStamp identifies the content of that file. It is empty before the file was read; no model is judged
+	// before.
+	activeFileStamp string
+	inUse           *modelfile.Model // nil if there is none
+	pinned          bool             // the device's owner has chosen the model in use
+	rollout         rollout
 
 	forecaster      forecaster      // used by jobs
 	lastComparison  modelComparison // of the last job
@@ -124,8 +126,8 @@ type Part struct {
 }
 
 // New makes the part. cfg is nil if the device does not predict.
-func New(core *part.Core, cfg *Config, hooks Hooks) *Part {
-	return &Part{core: core, cfg: cfg, hooks: hooks}
+func New(core *part.AgentCore, cfg *Config, hooks PartDependencies) *Part {
+	return &Part{core: core, cfg: cfg, dependencies: hooks}
 }
 
 const (
@@ -155,7 +157,7 @@ func (p *Part) Start() {
 	}
 }
 
-// NeedsLink implements part.LinkUser: new models may be announced at any time.
+// NeedsLink implements part.LinkNeedReporter: new models may be announced at any time.
 func (p *Part) NeedsLink() bool { return p.cfg != nil }
 
 // FollowAnnouncement implements part.AnnouncementFollower: it notes the model of an announcement.
@@ -165,7 +167,7 @@ func (p *Part) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	case p.cfg == nil:
 		return
 	case p.followRollout(a):
-	case a.Kind == wire.KindTraining && a.BaseModel.Present():
+	case a.Kind == wire.KindTraining && a.BaseModel.IsSet():
 		p.newest = announcedModel{a.BaseModel, a.Task.Hash, e.Position.Run, a.BaseModelVersion,
 			a.Phase == wire.PhaseFinished}
 	}
@@ -175,8 +177,8 @@ func (p *Part) FollowAnnouncement(e agentround.AnnouncementReceived) {
 // judgeAt returns when the newest model may be judged.
 func (p *Part) judgeAt() time.Time {
 	n, last := &p.newest, &p.lastJudged
-	if n.final || n.run != last.run || n.version >= 2*last.version || p.retryAt.After(p.refreshAt) {
-		return p.retryAt
+	if n.final || n.run != last.run || n.version >= 2*last.version || p.judgmentRetryAt.After(p.refreshAt) {
+		return p.judgmentRetryAt
 	}
 	return p.refreshAt
 }
@@ -185,43 +187,44 @@ func (p *Part) judgeAt() time.Time {
 // fetched. No model is fetched twice: training and predictions share what arrives. JudgeNewest is called again when the
 // announced task or its rows have changed.
 func (p *Part) JudgeNewest() {
-	if p.rollout.Released.Present() {
+	if p.rollout.ReleasedModel.IsSet() {
 		p.judgeRollout()
 		return
 	}
-	n, l := &p.newest, p.hooks.Tasks.Announced()
-	if p.cfg == nil || !n.ref.Present() || n.untrained() || p.stamp == "" || p.judging || p.pinned ||
+	n, l := &p.newest, p.dependencies.Tasks.AnnouncedTask()
+	if p.cfg == nil || !n.ref.IsSet() || n.untrained() || p.activeFileStamp == "" || p.judging || p.pinned ||
 		n.ref.Hash == p.lastJudgedHash || p.core.Loop.Now().Before(p.judgeAt()) || l == nil ||
-		l.CompiledTask == nil || l.Hash != n.task || l.CompiledTask.Task.FinetuneSteps > 0 && p.core.MustRest() {
+		l.CompiledTask == nil || l.Hash != n.task || l.CompiledTask.Task.FinetuneSteps > 0 &&
+		p.core.TrainingMustRest() {
 		return
 	}
 	if p.inUse != nil && p.inUse.Hash == n.ref.Hash && p.inUse.Run == n.run {
 		p.lastJudgedHash, p.lastJudged = n.ref.Hash, *n
 		return
 	}
-	if w := p.hooks.BaseModel(n.ref.Hash); w != nil {
+	if w := p.dependencies.BaseModel(n.ref.Hash); w != nil {
 		p.judgeAnnounced(*n, w)
 		return
 	}
-	if hash, underway := p.hooks.FetchedModel(); underway { // when that is here, the newest is judged
+	if hash, underway := p.dependencies.ModelBeingFetched(); underway { // when that is here, the newest is judged
 		if hash == n.ref.Hash {
-			p.fetched = *n
+			p.modelBeingFetched = *n
 		}
 		return
 	}
-	if p.core.Connected && !p.core.UplinkSpent() && !p.cannotJudge(n.run, n.version) {
-		p.hooks.FetchModel(n.ref)
-		p.fetched = *n
+	if p.core.Connected && !p.core.IsUplinkBudgetSpent() && !p.postponeIfUnjudgeable(n.run, n.version) {
+		p.dependencies.FetchModel(n.ref)
+		p.modelBeingFetched = *n
 	}
 }
 
-// cannotJudge reports whether it is useless to fetch a model, because the rows to judge it on are not available now. It
-// is fetched later.
-func (p *Part) cannotJudge(run wire.RunID, version wire.ModelVersion) bool {
+// postponeIfUnjudgeable reports whether it is useless to fetch a model, because the rows to judge it on are not
+// available now. It is fetched later.
+func (p *Part) postponeIfUnjudgeable(run wire.RunID, version wire.ModelVersion) bool {
 	if !p.newTrial(nil).rowsUnavailable {
 		return false
 	}
-	p.retryAt = p.core.Loop.Now().Add(modelRetryDelay)
+	p.judgmentRetryAt = p.core.Loop.Now().Add(modelRetryDelay)
 	p.core.Observer.Observe(ModelJudged{Run: run, Version: version, Result: Unjudged, Risk: math.NaN(),
 		RiskOfModelInUse: math.NaN()})
 	return true
@@ -229,17 +232,17 @@ func (p *Part) cannotJudge(run wire.RunID, version wire.ModelVersion) bool {
 
 // ModelArrived handles a base model that was fetched, or the reason why it is not available.
 func (p *Part) ModelArrived(hash wire.Digest, w []float32, err error) {
-	of := p.fetched
+	of := p.modelBeingFetched
 	if of.ref.Hash == hash {
-		p.fetched = announcedModel{}
+		p.modelBeingFetched = announcedModel{}
 	} else {
 		of = p.newest
 	}
 	switch now := p.core.Loop.Now(); {
 	case p.cfg == nil:
 	case err != nil && of.ref.Hash == hash:
-		p.retryAt = now.Add(modelRetryDelay)
-	case err == nil && of.ref.Hash == hash && !of.untrained() && !p.judging && p.stamp != "" &&
+		p.judgmentRetryAt = now.Add(modelRetryDelay)
+	case err == nil && of.ref.Hash == hash && !of.untrained() && !p.judging && p.activeFileStamp != "" &&
 		!now.Before(p.judgeAt()):
 		p.judgeAnnounced(of, w)
 	default:
@@ -248,19 +251,20 @@ func (p *Part) ModelArrived(hash wire.Digest, w []float32, err error) {
 }
 
 // NeedsModel reports whether a base model that is being fetched is needed for predictions.
-func (p *Part) NeedsModel(hash wire.Digest) bool { return p.fetched.ref.Hash == hash }
+func (p *Part) NeedsModel(hash wire.Digest) bool { return p.modelBeingFetched.ref.Hash == hash }
 
 // ModelFetchCanceled is called when a base model is no longer fetched.
 func (p *Part) ModelFetchCanceled(hash wire.Digest) {
-	if p.fetched.ref.Hash == hash {
-		p.fetched = announcedModel{}
+	if p.modelBeingFetched.ref.Hash == hash {
+		p.modelBeingFetched = announcedModel{}
 	}
 }
 
-// ModelInUse returns the parameters of the model in use if it is that base model, and nil otherwise. It also returns
-// nil before there is a task whose rows fit, and if models of the task have personal parameters or are fine-tuned.
-func (p *Part) ModelInUse(hash wire.Digest) []float32 {
-	m, t := p.inUse, p.hooks.Tasks.Prepared()
+// ParametersOfModelInUse returns the parameters of the model in use if it is that base model, and nil otherwise. It
+// also returns nil before there is a task whose rows fit, and if models of the task have personal parameters or are
+// fine-tuned.
+func (p *Part) ParametersOfModelInUse(hash wire.Digest) []float32 {
+	m, t := p.inUse, p.dependencies.Tasks.LastPreparedTask()
 	if t == nil || t.CompiledTask.HasPersonalPart() || t.CompiledTask.Task.FinetuneSteps > 0 {
 		return nil
 	}
@@ -276,48 +280,50 @@ func (p *Part) ModelInUse(hash wire.Digest) []float32 {
 
 // judgeAnnounced judges an announced model, and puts it into use if it is good.
 func (p *Part) judgeAnnounced(of announcedModel, w []float32) {
-	l := p.hooks.Tasks.Announced()
+	l := p.dependencies.Tasks.AnnouncedTask()
 	if of.ref.Hash == p.lastJudgedHash || l == nil || l.CompiledTask == nil || l.Hash != of.task {
 		return
 	}
-	parameters, hash := wire.AppendVector(nil, p.hooks.Parameters(l.CompiledTask, of.run, w)), of.ref.Hash
+	parameters, hash := wire.AppendVector(nil, p.dependencies.PredictionParameters(l.CompiledTask, of.run, w)),
+		of.ref.Hash
 	if l.CompiledTask.HasPersonalPart() {
 		hash = wire.BlobDigest(parameters)
 	}
 	m := modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), parameters, hash)
 	m.Run, m.Version = of.run, of.version
 	t := p.newTrial(m)
-	t.finetune = p.hooks.Finetune(of.version)
+	t.finetune = p.dependencies.PrepareFinetuning(of.version)
 	p.runTrial(t, func(event ModelJudged) {
 		now := p.core.Loop.Now()
 		switch event.Result {
 		case Failed, Unjudged, OtherPinned: // it is judged again later
-			p.lastJudgedHash, p.retryAt = wire.Digest{}, now.Add(modelRetryDelay)
+			p.lastJudgedHash, p.judgmentRetryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
-			p.lastJudgedHash, p.lastJudged, p.refreshAt = of.ref.Hash, of, now.Add(p.cfg.Refresh)
+			p.lastJudgedHash, p.lastJudged, p.refreshAt = of.ref.Hash, of, now.Add(p.cfg.MinRefreshInterval)
 		}
 	})
 }
 
 // newTrial prepares the trial of a model, on the held-out rows if they are available.
-func (p *Part) newTrial(m *modelfile.Model) *trial {
-	t := &trial{m: m, inUse: p.inUse, protectedModel: p.rollout.Released, folder: p.core.State, cfg: p.cfg}
-	rows, l := p.hooks.Tasks.Prepared(), p.hooks.Tasks.Announced()
-	if rows != nil && rows.LocalTask == l && p.hooks.Tasks.Fits() && rows.HeldOutRows != nil {
+func (p *Part) newTrial(m *modelfile.Model) *modelTrial {
+	t := &modelTrial{newModel: m, inUse: p.inUse, protectedModel: p.rollout.ReleasedModel, folder: p.core.State,
+		cfg: p.cfg}
+	rows, l := p.dependencies.Tasks.LastPreparedTask(), p.dependencies.Tasks.AnnouncedTask()
+	if rows != nil && rows.LocalTask == l && p.dependencies.Tasks.RowsFitTask() && rows.HeldOutRows != nil {
 		t.heldOutRows, t.readErr = rows.HeldOutRows, rows.View.Err
 		t.rowDescription = modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), nil,
 			wire.Digest{})
 	}
 	hidden := l != nil && l.CompiledTask != nil && l.RowsHiddenInTrainer()
-	t.rowsUnavailable = t.heldOutRows == nil && p.hooks.HoldsOutRows && t.inUse != nil && !hidden
+	t.rowsUnavailable = t.heldOutRows == nil && p.dependencies.HoldsOutRows && t.inUse != nil && !hidden
 	return t
 }
 
 // runTrial judges a model beside the owner, and puts it into use if it is as good as the model in use. Then it calls
 // done on the owner's goroutine.
-func (p *Part) runTrial(t *trial, done func(ModelJudged)) {
+func (p *Part) runTrial(t *modelTrial, done func(ModelJudged)) {
 	p.judging = true
-	p.core.ModelJobs.Do(func() {
+	p.core.ModelJobs.Enqueue(func() {
 		event, hookErr := t.run(p.core.Loop.Context())
 		p.core.Loop.RunOnLoop(func() {
 			p.judging = false
@@ -326,22 +332,22 @@ func (p *Part) runTrial(t *trial, done func(ModelJudged)) {
 				p.core.Observer.Observe(event)
 			}
 			if hookErr != nil {
-				p.core.Observer.Observe(HookFailed{hookErr})
+				p.core.Observer.Observe(ActivationCommandFailed{hookErr})
 			}
 			p.readModelInUse(event.Result == Adopted)
 		})
 	})
 }
 
-// Deadline implements part.Timer.
+// Deadline implements part.TickHook.
 func (p *Part) Deadline() (time.Time, bool) {
 	if p.cfg == nil {
 		return time.Time{}, false
 	}
 	at := p.activeModelCheckAt
 	_, wanted := p.nextRolloutModel()
-	next := p.retryAt
-	if p.newest.ref.Present() && !p.newest.untrained() && p.newest.ref.Hash != p.lastJudgedHash {
+	next := p.judgmentRetryAt
+	if p.newest.ref.IsSet() && !p.newest.untrained() && p.newest.ref.Hash != p.lastJudgedHash {
 		wanted, next = true, p.judgeAt()
 	}
 	if wanted && next.After(p.core.Loop.Now()) && next.Before(at) {
@@ -353,7 +359,7 @@ func (p *Part) Deadline() (time.Time, bool) {
 	return at, true
 }
 
-// Tick implements part.Timer.
+// Tick implements part.TickHook.
 func (p *Part) Tick(now time.Time) {
 	if p.cfg == nil {
 		return
@@ -365,17 +371,17 @@ func (p *Part) Tick(now time.Time) {
 	p.startForecasts(now)
 }
 
-// FillHello implements part.Greeter.
+// FillHello implements part.HelloFiller.
 func (p *Part) FillHello(h *wire.Hello) { h.Residuals = p.candidateResiduals() }
 
 // readModelInUse reads the model in use beside the owner, if its file has changed or changed is true.
 func (p *Part) readModelInUse(changed bool) {
 	p.activeModelCheckAt = p.core.Loop.Now().Add(activeModelCheckInterval)
-	before := p.stamp
+	before := p.activeFileStamp
 	if changed {
 		before = ""
 	}
-	p.core.ModelJobs.Do(func() {
+	p.core.ModelJobs.Enqueue(func() {
 		f, err := readActiveModel(p.core.State, before)
 		p.core.Loop.RunOnLoop(func() {
 			if f.stamp == before {
@@ -386,12 +392,13 @@ func (p *Part) readModelInUse(changed bool) {
 			}
 			wasPinned := p.pinned
 			p.pinned = f.pinned
-			if p.stamp = f.stamp; err != nil {
+			if p.activeFileStamp = f.stamp; err != nil {
 				p.core.Logger.Error("the model in use cannot be read; a new one takes its place", "err", err)
 			}
 			was := p.inUse
 			if p.inUse = f.m; f.m != nil && (!f.m.Same(was) || f.pinned != wasPinned) {
-				p.core.Observer.Observe(ModelInUse{Run: f.m.Run, Version: f.m.Version, Task: f.m.Task, Since: f.since,
+				p.core.Observer.Observe(ModelInUseChanged{Run: f.m.Run, Version: f.m.Version, Task: f.m.Task,
+					Since:  f.modifiedAt,
 					Pinned: f.pinned})
 			}
 			p.JudgeNewest()
@@ -416,8 +423,8 @@ var (
 
 const modelHookCondition = "hook"
 
-// ModelInUse: the device predicts with another model from now on.
-type ModelInUse struct {
+// ModelInUseChanged: the device predicts with another model from now on.
+type ModelInUseChanged struct {
 	Run     wire.RunID
 	Version wire.ModelVersion
 	Task    string
@@ -426,19 +433,19 @@ type ModelInUse struct {
 }
 
 // Describe implements observe.Event.
-func (e ModelInUse) Describe(d *observe.Description) {
-	d.Set(modelInUseVersion, float64(e.Version))
-	d.Set(modelInUseSince, observe.UnixSeconds(e.Since))
+func (e ModelInUseChanged) Describe(d *observe.EventDescription) {
+	d.SetGauge(modelInUseVersion, float64(e.Version))
+	d.SetGauge(modelInUseSince, observe.UnixSeconds(e.Since))
 	d.Log(observe.Info, "model in use changed", "run", e.Run, "version", e.Version, "task", e.Task, "pinned", e.Pinned)
 }
 
-// HookFailed: the command that is run after a model was put into use has failed. The model stays in use.
-type HookFailed struct{ Err error }
+// ActivationCommandFailed: the command that is run after a model was put into use has failed. The model stays in use.
+type ActivationCommandFailed struct{ Err error }
 
 // Describe implements observe.Event. The next model that is put into use resolves the condition.
-func (e HookFailed) Describe(d *observe.Description) {
-	d.Inc(modelHookFailures)
+func (e ActivationCommandFailed) Describe(d *observe.EventDescription) {
+	d.IncCounter(modelHookFailures)
 	d.Log(observe.Error, "predict.hook failed", "err", e.Err)
-	d.Fail(modelHookCondition, fmt.Sprintf("predict.hook failed: %v", e.Err),
+	d.RaiseCondition(modelHookCondition, fmt.Sprintf("predict.hook failed: %v", e.Err),
 		"correct the command in predict.hook; agentd runs it again with the next model")
 }

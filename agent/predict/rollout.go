@@ -20,7 +20,7 @@ type rollout struct {
 
 // rolloutModel is a model of a rollout that is to be judged.
 type rolloutModel struct {
-	wire.ModelName
+	wire.ModelRef
 	ref wire.BlobRef
 	// isRollback means that the model in use was withdrawn: the released model is adopted without a comparison.
 	isRollback bool
@@ -28,14 +28,14 @@ type rolloutModel struct {
 
 // followRollout follows the rollout of an announcement. It reports whether the announcement has one.
 func (p *Part) followRollout(a *wire.Announcement) bool {
-	if !a.Rollout.Released.Present() || !a.ReleasedModelFile.Present() {
+	if !a.Rollout.ReleasedModel.IsSet() || !a.ReleasedModelFile.IsSet() {
 		p.rollout = rollout{}
 		return false
 	}
 	if a.Rollout != p.rollout.Rollout {
 		p.rollout = rollout{Rollout: a.Rollout}
-		p.newest, p.fetched = announcedModel{}, announcedModel{}
-		p.retryAt = p.core.Loop.Now() // rollouts are rare, so that no model waits for Config.Refresh
+		p.newest, p.modelBeingFetched = announcedModel{}, announcedModel{}
+		p.judgmentRetryAt = p.core.Loop.Now() // rollouts are rare, so that no model waits for Config.MinRefreshInterval
 	}
 	p.rollout.releasedFile, p.rollout.candidateFile = a.ReleasedModelFile, a.CandidateModelFile
 	return true
@@ -45,21 +45,21 @@ func (p *Part) followRollout(a *wire.Announcement) bool {
 // is compared with it. It is not ok if none is.
 func (p *Part) nextRolloutModel() (next rolloutModel, ok bool) {
 	r := &p.rollout
-	if !r.Released.Present() {
+	if !r.ReleasedModel.IsSet() {
 		return rolloutModel{}, false
 	}
-	var inUse wire.ModelName
+	var inUse wire.ModelRef
 	if p.inUse != nil {
 		inUse = p.inUse.ModelName()
 	}
-	getsCandidate := r.Includes(p.core.ID) && r.candidateFile.Present()
+	getsCandidate := r.Includes(p.core.ID) && r.candidateFile.IsSet()
 	switch {
-	case getsCandidate && inUse == r.Candidate:
+	case getsCandidate && inUse == r.CandidateModel:
 		return rolloutModel{}, false
-	case inUse != r.Released && !slices.Contains(r.refusedModels, r.Released.Hash):
-		return rolloutModel{r.Released, r.releasedFile, inUse.NewerThan(r.Released)}, true
-	case getsCandidate && !slices.Contains(r.refusedModels, r.Candidate.Hash):
-		return rolloutModel{r.Candidate, r.candidateFile, false}, true
+	case inUse != r.ReleasedModel && !slices.Contains(r.refusedModels, r.ReleasedModel.Hash):
+		return rolloutModel{r.ReleasedModel, r.releasedFile, inUse.IsNewerThan(r.ReleasedModel)}, true
+	case getsCandidate && !slices.Contains(r.refusedModels, r.CandidateModel.Hash):
+		return rolloutModel{r.CandidateModel, r.candidateFile, false}, true
 	}
 	return rolloutModel{}, false
 }
@@ -68,15 +68,15 @@ func (p *Part) nextRolloutModel() (next rolloutModel, ok bool) {
 // fetched.
 func (p *Part) judgeRollout() {
 	of, is := p.nextRolloutModel()
-	if !is || p.stamp == "" || p.judging || p.pinned || p.core.Loop.Now().Before(p.retryAt) {
+	if !is || p.activeFileStamp == "" || p.judging || p.pinned || p.core.Loop.Now().Before(p.judgmentRetryAt) {
 		return
 	}
-	if hash, underway := p.hooks.FetchedFile(); underway && hash == of.ref.Hash {
+	if hash, underway := p.dependencies.ModelFileBeingFetched(); underway && hash == of.ref.Hash {
 		return
 	}
 	p.judging = true
-	p.core.ModelJobs.Do(func() {
-		m, err := findKeptModel(p.core.State, of.ModelName)
+	p.core.ModelJobs.Enqueue(func() {
+		m, err := findKeptModel(p.core.State, of.ModelRef)
 		p.core.Loop.RunOnLoop(func() {
 			if p.judging = false; m == nil && err != nil {
 				p.core.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
@@ -84,17 +84,20 @@ func (p *Part) judgeRollout() {
 			switch {
 			case m != nil:
 				p.judgeRolloutModel(of, m)
-			case !p.core.Connected || p.core.UplinkSpent():
-				p.retryAt = p.core.Loop.Now().Add(modelRetryDelay)
-			case of.isRollback || !p.cannotJudge(of.Run, of.Version):
-				p.hooks.FetchFile(of.ref, func(f File, err error) { p.fileArrived(of.ref, f, err) })
+			case !p.core.Connected || p.core.IsUplinkBudgetSpent():
+				p.judgmentRetryAt = p.core.Loop.Now().Add(modelRetryDelay)
+			case of.isRollback || !p.postponeIfUnjudgeable(of.Run, of.Version):
+				p.dependencies.FetchFile(of.ref, func(f FetchedModelFile, err error) {
+					p.handleFetchedFile(of.ref, f,
+						err)
+				})
 			}
 		})
 	})
 }
 
 // findKeptModel returns a kept model, or nil if it is not kept.
-func findKeptModel(folder state.Folder, name wire.ModelName) (*modelfile.Model, error) {
+func findKeptModel(folder state.Folder, name wire.ModelRef) (*modelfile.Model, error) {
 	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
 	if err != nil {
 		return nil, err
@@ -102,32 +105,32 @@ func findKeptModel(folder state.Folder, name wire.ModelName) (*modelfile.Model, 
 	return k.Find(name)
 }
 
-// fileArrived handles the file of a model that was fetched, or the reason why it is not available.
-func (p *Part) fileArrived(ref wire.BlobRef, f File, err error) {
+// handleFetchedFile handles the file of a model that was fetched, or the reason why it is not available.
+func (p *Part) handleFetchedFile(ref wire.BlobRef, f FetchedModelFile, err error) {
 	of, wanted := p.nextRolloutModel()
 	switch wanted = wanted && of.ref.Hash == ref.Hash; {
 	case err != nil:
-		p.retryAt = p.core.Loop.Now().Add(modelRetryDelay)
+		p.judgmentRetryAt = p.core.Loop.Now().Add(modelRetryDelay)
 		return
 	case p.judging:
 		wanted = false
 	}
 	p.judging = p.judging || wanted
-	p.core.ModelJobs.Do(func() {
+	p.core.ModelJobs.Enqueue(func() {
 		content, err := f.ReadAll()
 		var m *modelfile.Model
 		if err == nil {
 			m, err = modelfile.Decode(content)
 		}
 		err = errors.Join(err, f.RemoveFile())
-		if err == nil && m.ModelName() != of.ModelName {
+		if err == nil && m.ModelName() != of.ModelRef {
 			err = fmt.Errorf("the file is of model %s with hash %s", m.DisplayName(), m.Hash)
 		}
 		p.core.Loop.RunOnLoop(func() {
 			switch p.judging = p.judging && !wanted; {
 			case !wanted:
 			case err != nil:
-				p.retryAt = p.core.Loop.Now().Add(modelRetryDelay)
+				p.judgmentRetryAt = p.core.Loop.Now().Add(modelRetryDelay)
 				p.core.Observer.Observe(ModelJudged{Run: of.Run, Version: of.Version, Result: Failed, Err: err,
 					Risk: math.NaN(), RiskOfModelInUse: math.NaN()})
 			default:
@@ -147,13 +150,13 @@ func (p *Part) judgeRolloutModel(of rolloutModel, m *modelfile.Model) {
 	t := p.newTrial(m)
 	t.isRollback = of.isRollback
 	p.runTrial(t, func(event ModelJudged) {
-		p.retryAt = p.core.Loop.Now()
+		p.judgmentRetryAt = p.core.Loop.Now()
 		switch event.Result {
 		case Adopted:
 		case Worse, NotFinite:
 			p.rollout.refusedModels = append(p.rollout.refusedModels, of.Hash)
 		default:
-			p.retryAt = p.retryAt.Add(modelRetryDelay)
+			p.judgmentRetryAt = p.judgmentRetryAt.Add(modelRetryDelay)
 		}
 	})
 }
@@ -163,13 +166,13 @@ func (p *Part) candidateResiduals() (r wire.CandidateResiduals) {
 	if !p.rollout.Includes(p.core.ID) || p.pinned {
 		return r
 	}
-	c := p.rollout.Candidate
+	c := p.rollout.CandidateModel
 	refused := slices.Contains(p.rollout.refusedModels, c.Hash)
 	if !refused && p.cfg.Publish == nil { // the part does not read labels
 		return r
 	}
 	r = wire.CandidateResiduals{Run: c.Run, Version: c.Version, CandidateRefused: refused}
-	if l := &p.lastComparison; l.candidate == c && l.reference == p.rollout.Released && l.rows > 0 {
+	if l := &p.lastComparison; l.candidate == c && l.reference == p.rollout.ReleasedModel && l.rows > 0 {
 		r.LabeledRows, r.CandidateMeanSquare, r.ReleasedMeanSquare = l.rows, l.candidateSquaredError/float64(l.rows),
 			l.referenceSquaredError/float64(l.rows)
 	}

@@ -16,35 +16,36 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// trial decides whether a new model comes into use.
-type trial struct {
-	m               *modelfile.Model
+// modelTrial decides whether a new model comes into use.
+type modelTrial struct {
+	newModel        *modelfile.Model
 	inUse           *modelfile.Model          // nil if there is none
 	heldOutRows     *learner.Samples[float32] // standardised as the task demands; nil if there are none
 	readErr         func() error              // why some of them could not be read
 	rowDescription  *modelfile.Model          // describes these rows; it has no parameters
 	rowsUnavailable bool                      // rows are held out, but are not available now
 	isRollback      bool                      // the model in use was withdrawn: this one is adopted uncompared
-	protectedModel  wire.ModelName            // stays among the kept models
+	protectedModel  wire.ModelRef             // stays among the kept models
 	// finetune fine-tunes the model before it is judged; nil = the model is not fine-tuned.
 	finetune func(context.Context, *modelfile.Model) error
 	folder   state.Folder
 	cfg      *Config
 }
 
-// run judges the model, and puts it into use. hookErr is the error of Config.Activated.
-func (t *trial) run(ctx context.Context) (event ModelJudged, hookErr error) {
-	event = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), RiskOfModelInUse: math.NaN()}
+// run judges the model, and puts it into use. hookErr is the error of Config.OnModelActivated.
+func (t *modelTrial) run(ctx context.Context) (event ModelJudged, hookErr error) {
+	event = ModelJudged{Run: t.newModel.Run, Version: t.newModel.Version, Risk: math.NaN(),
+		RiskOfModelInUse: math.NaN()}
 	if t.rowsUnavailable && !t.isRollback {
 		event.Result = Unjudged
 		return event, nil
 	}
 	var err error
 	if t.finetune != nil {
-		err = t.finetune(ctx, t.m)
+		err = t.finetune(ctx, t.newModel)
 	}
 	if err == nil {
-		err = t.judge(&event, t.cfg.MaxRiskIncrease)
+		err = t.compareWithModelInUse(&event, t.cfg.MaxRiskIncrease)
 	}
 	if err != nil {
 		event.Result, event.Err = Failed, err
@@ -52,16 +53,17 @@ func (t *trial) run(ctx context.Context) (event ModelJudged, hookErr error) {
 	if event.Result != Adopted {
 		return event, nil
 	}
-	if event.Result, event.Err = t.activate(); event.Result == Adopted && t.cfg.Activated != nil {
-		hookErr = t.cfg.Activated(ctx, t.m)
+	if event.Result, event.Err = t.activate(); event.Result == Adopted && t.cfg.OnModelActivated != nil {
+		hookErr = t.cfg.OnModelActivated(ctx, t.newModel)
 	}
 	return event, hookErr
 }
 
-// judge compares the model with the model in use, on the held-out rows. A model for other columns is not compared.
-func (t *trial) judge(event *ModelJudged, margin float64) error {
+// compareWithModelInUse compares the model with the model in use, on the held-out rows. A model for other columns is
+// not compared.
+func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) error {
 	event.Result = Adopted
-	if w, err := t.m.Parameters(); err != nil {
+	if w, err := t.newModel.Parameters(); err != nil {
 		return err
 	} else if learner.FirstNotFinite(w) >= 0 {
 		event.Result = NotFinite
@@ -70,8 +72,9 @@ func (t *trial) judge(event *ModelJudged, margin float64) error {
 	if t.heldOutRows == nil || t.isRollback {
 		return nil
 	}
-	t.heldOutRows = t.heldOutRows.Subset(task.RiskRows, task.AgentRand(uint64(t.m.Run), 0, 0)) // the same for both
-	risk, ok, err := t.risk(t.m)
+	// the same for both
+	t.heldOutRows = t.heldOutRows.Subset(task.MaxRiskSampleRows, task.AgentRand(uint64(t.newModel.Run), 0, 0))
+	risk, ok, err := t.risk(t.newModel)
 	if !ok || err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func isWorse(risk, old, margin float64) bool { return risk > old+margin*math.Abs
 
 // risk returns the mean risk of a model on the held-out rows, without a ridge: it depends on the data alone. It is not
 // ok if the model cannot be compared.
-func (t *trial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
+func (t *modelTrial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
 	w, err := t.restandardized(of)
 	if w == nil || err != nil {
 		return 0, false, err
@@ -113,7 +116,7 @@ func (t *trial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
 
 // restandardized returns the parameters of a model for rows that are standardised as the held-out rows are. It returns
 // nil if the model cannot be compared.
-func (t *trial) restandardized(of *modelfile.Model) ([]float32, error) {
+func (t *modelTrial) restandardized(of *modelfile.Model) ([]float32, error) {
 	if of == nil || !of.ComparableWith(t.rowDescription) {
 		return nil, nil
 	}
@@ -135,9 +138,9 @@ func (t *trial) restandardized(of *modelfile.Model) ([]float32, error) {
 }
 
 // activate keeps the model, and puts it into use unless the device's owner has pinned another one.
-func (t *trial) activate() (result Result, err error) {
-	if t.cfg.Lock != nil {
-		unlock, err := t.cfg.Lock()
+func (t *modelTrial) activate() (result JudgmentResult, err error) {
+	if t.cfg.LockKeptModels != nil {
+		unlock, err := t.cfg.LockKeptModels()
 		if err != nil {
 			return Failed, err
 		}
@@ -151,10 +154,10 @@ func (t *trial) activate() (result Result, err error) {
 	switch {
 	case err != nil:
 		return Failed, err
-	case k.Pinned():
+	case k.IsPinned():
 		return OtherPinned, nil
 	}
-	if err := k.Install(t.m, t.cfg.MaxKeptModels, t.protectedModel); err != nil {
+	if err := k.Install(t.newModel, t.cfg.MaxKeptModels, t.protectedModel); err != nil {
 		return Failed, err
 	}
 	return Adopted, nil
@@ -162,15 +165,15 @@ func (t *trial) activate() (result Result, err error) {
 
 // activeModelFile is the file of the model in use.
 type activeModelFile struct {
-	stamp  string // identifies the content of the file
-	m      *modelfile.Model
-	since  time.Time
-	pinned bool
+	stamp      string // identifies the content of the file
+	m          *modelfile.Model
+	modifiedAt time.Time
+	pinned     bool
 }
 
 // readActiveModel reads the model in use, unless its file still has the stamp before.
 func readActiveModel(folder state.Folder, before string) (activeModelFile, error) {
-	info, err := folder.Disk.Lstat(modelfile.ActivePath(folder.Dir))
+	info, err := folder.Disk.Lstat(modelfile.ActiveModelPath(folder.Dir))
 	if err != nil {
 		return activeModelFile{stamp: "none"}, nil // there is none, or the disk fails: a new model comes
 	}
@@ -178,38 +181,38 @@ func readActiveModel(folder state.Folder, before string) (activeModelFile, error
 	if err != nil {
 		return activeModelFile{stamp: before}, err
 	}
-	f := activeModelFile{since: info.ModTime(), pinned: k.Pinned()}
-	if f.stamp = fmt.Sprint(f.since.UnixNano(), info.Size(), f.pinned); f.stamp == before {
+	f := activeModelFile{modifiedAt: info.ModTime(), pinned: k.IsPinned()}
+	if f.stamp = fmt.Sprint(f.modifiedAt.UnixNano(), info.Size(), f.pinned); f.stamp == before {
 		return f, nil
 	}
-	f.m, err = k.Active()
+	f.m, err = k.ActiveModel()
 	if errors.Is(err, store.ErrNoModel) {
 		err = nil
 	}
 	return f, err
 }
 
-// Result is the result of judging a new model on the device. It is a metric's label.
-type Result string
+// JudgmentResult is the result of judging a new model on the device. It is a metric's label.
+type JudgmentResult string
 
 // The results.
 const (
-	Adopted     Result = "taken"
-	Worse       Result = "worse"      // than the model in use, by more than the margin
-	NotFinite   Result = "not_finite" // its parameters, or its risk
-	Unjudged    Result = "blind"      // there are no rows to judge it on now; the agent tries again
-	Failed      Result = "failed"     // for example because of the disk; the agent tries again
-	OtherPinned Result = "pinned"     // the device's owner has chosen another model; not reported
+	Adopted     JudgmentResult = "taken"
+	Worse       JudgmentResult = "worse"      // than the model in use, by more than the margin
+	NotFinite   JudgmentResult = "not_finite" // its parameters, or its risk
+	Unjudged    JudgmentResult = "blind"      // there are no rows to judge it on now; the agent tries again
+	Failed      JudgmentResult = "failed"     // for example because of the disk; the agent tries again
+	OtherPinned JudgmentResult = "pinned"     // the device's owner has chosen another model; not reported
 )
 
 // Results returns the results that are reported, for closed label sets.
-func Results() []Result { return []Result{Adopted, Worse, NotFinite, Unjudged, Failed} }
+func Results() []JudgmentResult { return []JudgmentResult{Adopted, Worse, NotFinite, Unjudged, Failed} }
 
 var (
 	judgedModels = observe.CounterByLabel("models_judged_total",
 		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
 			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
-		"result", observe.Strings(Results()))
+		"result", observe.NamesAsStrings(Results()))
 	judgedModelRisk = observe.OptionalGauge("model_judged_risk",
 		"Risk of the newest model that was judged, on the held-out rows.")
 	riskOfModelInUse = observe.OptionalGauge("model_in_use_risk",
@@ -218,22 +221,24 @@ var (
 
 // ModelJudged: the agent has compared a new model with the model in use.
 type ModelJudged struct {
-	Run              wire.RunID
-	Version          wire.ModelVersion
-	Result           Result
-	HeldOutRows      int     // number of rows on which it was judged, at most task.RiskRows; 0 = it was not judged
+	Run     wire.RunID
+	Version wire.ModelVersion
+	Result  JudgmentResult
+	// number of rows on which it was judged, at most task.MaxRiskSampleRows; 0 = it was not judged
+	HeldOutRows      int
 	Risk             float64 // on these rows; NaN if it was not judged
 	RiskOfModelInUse float64 // on these rows; NaN if there is no model to compare with
 	Err              error   // with Failed
 }
 
 // Describe implements observe.Event. OtherPinned is not reported.
-func (e ModelJudged) Describe(d *observe.Description) {
-	d.Inc(judgedModels, string(e.Result))
-	d.Set(judgedModelRisk, e.Risk)
-	d.Set(riskOfModelInUse, e.RiskOfModelInUse)
-	attributes := []any{"run", e.Run, "version", e.Version, "rows", e.HeldOutRows, "risk", observe.Rounded(e.Risk),
-		"risk_in_use", observe.Rounded(e.RiskOfModelInUse)}
+func (e ModelJudged) Describe(d *observe.EventDescription) {
+	d.IncCounter(judgedModels, string(e.Result))
+	d.SetGauge(judgedModelRisk, e.Risk)
+	d.SetGauge(riskOfModelInUse, e.RiskOfModelInUse)
+	attributes := []any{"run", e.Run, "version", e.Version, "rows", e.HeldOutRows, "risk",
+		observe.RoundToFourDigits(e.Risk),
+		"risk_in_use", observe.RoundToFourDigits(e.RiskOfModelInUse)}
 	switch e.Result {
 	case Adopted:
 		d.Log(observe.Info, "new model adopted", attributes...)
@@ -245,25 +250,26 @@ func (e ModelJudged) Describe(d *observe.Description) {
 	e.describeCondition(d)
 }
 
-func (e ModelJudged) describeCondition(d *observe.Description) {
+func (e ModelJudged) describeCondition(d *observe.EventDescription) {
 	const condition = "model"
 	name := fmt.Sprintf("model %d/%d is not in use: ", e.Run, e.Version)
 	switch e.Result {
 	case Worse:
-		d.Fail(condition,
+		d.RaiseCondition(condition,
 			name+fmt.Sprintf("its risk on the %d held-out rows is %.4g, and the risk of the model in use "+
 				"is %.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept such a model")
 	case NotFinite:
-		d.Fail(condition, name+"it has numbers that are not finite", "lower task.step_size at the coordinator")
+		d.RaiseCondition(condition, name+"it has numbers that are not finite",
+			"lower task.step_size at the coordinator")
 	case Unjudged:
-		d.Fail(condition, name+"the held-out rows to judge it on cannot be read now",
+		d.RaiseCondition(condition, name+"the held-out rows to judge it on cannot be read now",
 			"see the data's errors with `agentd data check`; the agent tries again every minute")
 	case Failed:
-		d.Fail(condition, name+fmt.Sprint(e.Err),
+		d.RaiseCondition(condition, name+fmt.Sprint(e.Err),
 			"examine the disk with `agentd doctor`; the agent tries again every minute")
 	case Adopted:
-		d.Resolve(condition)
-		d.Resolve(modelHookCondition) // HookFailed follows if the command fails again
+		d.ResolveCondition(condition)
+		d.ResolveCondition(modelHookCondition) // ActivationCommandFailed follows if the command fails again
 	case OtherPinned:
 	}
 }

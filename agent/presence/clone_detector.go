@@ -25,10 +25,10 @@ const (
 // under its own name may be its clone's. It may also be the presence of an earlier start, which the broker
 // may have restored after a crash. But only a clone that is running publishes a newer presence before a later link.
 type cloneDetector struct {
-	linkNumber   int           // counts the links of this process
-	lastSighting cloneSighting // newest presence of another start; linkNumber 0 = none
-	cloneOnLink  bool          // a running clone was detected on this link
-	pause        time.Duration // the last one
+	linkNumber    int           // counts the links of this process
+	lastSighting  cloneSighting // newest presence of another start; linkNumber 0 = none
+	isCloneOnLink bool          // a running clone was detected on this link
+	pause         time.Duration // the last one
 }
 
 // cloneSighting is a presence of another start under this agent's name.
@@ -38,11 +38,11 @@ type cloneSighting struct {
 	sequence   uint64
 }
 
-func (d *cloneDetector) up() { d.linkNumber, d.cloneOnLink = d.linkNumber+1, false }
+func (d *cloneDetector) recordLinkUp() { d.linkNumber, d.isCloneOnLink = d.linkNumber+1, false }
 
-// down ends a link. After a link without a clone, pauses begin with the shortest one again.
-func (d *cloneDetector) down() {
-	if !d.cloneOnLink {
+// recordLinkDown ends a link. After a link without a clone, pauses begin with the shortest one again.
+func (d *cloneDetector) recordLinkDown() {
+	if !d.isCloneOnLink {
 		d.pause = 0
 	}
 }
@@ -58,7 +58,7 @@ func (d *cloneDetector) detect(epoch wire.Epoch, sequence uint64) bool {
 	if last.linkNumber == 0 || last.linkNumber == d.linkNumber {
 		return false // the will of an earlier start may follow its presence
 	}
-	d.cloneOnLink = true
+	d.isCloneOnLink = true
 	return true
 }
 
@@ -86,54 +86,55 @@ func (p *Part) ReceivePresence(payload []byte) error {
 		return err
 	}
 	if e.Type != wire.TypePresence || e.Federation != p.core.Federation || e.Sender != p.core.ID {
-		return host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return host.NewMessageDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender,
+			e.Federation)
 	}
 	own := p.core.Signer
-	if err := e.VerifyBy(own.Signatures, own.Key.Public().(ed25519.PublicKey)); err != nil {
-		return host.NewDropError(part.DropSignature, "%w: has this agent got a new key?", err)
+	if err := e.VerifyWithScheme(own.Signatures, own.Key.Public().(ed25519.PublicKey)); err != nil {
+		return host.NewMessageDropError(part.DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
-	if err != nil || m.Nonce == p.nonce {
+	if err != nil || m.InstanceNonce == p.nonce {
 		return err
 	}
-	lost, d := p.cfg.LostCounterEpoch, &p.clones
+	lost, d := p.cfg.MinLostCounterEpoch, &p.clones
 	if lost > 0 && e.Epoch >= lost && d.linkNumber == 1 && d.lastSighting.linkNumber == 0 {
-		p.core.Stop(&BootCounterLostError{e.Epoch})
+		p.core.StopAgent(&BootCounterLostError{e.Epoch})
 		return nil
 	}
 	if !d.detect(e.Epoch, e.Sequence) {
 		return nil
 	}
-	event := CloneSeen{Boot: own.Epoch, Nonce: p.nonce, OtherBoot: e.Epoch, OtherNonce: m.Nonce}
-	if own.Epoch > e.Epoch || own.Epoch == e.Epoch && p.nonce > m.Nonce {
+	event := CloneSeen{Boot: own.Epoch, Nonce: p.nonce, OtherBoot: e.Epoch, OtherNonce: m.InstanceNonce}
+	if own.Epoch > e.Epoch || own.Epoch == e.Epoch && p.nonce > m.InstanceNonce {
 		p.core.Observer.Observe(event)
 		own.SkipSequencePast(e.Sequence + cloneSequenceMargin)
 		return nil
 	}
 	pause := d.nextPause()
-	event.Pause = pause*3/4 + time.Duration(p.core.Rand.Int64N(int64(pause/2)))
+	event.DisconnectDuration = pause*3/4 + time.Duration(p.core.Rand.Int64N(int64(pause/2)))
 	p.core.Observer.Observe(event)
-	p.core.Publish(p.message(wire.StateOffline))
-	p.disconnect(event.Pause)
+	p.core.Publish(p.message(wire.PresenceOffline))
+	p.disconnect(event.DisconnectDuration)
 	return nil
 }
 
 // CloneSeen: another device uses this agent's identity and is alive.
 type CloneSeen struct {
-	Boot, OtherBoot   wire.Epoch
-	Nonce, OtherNonce uint64
-	Pause             time.Duration // for which this agent leaves the broker; 0 = it stays connected
+	Boot, OtherBoot    wire.Epoch
+	Nonce, OtherNonce  uint64
+	DisconnectDuration time.Duration // for which this agent leaves the broker; 0 = it stays connected
 }
 
 // Describe implements observe.Event. The condition lasts until the next start.
-func (e CloneSeen) Describe(d *observe.Description) {
+func (e CloneSeen) Describe(d *observe.EventDescription) {
 	const remedy = "give one of them an id and a key of its own (`agentd key new`), and restart it"
-	d.Inc(host.ClonesSeen)
+	d.IncCounter(host.ClonesSeen)
 	attributes := []any{"start", fmt.Sprintf("%d (%016x)", e.Boot, e.Nonce),
 		"other_start", fmt.Sprintf("%d (%016x)", e.OtherBoot, e.OtherNonce)}
-	if e.Pause > 0 {
-		attributes = append(attributes, "disconnects_for", e.Pause.Round(time.Second))
+	if e.DisconnectDuration > 0 {
+		attributes = append(attributes, "disconnects_for", e.DisconnectDuration.Round(time.Second))
 	}
 	d.Log(observe.Error, "another device has the identity of this agent", attributes...)
-	d.Fail("clone", "another device has the identity of this agent", remedy)
+	d.RaiseCondition("clone", "another device has the identity of this agent", remedy)
 }

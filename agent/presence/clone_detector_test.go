@@ -27,7 +27,7 @@ func TestTwinSighted(t *testing.T) {
 		var w cloneDetector
 		for i, x := range words {
 			for w.linkNumber < x.link {
-				w.up()
+				w.recordLinkUp()
 			}
 			if got := w.detect(x.epoch, x.sequence); got != x.alive {
 				t.Errorf("%s: word %d is a clone's: %v", name, i, got)
@@ -40,15 +40,15 @@ func TestTwinSighted(t *testing.T) {
 func TestTwinPauses(t *testing.T) {
 	var w cloneDetector
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
-		w.up()
-		w.cloneOnLink = true
+		w.recordLinkUp()
+		w.isCloneOnLink = true
 		if got := w.nextPause(); got != want*time.Minute {
 			t.Errorf("a pause of %v, want %v", got, want*time.Minute)
 		}
-		w.down()
+		w.recordLinkDown()
 	}
-	w.up()
-	w.down()
+	w.recordLinkUp()
+	w.recordLinkDown()
 	if got := w.nextPause(); got != time.Minute {
 		t.Errorf("a pause of %v, want 1m", got)
 	}

@@ -12,10 +12,10 @@ import (
 
 // rejectionState records whether the coordinator ignores the agent's messages.
 type rejectionState struct {
-	sentDigests [4]wire.Digest       // the newest hellos, presences and reports that were not rejected; a ring
-	unanswered  [4]bool              // of sentDigests: the coordinator has not answered since
-	next        int                  // index in sentDigests of the oldest message
-	reason      wire.RejectionReason // of the newest rejection; 0 = messages are accepted
+	sentDigests [4]wire.Digest              // the newest hellos, presences and reports that were not rejected; a ring
+	unanswered  [4]bool                     // of sentDigests: the coordinator has not answered since
+	next        int                         // index in sentDigests of the oldest message
+	reason      wire.MessageRejectionReason // of the newest rejection; 0 = messages are accepted
 }
 
 // PublishAwaitingAnswer publishes a hello, a presence or a report. The coordinator may reject it.
@@ -28,41 +28,44 @@ func (p *Part) PublishAwaitingAnswer(m mqtt.Message) {
 	p.core.Publish(m)
 }
 
-// Types implements part.Listener.
-func (*Part) Types() []wire.MessageType { return []wire.MessageType{wire.TypeRejection} }
+// DirectMessageTypes implements part.DirectMessageReceiver.
+func (*Part) DirectMessageTypes() []wire.MessageType {
+	return []wire.MessageType{wire.TypeMessageRejection}
+}
 
-// Receive implements part.Listener: it reports the reason of a rejection. Each message is rejected once at most, and
-// only while it is unanswered, because anybody may replay an old rejection. Exception: when an agent is removed from
-// the list, the coordinator rejects the agent's last message, which may have been answered.
-func (p *Part) Receive(e *wire.Envelope) error {
-	m, err := wire.DecodeRejection(e.Body)
+// ReceiveDirectMessage implements part.DirectMessageReceiver: it reports the reason of a rejection. Each message is
+// rejected once at most, and only while it is unanswered, because anybody may replay an old rejection. Exception: when
+// an agent is removed from the list, the coordinator rejects the agent's last message, which may have been answered.
+func (p *Part) ReceiveDirectMessage(e *wire.Envelope) error {
+	m, err := wire.DecodeMessageRejection(e.Body)
 	if err != nil {
 		return err
 	}
 	r := &p.rejection
 	i := slices.Index(r.sentDigests[:], m.MessageDigest)
-	if m.MessageDigest.IsZero() || i < 0 || !r.unanswered[i] && m.Reason != wire.RejectedUnlisted {
-		return host.NewDropError(part.DropUnwanted, "an answer (%s) to a message that this agent does not wait for",
+	if m.MessageDigest.IsZero() || i < 0 || !r.unanswered[i] && m.Reason != wire.RejectedUnlistedAgent {
+		return host.NewMessageDropError(part.DropUnwanted,
+			"an answer (%s) to a message that this agent does not wait for",
 			m.Reason)
 	}
 	r.sentDigests[i] = wire.Digest{}
 	p.reportRejection(m.Reason)
-	if m.Reason == wire.RejectedKey {
-		p.agent.OnKeyRejected()
+	if m.Reason == wire.RejectedOtherKey {
+		p.callbacks.OnKeyRejected()
 	}
 	return nil
 }
 
-// Accepted records an answer that shows that the coordinator accepts the agent's messages. If two devices use the
-// agent's identity, the answer may be for the other one: a rejection as a clone remains.
-func (p *Part) Accepted() {
+// RecordMessagesAccepted records an answer that shows that the coordinator accepts the agent's messages. If two devices
+// use the agent's identity, the answer may be for the other one: a rejection as a clone remains.
+func (p *Part) RecordMessagesAccepted() {
 	p.rejection.unanswered = [4]bool{}
 	if p.rejection.reason != wire.RejectedClone {
 		p.reportRejection(0)
 	}
 }
 
-func (p *Part) reportRejection(reason wire.RejectionReason) {
+func (p *Part) reportRejection(reason wire.MessageRejectionReason) {
 	if reason != p.rejection.reason {
 		p.rejection.reason = reason
 		p.core.Observer.Observe(MessagesRejected{reason})
@@ -71,24 +74,24 @@ func (p *Part) reportRejection(reason wire.RejectionReason) {
 
 var rejections = observe.GaugeByLabel("rejected",
 	"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
-		"it accepts them.", "reason", observe.StringerNames(wire.RejectionReasons()))
+		"it accepts them.", "reason", observe.StringerNames(wire.MessageRejectionReasons()))
 
 // MessagesRejected: the coordinator ignores this agent's messages. Reason is 0 when it accepts them again. A rejection
 // because of a clone lasts until the next start.
-type MessagesRejected struct{ Reason wire.RejectionReason }
+type MessagesRejected struct{ Reason wire.MessageRejectionReason }
 
 // Describe implements observe.Event.
-func (e MessagesRejected) Describe(d *observe.Description) {
+func (e MessagesRejected) Describe(d *observe.EventDescription) {
 	const condition = "rejected messages"
-	d.Select(rejections, e.Reason.String())
+	d.SelectGaugeState(rejections, e.Reason.String())
 	if e.Reason == 0 {
 		d.Log(observe.Info, "coordinator accepts this device's messages again")
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 		return
 	}
 	problem, remedy := e.Problem()
 	d.Log(observe.Error, "coordinator ignores this device's messages", "reason", e.Reason)
-	d.Fail(condition, problem, remedy)
+	d.RaiseCondition(condition, problem, remedy)
 }
 
 // Problem returns why the coordinator ignores the messages, and what to do. Both are empty if the coordinator accepts
@@ -98,15 +101,15 @@ func (e MessagesRejected) Problem() (problem, remedy string) {
 	switch e.Reason {
 	case 0:
 		return "", ""
-	case wire.RejectedUnlisted:
+	case wire.RejectedUnlistedAgent:
 		return ignored + "its id is not in the list of agents, or the device was revoked",
 			"to admit the device, run `coordinator enrol --device ID` and `agentd join` in a federation with tokens, " +
 				"or add a line with its id and its public key (`agentd key show`) to the coordinator's " +
 				"identity.agents_file and reload it"
-	case wire.RejectedKey:
+	case wire.RejectedOtherKey:
 		return ignored + "the list of agents has another key for its id",
 			"put its public key (`agentd key show`) into the coordinator's identity.agents_file, and reload it"
-	case wire.RejectedBehind:
+	case wire.RejectedOldEpoch:
 		return ignored + "its counter of starts is behind, as when the state folder was lost",
 			"run `coordinator devices reset ID` at the coordinator"
 	case wire.RejectedClone:

@@ -17,17 +17,17 @@ import (
 // TestRejections: a rejection is reported once, and only if it names a message that has no answer yet. An agent that is
 // removed from the list is rejected also after an answer. A rejection as a clone remains after an answer.
 func TestRejections(t *testing.T) {
-	var reported []wire.RejectionReason
+	var reported []wire.MessageRejectionReason
 	keyRejections := 0
-	core := &part.Core{Federation: "plant", ID: "press", Publish: func(mqtt.Message) {},
+	core := &part.AgentCore{Federation: "plant", ID: "press", Publish: func(mqtt.Message) {},
 		Signer: &host.Signer{Federation: "plant", Sender: "press", Epoch: 1, Signatures: wire.Ed25519{},
 			Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))},
 		Observer: testkit.Observer(func(e observe.Event) { reported = append(reported, e.(MessagesRejected).Reason) }),
 		Rand:     rand.New(rand.NewPCG(1, 2))}
-	p := New(core, new(Config), Agent{OnKeyRejected: func() { keyRejections++ }})
+	p := New(core, new(Config), AgentCallbacks{OnKeyRejected: func() { keyRejections++ }})
 	send := func() wire.Digest {
 		t.Helper()
-		m := p.message(wire.StateOnline)
+		m := p.message(wire.PresenceOnline)
 		p.PublishAwaitingAnswer(m)
 		e, err := wire.ParseEnvelope(m.Payload)
 		if err != nil {
@@ -35,25 +35,25 @@ func TestRejections(t *testing.T) {
 		}
 		return e.Digest()
 	}
-	reject := func(d wire.Digest, reason wire.RejectionReason, dropped bool) {
+	reject := func(d wire.Digest, reason wire.MessageRejectionReason, dropped bool) {
 		t.Helper()
-		m := wire.Rejection{MessageDigest: d, Reason: reason}
-		if err := p.Receive(&wire.Envelope{Body: m.Body()}); (err != nil) != dropped {
+		m := wire.MessageRejection{MessageDigest: d, Reason: reason}
+		if err := p.ReceiveDirectMessage(&wire.Envelope{Body: m.Body()}); (err != nil) != dropped {
 			t.Errorf("%s: dropped with %v, want %v", reason, err, dropped)
 		}
 	}
 	first := send()
-	reject(first, wire.RejectedKey, false)
-	reject(first, wire.RejectedBehind, true) // a message is rejected once
-	reject(wire.Digest{1}, wire.RejectedKey, true)
-	reject(wire.Digest{}, wire.RejectedKey, true)
+	reject(first, wire.RejectedOtherKey, false)
+	reject(first, wire.RejectedOldEpoch, true) // a message is rejected once
+	reject(wire.Digest{1}, wire.RejectedOtherKey, true)
+	reject(wire.Digest{}, wire.RejectedOtherKey, true)
 	second := send()
-	p.Accepted()
-	reject(second, wire.RejectedKey, true) // it has an answer
-	reject(second, wire.RejectedUnlisted, false)
+	p.RecordMessagesAccepted()
+	reject(second, wire.RejectedOtherKey, true) // it has an answer
+	reject(second, wire.RejectedUnlistedAgent, false)
 	reject(send(), wire.RejectedClone, false)
-	p.Accepted()
-	want := []wire.RejectionReason{wire.RejectedKey, 0, wire.RejectedUnlisted, wire.RejectedClone}
+	p.RecordMessagesAccepted()
+	want := []wire.MessageRejectionReason{wire.RejectedOtherKey, 0, wire.RejectedUnlistedAgent, wire.RejectedClone}
 	if !slices.Equal(reported, want) || keyRejections != 1 {
 		t.Errorf("reported %v, and %d rejections of the key, want %v and 1", reported, keyRejections, want)
 	}

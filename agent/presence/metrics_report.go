@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReportConfig configures the reports of an agent's metrics to the coordinator.
-type ReportConfig struct {
+// MetricsReportConfig configures the reports of an agent's metrics to the coordinator.
+type MetricsReportConfig struct {
 	Every          time.Duration // whole seconds; 0 = no reports
 	MetricsAddress string        // host:port where others can read the metrics; may be empty
 	// CurrentMetrics returns the present readings. It is called on the owner's goroutine and must not block.
@@ -21,33 +21,34 @@ const reportSpread = time.Minute
 // already planned keeps its time, so that an unstable link does not cause more reports.
 func (p *Part) planReport() {
 	now := p.core.Loop.Now()
-	if every := p.cfg.Reports.Every; every > 0 && !p.reportAt.After(now) {
+	if every := p.cfg.MetricsReports.Every; every > 0 && !p.reportAt.After(now) {
 		p.reportAt = now.Add(time.Duration(p.core.Rand.Float64() * float64(min(every, reportSpread))))
 	}
 }
 
-// Deadline implements part.Timer. No report is sent before the first announcement, which has the key for sealing it.
+// Deadline implements part.TickHook. No report is sent before the first announcement, which has the key for sealing it.
 func (p *Part) Deadline() (time.Time, bool) {
-	return p.reportAt, p.core.Connected && p.cfg.Reports.Every > 0 && !p.core.UplinkSpent() && p.announced
+	return p.reportAt,
+		p.core.Connected && p.cfg.MetricsReports.Every > 0 && !p.core.IsUplinkBudgetSpent() && p.hasAnnouncement
 }
 
-// Tick implements part.Timer: it sends a report that is due. A report that is lost is not repeated, since the next one
-// has newer readings.
+// Tick implements part.TickHook: it sends a report that is due. A report that is lost is not repeated, since the next
+// one has newer readings.
 func (p *Part) Tick(now time.Time) {
 	at, planned := p.Deadline()
 	if !planned || now.Before(at) {
 		return
 	}
-	r := &p.cfg.Reports
+	r := &p.cfg.MetricsReports
 	p.reportAt = now.Add(r.Every)
-	interval := max(r.Every, p.respond().MaxAwayTime())
-	m := wire.AgentReport{IntervalSeconds: uint32(interval / time.Second), Software: p.cfg.Software,
+	interval := max(r.Every, p.responsePolicy().MaxDisconnectTime())
+	m := wire.AgentMetricsReport{IntervalSeconds: uint32(interval / time.Second), Software: p.cfg.Software,
 		ScrapeAddress: r.MetricsAddress, Metrics: r.CurrentMetrics()}
-	p.PublishAwaitingAnswer(p.core.Sealer.ToCoordinator(wire.TypeReport, 0, 0, m.Body()))
+	p.PublishAwaitingAnswer(p.core.Sealer.MessageToCoordinator(wire.TypeMetricsReport, 0, 0, m.Body()))
 }
 
-// NeedsLink implements part.LinkUser: the agent stays connected for a report that is due soon, and before the agent
-// would be back.
+// NeedsLink implements part.LinkNeedReporter: the agent stays connected for a report that is due soon, and before the
+// agent would be back.
 func (p *Part) NeedsLink() bool {
 	at, planned := p.Deadline()
 	return planned && at.Before(p.core.Loop.Now().Add(min(p.plannedAbsence, reportSpread)))

@@ -20,17 +20,17 @@ import (
 // Config is the configured content of presences and reports.
 type Config struct {
 	Software string // name and version of the program, for people
-	// LostCounterEpoch is the lowest epoch of an earlier start, found retained at the broker, that shows that the
+	// MinLostCounterEpoch is the lowest epoch of an earlier start, found retained at the broker, that shows that the
 	// counter of starts is behind: the counter was lost, or an older copy was restored. The agent then ends with a
 	// BootCounterLostError. 0 = the counter is not checked.
-	LostCounterEpoch wire.Epoch
-	Reports          ReportConfig
+	MinLostCounterEpoch wire.Epoch
+	MetricsReports      MetricsReportConfig
 }
 
 // Validate returns all errors of a configuration.
 func (c *Config) Validate() error {
 	var errs []error
-	r := &c.Reports
+	r := &c.MetricsReports
 	if r.Every < 0 || r.Every%time.Second != 0 {
 		errs = append(errs, fmt.Errorf("reports are whole seconds apart, not %v", r.Every))
 	}
@@ -44,8 +44,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Agent contains the functions of the agent that the part calls.
-type Agent struct {
+// AgentCallbacks contains the functions of the agent that the part calls.
+type AgentCallbacks struct {
 	HasRoundWork func() bool // agentround.Machine.HasRoundWork
 	// MayDisconnect reports whether the link is not needed now.
 	MayDisconnect func() bool
@@ -57,19 +57,19 @@ type Agent struct {
 
 // Part is the presence of a running agent.
 type Part struct {
-	core  *part.Core
-	cfg   *Config
-	agent Agent
-	nonce uint64 // distinguishes this start from others with the same epoch
+	core      *part.AgentCore
+	cfg       *Config
+	callbacks AgentCallbacks
+	nonce     uint64 // distinguishes this start from others with the same epoch
 
-	// firstPresence is presence online, signed before the will of the same link; nil if the link has no will.
-	firstPresence atomic.Pointer[mqtt.Message]
-	hidden        atomic.Bool // presence is not published now
+	// signedOnlineMessage is presence online, signed before the will of the same link; nil if the link has no will.
+	signedOnlineMessage atomic.Pointer[mqtt.Message]
+	isPresenceHidden    atomic.Bool // presence is not published now
 
 	onlinePublished bool          // over this link
 	plannedAbsence  time.Duration // the agent leaves for this time once the link is not needed; 0 = it stays
 	reconnectAt     time.Time     // when the agent comes back; zero = it has not left
-	announced       bool          // an announcement has arrived
+	hasAnnouncement bool          // an announcement has arrived
 
 	clones    cloneDetector
 	rejection rejectionState
@@ -77,13 +77,14 @@ type Part struct {
 }
 
 // New makes the presence of an agent.
-func New(core *part.Core, cfg *Config, agent Agent) *Part {
-	return &Part{core: core, cfg: cfg, agent: agent, nonce: core.Rand.Uint64()}
+func New(core *part.AgentCore, cfg *Config, agent AgentCallbacks) *Part {
+	return &Part{core: core, cfg: cfg, callbacks: agent, nonce: core.Rand.Uint64()}
 }
 
 // message returns a signed presence.
 func (p *Part) message(s wire.PresenceState) mqtt.Message {
-	body := wire.Presence{State: s, Nonce: p.nonce, MaxProtocolVersion: wire.Version, Software: p.cfg.Software,
+	body := wire.Presence{State: s, InstanceNonce: p.nonce, MaxProtocolVersion: wire.ProtocolVersion,
+		Software:        p.cfg.Software,
 		VolatileStorage: p.core.State.Volatile}
 	return mqtt.Message{
 		Topic:   p.core.Topics.Presence(p.core.ID),
@@ -96,32 +97,34 @@ func (p *Part) message(s wire.PresenceState) mqtt.Message {
 // now. The presence that the agent publishes over the same link is signed before the will: of two messages of one
 // type, the coordinator drops the older one if it arrives second. The connection calls Will from its own goroutine.
 func (p *Part) Will() mqtt.Message {
-	if p.hidden.Load() {
-		p.firstPresence.Store(nil)
+	if p.isPresenceHidden.Load() {
+		p.signedOnlineMessage.Store(nil)
 		return mqtt.Message{}
 	}
-	first := p.message(wire.StateOnline)
-	p.firstPresence.Store(&first)
-	return p.message(wire.StateLost)
+	first := p.message(wire.PresenceOnline)
+	p.signedOnlineMessage.Store(&first)
+	return p.message(wire.PresenceLost)
 }
 
 // publishOnline publishes presence online, once over a link. If only agents with work in a round publish their
 // presence, it waits for such work. A link that begins without such work has no will.
 func (p *Part) publishOnline() {
-	p.hidden.Store(p.respond().PresenceInRoundOnly && !p.agent.HasRoundWork())
-	if !p.core.Connected || p.onlinePublished || p.hidden.Load() {
+	p.isPresenceHidden.Store(p.responsePolicy().PresenceInRoundOnly && !p.callbacks.HasRoundWork())
+	if !p.core.Connected || p.onlinePublished || p.isPresenceHidden.Load() {
 		return
 	}
 	p.onlinePublished = true
-	if m := p.firstPresence.Load(); m != nil {
+	if m := p.signedOnlineMessage.Load(); m != nil {
 		p.PublishAwaitingAnswer(*m)
 	} else {
-		p.PublishAwaitingAnswer(p.message(wire.StateOnline))
+		p.PublishAwaitingAnswer(p.message(wire.PresenceOnline))
 	}
 }
 
-// respond returns the response policy of the last announcement.
-func (p *Part) respond() *wire.ResponsePolicy { return &p.core.Announcement.Announcement.Respond }
+// responsePolicy returns the response policy of the last announcement.
+func (p *Part) responsePolicy() *wire.AgentResponsePolicy {
+	return &p.core.LastAnnouncement.Announcement.ResponsePolicy
+}
 
 // PublishOffline publishes presence offline, if presence online was published over this link. If only agents with work
 // in a round publish their presence, the broker does not retain it.
@@ -129,8 +132,8 @@ func (p *Part) PublishOffline() {
 	if !p.onlinePublished {
 		return
 	}
-	m := p.message(wire.StateOffline)
-	m.Retained = !p.respond().PresenceInRoundOnly
+	m := p.message(wire.PresenceOffline)
+	m.Retained = !p.responsePolicy().PresenceInRoundOnly
 	p.core.Publish(m)
 	if !m.Retained {
 		p.core.Publish(mqtt.Message{Topic: m.Topic, QoS: m.QoS, Retained: true}) // deletes the retained presence
@@ -140,17 +143,17 @@ func (p *Part) PublishOffline() {
 // PlanAbsence makes the agent leave the broker for a while, once the link is not needed.
 func (p *Part) PlanAbsence(d time.Duration) { p.plannedAbsence = d }
 
-// Update publishes presence online if that has become due. It then leaves the broker if an absence is planned and
-// the link is not needed. The agent calls it last before each wait.
-func (p *Part) Update() {
+// UpdatePresence publishes presence online if that has become due. It then leaves the broker if an absence is planned
+// and the link is not needed. The agent calls it last before each wait.
+func (p *Part) UpdatePresence() {
 	p.publishOnline()
 	d := p.plannedAbsence
-	if d == 0 || !p.core.Connected || !p.agent.MayDisconnect() {
+	if d == 0 || !p.core.Connected || !p.callbacks.MayDisconnect() {
 		return
 	}
 	p.core.Logger.Info("disconnects: it has no part in the round", "for", d.Round(time.Second))
 	p.PublishOffline()
-	p.agent.OnDisconnect(d)
+	p.callbacks.OnDisconnect(d)
 	p.disconnect(d)
 	p.plannedAbsence = 0
 }
@@ -158,13 +161,13 @@ func (p *Part) Update() {
 // disconnect leaves the broker for a while.
 func (p *Part) disconnect(d time.Duration) {
 	p.reconnectAt = p.core.Loop.Now().Add(d)
-	p.core.Conn.Pause(d)
+	p.core.Conn.DisconnectFor(d)
 }
 
 // LinkUp implements part.LinkFollower.
 func (p *Part) LinkUp() {
-	p.clones.up()
-	p.core.Observer.Observe(host.LinkChanged{Up: true})
+	p.clones.recordLinkUp()
+	p.core.Observer.Observe(host.BrokerLinkChanged{IsConnected: true})
 	if p.reconnectAt.IsZero() { // otherwise agents come back at different times, and an overdue report is sent now
 		p.planReport()
 	}
@@ -174,23 +177,23 @@ func (p *Part) LinkUp() {
 
 // LinkDown implements part.LinkFollower.
 func (p *Part) LinkDown(err error) {
-	p.clones.down()
-	if !errors.Is(err, mqtt.ErrPaused) {
+	p.clones.recordLinkDown()
+	if !errors.Is(err, mqtt.ErrPlannedDisconnect) {
 		p.reconnectAt = time.Time{}
 	}
-	p.core.Observer.Observe(host.LinkChanged{Err: err, ReconnectAt: p.reconnectAt})
+	p.core.Observer.Observe(host.BrokerLinkChanged{Err: err, ReconnectAt: p.reconnectAt})
 }
 
 // ReceiveAnnouncement implements part.AnnouncementReceiver.
 func (p *Part) ReceiveAnnouncement(agentround.AnnouncementReceived) {
-	if !p.announced {
+	if !p.hasAnnouncement {
 		p.planReport() // the first announcement arrives at all agents at once
 	}
-	p.announced = true
+	p.hasAnnouncement = true
 }
 
-// FillHello implements part.Greeter.
-func (p *Part) FillHello(h *wire.Hello) { h.Nonce = p.nonce }
+// FillHello implements part.HelloFiller.
+func (p *Part) FillHello(h *wire.Hello) { h.InstanceNonce = p.nonce }
 
 // Metrics are the metrics of this package's events.
 var Metrics = []*observe.Metric{rejections}

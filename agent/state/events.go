@@ -26,9 +26,9 @@ type FileLost struct {
 	Consequence string // what the agent does without the file
 }
 
-// StartsLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
-func StartsLost(err error) FileLost {
-	return FileLost{File: Starts.Name, Err: err, Consequence: Starts.Loss}
+// StartCounterLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
+func StartCounterLost(err error) FileLost {
+	return FileLost{File: StartCounter.Name, Err: err, Consequence: StartCounter.LossConsequence}
 }
 
 // JoinAgain is the remedy for a device whose key or certificate the coordinator or the broker does not accept.
@@ -36,27 +36,29 @@ const JoinAgain = "run `coordinator devices rotate ID` at the coordinator, and t
 	"device"
 
 // Describe implements observe.Event. The condition lasts until the next start.
-func (e FileLost) Describe(d *observe.Description) {
-	d.Inc(lostFiles, e.File)
+func (e FileLost) Describe(d *observe.EventDescription) {
+	d.IncCounter(lostFiles, e.File)
 	d.Log(observe.Error, "file in the state folder cannot be used", "file", e.File, "err", e.Err,
 		"consequence", e.Consequence)
 	remedy := "check the disk of state_dir; the agent continues without the file"
 	if e.File == DeviceKeys.Name {
 		remedy = "if the coordinator ignores the device, " + JoinAgain
 	}
-	d.Fail("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File, e.Consequence),
+	d.RaiseCondition("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File,
+		e.Consequence),
 		remedy)
 }
 
-// StartsRaised: an earlier start of the agent had a higher number than this start, so the counter of starts was raised.
-type StartsRaised struct{ From, To wire.Epoch }
+// StartCounterRaised: an earlier start of the agent had a higher number than this start, so the counter of starts was
+// raised.
+type StartCounterRaised struct{ From, To wire.Epoch }
 
 // Describe implements observe.Event. The condition lasts until the next start.
-func (e StartsRaised) Describe(d *observe.Description) {
-	d.Inc(raisedStartCounters)
+func (e StartCounterRaised) Describe(d *observe.EventDescription) {
+	d.IncCounter(raisedStartCounters)
 	d.Log(observe.Warn, "counter of starts raised", "from", e.From, "to", e.To,
 		"cause", "an earlier start had a higher number: the counter was lost or is an older copy")
-	d.Fail("start counter",
+	d.RaiseCondition("start counter",
 		fmt.Sprintf("the counter of starts was lost or is an older copy: it was raised from %d to %d",
 			e.From, e.To), "keep state_dir on a disk that survives restarts, and do not restore it from a backup")
 }

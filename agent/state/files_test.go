@@ -13,11 +13,11 @@ func TestFilesAreListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared := len(regexp.MustCompile(`= &File\{Name: `).FindAll(source, -1))
+	declared := len(regexp.MustCompile(`= &FileSpec\{Name: `).FindAll(source, -1))
 	distinct := map[string]bool{}
 	for _, f := range Files {
 		distinct[f.Name] = true
-		if f.Loss == "" || f.Version == 0 || f.MaxBytes == 0 {
+		if f.LossConsequence == "" || f.Version == 0 || f.MaxBytes == 0 {
 			t.Errorf("%+v does not say what is lost, its version or its limit", f)
 		}
 	}

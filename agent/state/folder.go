@@ -21,13 +21,13 @@ type Folder struct {
 func (f Folder) Path(name string) string { return filepath.Join(f.Dir, name) }
 
 // Save replaces a file that has no slots.
-func (f Folder) Save(file *File, body []byte) error {
+func (f Folder) Save(file *FileSpec, body []byte) error {
 	return f.Disk.SaveRecord(f.Path(file.Name), file.Version, body)
 }
 
 // Load has decode read a file that has no slots. A file that is missing, damaged or of another version is not an error:
 // it is reported as FileLost unless it is missing. The error is that the disk cannot be read or written.
-func (f Folder) Load(file *File, decode func(body []byte) error) error {
+func (f Folder) Load(file *FileSpec, decode func(body []byte) error) error {
 	body, err := f.read(file)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
@@ -44,21 +44,21 @@ func (f Folder) Load(file *File, decode func(body []byte) error) error {
 	if file.Large {
 		return f.Disk.Remove(path)
 	}
-	_, err = f.Disk.SetAside(path)
+	_, err = f.Disk.SetAsideFile(path)
 	return err
 }
 
 // Read returns the content of a file that has no slots, for programs beside the agent: it changes nothing. The error is
-// store.ErrNoRecord, a store.CorruptError, a store.VersionError or one of the disk.
-func Read(d store.Disk, dir string, file *File) ([]byte, error) {
+// store.ErrNoRecord, a store.CorruptError, a store.FormatVersionError or one of the disk.
+func Read(d store.Disk, dir string, file *FileSpec) ([]byte, error) {
 	return Folder{Disk: d, Dir: dir}.read(file)
 }
 
-func (f Folder) read(file *File) ([]byte, error) {
+func (f Folder) read(file *FileSpec) ([]byte, error) {
 	path := f.Path(file.Name)
 	version, body, err := f.Disk.LoadRecord(path, file.MaxBytes)
 	if err == nil && version != file.Version {
-		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: file.Version}
+		err = &store.FormatVersionError{Path: path, FileVersion: version, SupportedVersion: file.Version}
 	}
 	return body, err
 }
@@ -71,19 +71,19 @@ func (f Folder) Remove(name string) error {
 	return nil
 }
 
-func (f Folder) reportLoss(file *File, err error) {
-	f.Observer.Observe(FileLost{File: file.Name, Err: err, Consequence: file.Loss})
+func (f Folder) reportLoss(file *FileSpec, err error) {
+	f.Observer.Observe(FileLost{File: file.Name, Err: err, Consequence: file.LossConsequence})
 }
 
 // Slots are the copies of a file that has slots.
 type Slots struct {
-	file   *File
+	file   *FileSpec
 	folder Folder
 	slots  *store.RecordSlots
 }
 
 // Slots returns the copies of a file.
-func (f Folder) Slots(file *File) *Slots {
+func (f Folder) Slots(file *FileSpec) *Slots {
 	return &Slots{file, f, f.Disk.NewRecordSlots(f.Path(file.Name), file.Slots)}
 }
 
@@ -97,8 +97,8 @@ func (s *Slots) Load(decode func(body []byte) error) error {
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
-	case err == nil && found.Version != s.file.Version:
-		err = &store.VersionError{Path: path, FileVersion: found.Version, SupportedVersion: s.file.Version}
+	case err == nil && found.FormatVersion != s.file.Version:
+		err = &store.FormatVersionError{Path: path, FileVersion: found.FormatVersion, SupportedVersion: s.file.Version}
 	case err == nil:
 		if err = decode(found.Body); err == nil {
 			return s.slots.MakeDurable()

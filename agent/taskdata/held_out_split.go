@@ -25,11 +25,11 @@ func (p *Part) splitHeldOut(l *part.LocalTask, view data.View) *part.PreparedTas
 		return prepared
 	}
 	if run := p.core.ObeyedPosition.Run; !p.split.fixed || p.split.run != run {
-		split := heldOutSplit{run, view.HoldOut(p.cfg.HeldOutShare), true}
+		split := heldOutSplit{run, view.HeldOutBoundary(p.cfg.HeldOutShare), true}
 		p.split = split
 		// without the file a restart fixes another boundary if rows have been added
-		_ = p.core.Writes.Run(state.Write{Purpose: "save which rows are held out",
-			Do: func() error { return saveSplit(p.core.State, split) }})
+		_ = p.core.Writes.RunWrite(state.RetriedWrite{Purpose: "save which rows are held out",
+			WriteFile: func() error { return saveSplit(p.core.State, split) }})
 	}
 	prepared.TrainingRows, prepared.HeldOutRows = view.Split(p.split.boundary)
 	return prepared
@@ -39,7 +39,7 @@ var littleEndian = binary.LittleEndian
 
 func saveSplit(folder state.Folder, h heldOutSplit) error {
 	b := littleEndian.AppendUint64(nil, uint64(h.run))
-	b = littleEndian.AppendUint64(b, uint64(h.boundary.Rows))
+	b = littleEndian.AppendUint64(b, uint64(h.boundary.RowsBefore))
 	if at := h.boundary.Time; !at.IsZero() {
 		b = littleEndian.AppendUint64(b, uint64(at.UnixNano()))
 	}
@@ -52,7 +52,7 @@ func loadSplit(folder state.Folder) (h heldOutSplit, err error) {
 			return fmt.Errorf("%d bytes, want 16 or 24, with a number of rows", len(b))
 		}
 		h = heldOutSplit{wire.RunID(littleEndian.Uint64(b)),
-			data.HeldOutBoundary{Rows: int(littleEndian.Uint64(b[8:]))}, true}
+			data.HeldOutBoundary{RowsBefore: int(littleEndian.Uint64(b[8:]))}, true}
 		if len(b) == 24 {
 			h.boundary.Time = time.Unix(0, int64(littleEndian.Uint64(b[16:]))).UTC()
 		}

@@ -18,28 +18,28 @@ const newRowsCheckInterval = 5 * time.Minute
 // that were used.
 type newRowCounter struct {
 	run              wire.RunID
-	usedRows         rowMark            // the rows that are in the model
-	currentRoundRows rowMark            // rows of the round under way, or of a round whose outcome is unknown
+	usedRows         trainedRowsEnd     // the rows that are in the model
+	currentRoundRows trainedRowsEnd     // rows of the round under way, or of a round whose outcome is unknown
 	checkAt          time.Time          // of the next check; zero once a round has used rows
 	lastReported     wire.NewRowsReport // in the last hello
 }
 
-// rowMark is the end of the rows that a round has trained on.
-type rowMark struct {
-	round  wire.RoundID
-	rows   int
-	newest int64 // time of the last row; 0 if rows have no time
+// trainedRowsEnd is the end of the rows that a round has trained on.
+type trainedRowsEnd struct {
+	round         wire.RoundID
+	rowCount      int
+	newestRowTime int64 // time of the last row; 0 if rows have no time
 }
 
-// TrainingStarted notes that a round trains on the rows of a task.
-func (p *Part) TrainingStarted(run wire.RunID, r wire.RoundID, t *part.PreparedTask) {
+// RecordTrainingStart notes that a round trains on the rows of a task.
+func (p *Part) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *part.PreparedTask) {
 	n := &p.newRows
 	if n.run != run {
-		n.run, n.usedRows = run, rowMark{}
+		n.run, n.usedRows = run, trainedRowsEnd{}
 	}
-	n.currentRoundRows = rowMark{round: r, rows: t.TrainingRows.Len()}
-	if t.View.Times != nil && n.currentRoundRows.rows > 0 {
-		n.currentRoundRows.newest = t.View.Times.At(n.currentRoundRows.rows - 1)
+	n.currentRoundRows = trainedRowsEnd{round: r, rowCount: t.TrainingRows.Len()}
+	if t.View.Times != nil && n.currentRoundRows.rowCount > 0 {
+		n.currentRoundRows.newestRowTime = t.View.Times.At(n.currentRoundRows.rowCount - 1)
 	}
 	n.checkAt = time.Time{}
 }
@@ -52,11 +52,11 @@ func (p *Part) UpdateSettled(run wire.RunID, r wire.RoundID, f wire.UpdateFate) 
 // settle notes the fate of a round's update. The rows of an update are unknown, and count as new, if an earlier process
 // made it or if the next round began before its fate was known.
 func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
-	if f == wire.FateAbandoned || f == wire.FateMissed {
+	if f == wire.FateRoundAbandoned || f == wire.FateMissedRoundEnd {
 		return
 	}
 	if n.run != run {
-		n.run, n.usedRows = run, rowMark{}
+		n.run, n.usedRows = run, trainedRowsEnd{}
 	}
 	if n.currentRoundRows.round == r {
 		n.usedRows = n.currentRoundRows
@@ -65,10 +65,11 @@ func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate
 	n.checkAt = time.Time{}
 }
 
-// rowsReplaced notes that rows were read. If earlier rows are no longer there and rows have no times, all are new.
-func (n *newRowCounter) rowsReplaced(v data.View) {
-	if v.RenewalReason != "" && v.Times == nil {
-		n.usedRows.rows, n.currentRoundRows.rows = 0, 0
+// resetIfRowsReplaced notes that rows were read. If earlier rows are no longer there and rows have no times, all are
+// new.
+func (n *newRowCounter) resetIfRowsReplaced(v data.View) {
+	if v.ReplacementReason != "" && v.Times == nil {
+		n.usedRows.rowCount, n.currentRoundRows.rowCount = 0, 0
 	}
 }
 
@@ -77,19 +78,19 @@ func (n *newRowCounter) count(run wire.RunID, p *part.PreparedTask) int {
 	if p == nil {
 		return 0
 	}
-	all, used := p.TrainingRows.Len(), rowMark{}
+	all, used := p.TrainingRows.Len(), trainedRowsEnd{}
 	if n.run == run {
 		used = n.usedRows
 	}
-	if p.View.Times != nil && used.newest != 0 {
-		used.rows = p.View.Times.Find(used.newest + 1)
+	if p.View.Times != nil && used.newestRowTime != 0 {
+		used.rowCount = p.View.Times.FirstRowSince(used.newestRowTime + 1)
 	}
-	return max(0, all-used.rows)
+	return max(0, all-used.rowCount)
 }
 
 // newRowsReport returns what the next hello reports of new rows.
 func (p *Part) newRowsReport() wire.NewRowsReport {
-	if p.core.Announcement.Announcement.MinNewRows == 0 {
+	if p.core.LastAnnouncement.Announcement.MinNewRows == 0 {
 		return wire.NewRowsReport{}
 	}
 	run := p.core.ObeyedPosition.Run
@@ -103,7 +104,7 @@ func (p *Part) newRowsReport() wire.NewRowsReport {
 
 // awaitsRows reports whether the next round waits for new rows.
 func (p *Part) awaitsRows() bool {
-	a := &p.core.Announcement.Announcement
+	a := &p.core.LastAnnouncement.Announcement
 	return a.MinNewRows > 0 && a.Phase == wire.PhaseIdle && p.core.Connected
 }
 
@@ -114,13 +115,13 @@ func (p *Part) checkForAwaitedRows(now time.Time) {
 		return
 	}
 	p.newRows.checkAt = now.Add(newRowsCheckInterval)
-	least := uint64(p.core.Announcement.Announcement.MinNewRows)
+	least := uint64(p.core.LastAnnouncement.Announcement.MinNewRows)
 	switch tooFew := uint64(p.newRows.count(p.core.ObeyedPosition.Run, p.prepared)) < least; {
-	case tooFew && now.Before(p.nextCheckAt): // the source was checked a moment ago
-		p.newRows.checkAt = p.nextCheckAt
+	case tooFew && now.Before(p.nextSourceCheckAt): // the source was checked a moment ago
+		p.newRows.checkAt = p.nextSourceCheckAt
 	case tooFew:
 		p.rereadIfChanged()
 	case p.newRowsReport() != p.newRows.lastReported:
-		p.core.Step(agentround.NewRowsAvailable{})
+		p.core.HandleRoundEvent(agentround.NewRowsAvailable{})
 	}
 }

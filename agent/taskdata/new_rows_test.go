@@ -10,7 +10,7 @@ import (
 // its rows. So it says the newest such round, also of one whose rows it does not know.
 func TestSettledRows(t *testing.T) {
 	trained := func(r wire.RoundID, rows int) newRowCounter {
-		return newRowCounter{run: 7, currentRoundRows: rowMark{round: r, rows: rows}}
+		return newRowCounter{run: 7, currentRoundRows: trainedRowsEnd{round: r, rowCount: rows}}
 	}
 	for _, tt := range []struct {
 		name string
@@ -18,18 +18,19 @@ func TestSettledRows(t *testing.T) {
 		run  wire.RunID
 		r    wire.RoundID
 		fate wire.UpdateFate
-		want rowMark
+		want trainedRowsEnd
 	}{
-		{"folded", trained(3, 40), 7, 3, wire.FateFolded, rowMark{round: 3, rows: 40}},
-		{"abandoned", trained(3, 40), 7, 3, wire.FateAbandoned, rowMark{}},
-		{"missed", trained(3, 40), 7, 3, wire.FateMissed, rowMark{}},
-		{"made by an earlier process", newRowCounter{}, 7, 3, wire.FateFolded, rowMark{round: 3}},
-		{"known after the next began", trained(4, 50), 7, 3, wire.FateFolded, rowMark{round: 3}},
-		{"of another run", newRowCounter{run: 6, usedRows: rowMark{round: 9, rows: 80}}, 7, 2, wire.FateFolded,
-			rowMark{round: 2}},
+		{"folded", trained(3, 40), 7, 3, wire.FateAggregated, trainedRowsEnd{round: 3, rowCount: 40}},
+		{"abandoned", trained(3, 40), 7, 3, wire.FateRoundAbandoned, trainedRowsEnd{}},
+		{"missed", trained(3, 40), 7, 3, wire.FateMissedRoundEnd, trainedRowsEnd{}},
+		{"made by an earlier process", newRowCounter{}, 7, 3, wire.FateAggregated, trainedRowsEnd{round: 3}},
+		{"known after the next began", trained(4, 50), 7, 3, wire.FateAggregated, trainedRowsEnd{round: 3}},
+		{"of another run", newRowCounter{run: 6, usedRows: trainedRowsEnd{round: 9, rowCount: 80}}, 7, 2,
+			wire.FateAggregated,
+			trainedRowsEnd{round: 2}},
 	} {
 		n := tt.is
-		if n.settle(tt.run, tt.r, tt.fate); n.usedRows != tt.want || n.run != 7 && tt.want != (rowMark{}) {
+		if n.settle(tt.run, tt.r, tt.fate); n.usedRows != tt.want || n.run != 7 && tt.want != (trainedRowsEnd{}) {
 			t.Errorf("%s: %+v, want %+v used", tt.name, n, tt.want)
 		}
 	}

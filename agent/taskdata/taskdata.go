@@ -1,6 +1,6 @@
 // Package taskdata is the local rows of the announced task: it reads them from the device's source, splits them into
-// rows to train on and rows that are held out, counts those that no round has used yet, and reports what the source has
-// received.
+// rows to train on and rows that are held out, counts those that no round has used yet, and reports what the source
+// has received.
 package taskdata
 
 import (
@@ -42,46 +42,46 @@ func (c *Config) Validate() (err error) {
 	return err
 }
 
-// Hooks are the functions of the agent that the part calls.
-type Hooks struct {
-	// ReportedRows returns the number of rows that the agent reports to the coordinator.
-	ReportedRows func(*learner.Samples[float32]) uint64
-	// Changed is called after the announced task or its rows have changed.
-	Changed func()
+// AgentCallbacks are the functions of the agent that the part calls.
+type AgentCallbacks struct {
+	// ReportedRowCount returns the number of rows that the agent reports to the coordinator.
+	ReportedRowCount func(*learner.Samples[float32]) uint64
+	// OnTaskOrRowsChanged is called after the announced task or its rows have changed.
+	OnTaskOrRowsChanged func()
 }
 
-// Part is the part of an agent that prepares the rows of the announced task. It implements part.Tasks.
+// Part is the part of an agent that prepares the rows of the announced task. It implements part.LocalTaskProvider.
 type Part struct {
-	core  *part.Core
-	cfg   Config
-	hooks Hooks
+	core      *part.AgentCore
+	cfg       Config
+	callbacks AgentCallbacks
 
-	wantedHash     wire.Digest // of the announced task
-	announced      *part.LocalTask
-	prepared       *part.PreparedTask
-	misfit         *misfit // nil unless the rows do not fit the announced task
-	split          heldOutSplit
-	newRows        newRowCounter
-	nextCheckAt    time.Time // when the source may be checked for new data again
-	nextReportAt   time.Time // of the next report of the source
-	previousReport data.Report
+	wantedHash        wire.Digest // of the announced task
+	announced         *part.LocalTask
+	prepared          *part.PreparedTask
+	misfit            *misfit // nil unless the rows do not fit the announced task
+	split             heldOutSplit
+	newRows           newRowCounter
+	nextSourceCheckAt time.Time // when the source may be checked for new data again
+	nextReportAt      time.Time // of the next report of the source
+	previousReport    data.Report
 }
 
 // New makes the part, and reads which rows are held out.
-func New(core *part.Core, cfg Config, hooks Hooks) (p *Part, err error) {
-	p = &Part{core: core, cfg: cfg, hooks: hooks}
+func New(core *part.AgentCore, cfg Config, hooks AgentCallbacks) (p *Part, err error) {
+	p = &Part{core: core, cfg: cfg, callbacks: hooks}
 	p.split, err = loadSplit(core.State)
 	return p, err
 }
 
-// Announced implements part.Tasks.
-func (p *Part) Announced() *part.LocalTask { return p.announced }
+// AnnouncedTask implements part.LocalTaskProvider.
+func (p *Part) AnnouncedTask() *part.LocalTask { return p.announced }
 
-// Prepared implements part.Tasks.
-func (p *Part) Prepared() *part.PreparedTask { return p.prepared }
+// LastPreparedTask implements part.LocalTaskProvider.
+func (p *Part) LastPreparedTask() *part.PreparedTask { return p.prepared }
 
-// Fits implements part.Tasks.
-func (p *Part) Fits() bool { return p.misfit == nil }
+// RowsFitTask implements part.LocalTaskProvider.
+func (p *Part) RowsFitTask() bool { return p.misfit == nil }
 
 // misfit is why the local rows do not fit the task.
 type misfit struct {
@@ -95,13 +95,13 @@ type misfit struct {
 // reason from the closed set.
 func newMisfit(err error, retryAt time.Time) *misfit {
 	m := &misfit{problem: err.Error(), retryAt: retryAt}
-	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxReason)
+	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxDataProblemReason)
 	if e := (*data.FileError)(nil); errors.As(err, &e) {
-		if e.Reason != "" {
-			m.problem = e.Column + " " + e.Reason
+		if e.ReasonCode != "" {
+			m.problem = e.Column + " " + e.ReasonCode
 		}
 		m.reportedProblem = wire.DataProblem{Column: textPrefix(e.Column, wire.MaxName),
-			Reason:          textPrefix(cmp.Or(e.Reason, e.Problem), wire.MaxReason),
+			Reason:          textPrefix(cmp.Or(e.ReasonCode, e.Problem), wire.MaxDataProblemReason),
 			ExampleLocation: textSuffix(e.Where(), wire.MaxName), UnusableValues: e.BadCount, TotalValues: e.TotalCount}
 	}
 	return m
@@ -135,30 +135,31 @@ const (
 	checkInterval = 5 * time.Second
 )
 
-// Want has the part wait for a task, which Prepare then prepares.
-func (p *Part) Want(task wire.Digest) { p.wantedHash, p.misfit = task, nil }
+// AwaitTask has the part wait for a task, which Prepare then prepares.
+func (p *Part) AwaitTask(task wire.Digest) { p.wantedHash, p.misfit = task, nil }
 
-// Prepare reads the rows for a task that has arrived. read returns the encoded task, beside the owner.
-func (p *Part) Prepare(hash wire.Digest, read func() ([]byte, error)) {
+// PrepareTask reads the rows for a task that has arrived. read returns the encoded task, beside the owner.
+func (p *Part) PrepareTask(hash wire.Digest, read func() ([]byte, error)) {
 	began := p.core.Loop.Now()
-	p.core.Do(p.core.DataJobs, func() func() {
+	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
 		blob, err := read()
 		if err != nil {
-			return p.afterRead(&part.LocalTask{Hash: hash}, data.View{}, wire.DeclineFetch, Loaded{Problem: err}, began)
+			return p.afterRead(&part.LocalTask{Hash: hash}, data.View{}, wire.DeclineFetchFailed,
+				RowsLoaded{Problem: err}, began)
 		}
 		l, err := p.open(hash, blob)
 		if err != nil {
-			return p.afterRead(l, data.View{}, wire.DeclineUnsupported, Loaded{Problem: err}, began)
+			return p.afterRead(l, data.View{}, wire.DeclineUnsupported, RowsLoaded{Problem: err}, began)
 		}
 		return p.readRows(l, began)
 	})
 }
 
-// Load reads the rows of an encoded task that may not be the announced one. then is called on the owner's goroutine if
-// they fit the task.
-func (p *Part) Load(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
-	p.core.Do(p.core.DataJobs, func() func() {
-		var event Loaded
+// LoadTask reads the rows of an encoded task that may not be the announced one. then is called on the owner's goroutine
+// if they fit the task.
+func (p *Part) LoadTask(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
+	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
+		var event RowsLoaded
 		var view data.View
 		l, err := p.open(hash, blob)
 		if err == nil {
@@ -190,11 +191,11 @@ func (p *Part) open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
 	if err == nil {
 		l.CompiledTask = compiled
 		query := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: compiled.Recipe(),
-			Labels: compiled.Model.Architecture().LabelSet(), Prepare: compiled.Preparer()}
-		if t.External.Enabled() {
-			query.External = &compiled.Task
+			Labels: compiled.Model.Architecture().LabelSet(), Prepare: compiled.NewRowPreparer()}
+		if t.External.IsEnabled() {
+			query.ExternalTask = &compiled.Task
 		}
-		l.Rows = p.cfg.Source.Open(query)
+		l.Rows = p.cfg.Source.OpenRows(query)
 	}
 	return l, err
 }
@@ -202,7 +203,7 @@ func (p *Part) open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
 // readRows reads the rows of a task, beside the owner. It returns what the owner does with them.
 func (p *Part) readRows(l *part.LocalTask, began time.Time) func() {
 	view, err := l.Rows.Snapshot()
-	event := Loaded{Task: l.CompiledTask.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
+	event := RowsLoaded{Task: l.CompiledTask.Task.Name, RenewalReason: view.ReplacementReason, Problem: err}
 	if err != nil {
 		return p.afterRead(l, view, wire.DeclineBadData, event, began)
 	}
@@ -210,13 +211,13 @@ func (p *Part) readRows(l *part.LocalTask, began time.Time) func() {
 }
 
 // afterRead returns what the owner does with rows that were read.
-func (p *Part) afterRead(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event Loaded,
+func (p *Part) afterRead(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event RowsLoaded,
 	began time.Time) func() {
 	event.Took = p.core.Loop.Now().Sub(began)
 	return func() {
 		if l.Hash == p.wantedHash { // otherwise another task was announced meanwhile
-			p.adopt(l, view, unfit, event)
-			p.hooks.Changed()
+			p.adoptTaskRows(l, view, unfit, event)
+			p.callbacks.OnTaskOrRowsChanged()
 		}
 	}
 }
@@ -232,11 +233,11 @@ func (p *Part) splitRows(l *part.LocalTask, view data.View) (*part.PreparedTask,
 	return prepared, nil
 }
 
-// adopt makes a task, with the rows that were read, the announced one. The same misfit is reported once, and so are the
-// same rows.
-func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event Loaded) {
+// adoptTaskRows makes a task, with the rows that were read, the announced one. The same misfit is reported once, and so
+// are the same rows.
+func (p *Part) adoptTaskRows(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event RowsLoaded) {
 	before := p.misfit
-	p.newRows.rowsReplaced(view)
+	p.newRows.resetIfRowsReplaced(view)
 	p.announced, p.misfit = l, nil
 	var next *part.PreparedTask
 	if unfit == 0 {
@@ -251,7 +252,7 @@ func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason
 			return
 		}
 	}
-	checked := agentround.TaskChecked{Task: l.Hash, UnfitReason: unfit}
+	checked := agentround.TaskChecked{TaskDigest: l.Hash, UnfitReason: unfit}
 	if next != nil {
 		if old := p.prepared; old != nil && old.LocalTask == l {
 			if before == nil && old.View.Version == view.Version && old.TrainingRows.Len() == next.TrainingRows.Len() {
@@ -260,11 +261,11 @@ func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason
 			event.RowsBefore = old.View.Rows.Len()
 		}
 		p.prepared = next
-		checked.StatisticsUpdateBytes = uint32(next.CompiledTask.Schema(wire.KindStatistics).Bytes())
-		checked.Samples = p.hooks.ReportedRows(next.TrainingRows)
+		checked.StatisticsUpdateBytes = uint32(next.CompiledTask.UpdateSchema(wire.KindStatistics).VectorByteCount())
+		checked.RowCount = p.callbacks.ReportedRowCount(next.TrainingRows)
 	}
 	p.core.Observer.Observe(event)
-	p.core.Step(checked)
+	p.core.HandleRoundEvent(checked)
 }
 
 // Refresh is called when the agent obeys another announcement. It splits the rows again for a new run, and reads new
@@ -272,7 +273,7 @@ func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason
 func (p *Part) Refresh() {
 	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.core.ObeyedPosition.Run &&
 		p.misfit == nil && now.LocalTask == p.announced {
-		p.adopt(now.LocalTask, now.View, 0, Loaded{Task: now.CompiledTask.Task.Name})
+		p.adoptTaskRows(now.LocalTask, now.View, 0, RowsLoaded{Task: now.CompiledTask.Task.Name})
 	}
 	p.rereadIfChanged()
 }
@@ -280,11 +281,11 @@ func (p *Part) Refresh() {
 // rereadIfChanged reads the rows of the announced task again if the source has new data.
 func (p *Part) rereadIfChanged() {
 	l, now := p.announced, p.core.Loop.Now()
-	if l == nil || l.Rows == nil || now.Before(p.nextCheckAt) {
+	if l == nil || l.Rows == nil || now.Before(p.nextSourceCheckAt) {
 		return
 	}
-	p.nextCheckAt = now.Add(checkInterval)
-	p.core.Do(p.core.DataJobs, func() func() {
+	p.nextSourceCheckAt = now.Add(checkInterval)
+	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
 		if !l.Rows.Changed() {
 			return func() {}
 		}
@@ -292,38 +293,38 @@ func (p *Part) rereadIfChanged() {
 	})
 }
 
-// retryMisfit reads rows again that did not fit the task.
-func (p *Part) retryMisfit(now time.Time) {
+// rereadMisfitRows reads rows again that did not fit the task.
+func (p *Part) rereadMisfitRows(now time.Time) {
 	m, l := p.misfit, p.announced
 	if m == nil || now.Before(m.retryAt) {
 		return
 	}
 	m.retryAt = now.Add(misfitRetryInterval)
-	p.core.Do(p.core.DataJobs, func() func() { return p.readRows(l, now) })
+	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() { return p.readRows(l, now) })
 }
 
 // Start implements part.Starter.
-func (p *Part) Start() { p.reportCollected(p.core.Loop.Now()) }
+func (p *Part) Start() { p.reportSourceIfDue(p.core.Loop.Now()) }
 
-// Deadline implements part.Timer.
+// Deadline implements part.TickHook.
 func (p *Part) Deadline() (time.Time, bool) {
-	var next part.Earliest
+	var next part.EarliestDeadline
 	next.Add(p.nextReportAt, p.reporter() != nil)
 	next.Add(p.newRows.checkAt, p.awaitsRows())
 	if p.misfit != nil {
 		next.Add(p.misfit.retryAt, true)
 	}
-	return next.At, next.OK
+	return next.At, next.IsSet
 }
 
-// Tick implements part.Timer.
+// Tick implements part.TickHook.
 func (p *Part) Tick(now time.Time) {
-	p.retryMisfit(now)
-	p.reportCollected(now)
+	p.rereadMisfitRows(now)
+	p.reportSourceIfDue(now)
 	p.checkForAwaitedRows(now)
 }
 
-// FillHello implements part.Greeter.
+// FillHello implements part.HelloFiller.
 func (p *Part) FillHello(h *wire.Hello) {
 	h.NewRows = p.newRowsReport()
 	p.newRows.lastReported = h.NewRows
@@ -333,13 +334,13 @@ func (p *Part) FillHello(h *wire.Hello) {
 }
 
 // Metrics are the metrics of this package's events.
-var Metrics = []*observe.Metric{loadSeconds, values, troubles, doubts, newestTime, unusableRatio}
+var Metrics = []*observe.Metric{loadSeconds, dataValues, dataTroubles, dataDoubts, newestTime, unusableRatio}
 
 var loadSeconds = observe.OptionalGauge("data_load_seconds",
 	"Time that reading the local data for the announced task took.")
 
-// Loaded: the agent has read the local data for a task, for the first time or because they have changed.
-type Loaded struct {
+// RowsLoaded: the agent has read the local data for a task, for the first time or because they have changed.
+type RowsLoaded struct {
 	Task       string
 	Rows       int
 	RowsBefore int // rows when the data last fitted the task; 0 the first time
@@ -350,20 +351,20 @@ type Loaded struct {
 }
 
 // Describe implements observe.Event.
-func (e Loaded) Describe(d *observe.Description) {
+func (e RowsLoaded) Describe(d *observe.EventDescription) {
 	const condition = "data"
-	d.Set(loadSeconds, e.Took.Seconds())
+	d.SetGauge(loadSeconds, e.Took.Seconds())
 	if e.Problem != nil {
 		attributes := []any{"task", e.Task, "err", e.Problem}
 		if e.RenewalReason != "" {
 			attributes = append(attributes, "change", e.RenewalReason)
 		}
 		d.Log(observe.Error, "local data do not fit the task", attributes...)
-		d.Fail(condition, fmt.Sprintf("the local data do not fit the task: %v", e.Problem),
+		d.RaiseCondition(condition, fmt.Sprintf("the local data do not fit the task: %v", e.Problem),
 			"see all errors with `agentd data check`; the agent reads corrected data within ten minutes")
 		return
 	}
-	d.Resolve(condition)
+	d.ResolveCondition(condition)
 	switch {
 	case e.RenewalReason != "":
 		d.Log(observe.Warn, "local data have changed", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,

@@ -21,11 +21,11 @@ type endlessBlock struct {
 	prepared        *part.PreparedTask
 	steps           int // E_k
 	cancel          func()
-	finalParameters []float32     // once its goroutine has ended
-	requests        chan *request // the newest round's
-	restRequests    chan bool     // the newest value of mustRest
+	finalParameters []float32           // once its goroutine has ended
+	requests        chan *updateRequest // the newest round's
+	restRequests    chan bool           // the newest value of mustRest
 	mustRest        bool
-	failed          error // why it ended early; set on the owner's goroutine
+	failureErr      error // why it ended early; set on the owner's goroutine
 }
 
 // runIsOver reports whether the block's run is over, given the position of the last obeyed announcement.
@@ -33,17 +33,17 @@ func (b *endlessBlock) runIsOver(o wire.AnnouncementPosition) bool {
 	return o != wire.AnnouncementPosition{} && (o.Run != b.trainEffect.Position.Run || o.Phase == wire.PhaseFinished)
 }
 
-// FollowPosition is called when the agent obeys an announcement. It ends a block whose run is over.
-func (t *Part) FollowPosition() {
+// EndBlockIfRunOver is called when the agent obeys an announcement. It ends a block whose run is over.
+func (t *Part) EndBlockIfRunOver() {
 	if b := t.endless; b != nil && b.runIsOver(t.core.ObeyedPosition) {
 		t.endless = nil
 		t.stopBlockAndRemoveFile(b)
 	}
 }
 
-// BeforeWait implements part.BeforeWaiter: a block without an end rests while any part asks for it.
+// BeforeWait implements part.BeforeWaitHook: a block without an end rests while any part asks for it.
 func (t *Part) BeforeWait() {
-	if b := t.endless; b != nil && b.mustRest != t.core.MustRest() {
+	if b := t.endless; b != nil && b.mustRest != t.core.TrainingMustRest() {
 		t.requestRest(b, !b.mustRest)
 	}
 }
@@ -59,28 +59,28 @@ func (t *Part) requestRest(b *endlessBlock, rest bool) {
 // parameters, and with its own only if all are gone.
 const blockSaveInterval = 10 * time.Minute
 
-// BlockSource is the origin of the parameters with which a block without an end has begun.
-type BlockSource string
+// BlockOrigin is the origin of the parameters with which a block without an end has begun.
+type BlockOrigin string
 
 // The sources.
 const (
-	BlockFromModel         BlockSource = "model"     // of the round
-	BlockFromPreviousBlock BlockSource = "block"     // the previous block, which had other edges
-	BlockFromNeighbor      BlockSource = "neighbour" // the median of 3 or more that were in the block already
-	BlockFromDisk          BlockSource = "disk"      // as too few neighbours had any
+	BlockFromModel         BlockOrigin = "model"     // of the round
+	BlockFromPreviousBlock BlockOrigin = "block"     // the previous block, which had other edges
+	BlockFromNeighbor      BlockOrigin = "neighbour" // the median of 3 or more that were in the block already
+	BlockFromDisk          BlockOrigin = "disk"      // as too few neighbours had any
 )
 
-// BlockSources returns all sources, for closed label sets.
-func BlockSources() []BlockSource {
-	return []BlockSource{BlockFromModel, BlockFromPreviousBlock, BlockFromNeighbor, BlockFromDisk}
+// BlockOrigins returns all sources, for closed label sets.
+func BlockOrigins() []BlockOrigin {
+	return []BlockOrigin{BlockFromModel, BlockFromPreviousBlock, BlockFromNeighbor, BlockFromDisk}
 }
 
 // answerFromEndlessBlock has a block without an end answer a round. It begins the block if the round has other edges
 // than the block under way.
-func (t *Part) answerFromEndlessBlock(q *request) {
+func (t *Part) answerFromEndlessBlock(q *updateRequest) {
 	blob := wire.BlobDigest(q.prepared.CompiledTask.Task.Append(nil))
 	if b := t.endless; b == nil || b.trainEffect.Position.Run != q.trainEffect.Position.Run ||
-		b.trainEffect.EdgeBlockRound != q.trainEffect.EdgeBlockRound || b.task != blob {
+		b.trainEffect.MixingBlockRound != q.trainEffect.MixingBlockRound || b.task != blob {
 		if err := t.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, prepared: q.prepared,
 			steps: q.steps}, q.base,
 			BlockFromModel); err != nil {
@@ -89,7 +89,7 @@ func (t *Part) answerFromEndlessBlock(q *request) {
 		}
 	}
 	// a block that has failed does not begin again: neighbours know this start of the agent at another step
-	if err := t.endless.failed; err != nil {
+	if err := t.endless.failureErr; err != nil {
 		q.fail(err)
 		return
 	}
@@ -98,29 +98,30 @@ func (t *Part) answerFromEndlessBlock(q *request) {
 }
 
 // beginBlock begins a block, which replaces the one under way and continues with its parameters.
-func (t *Part) beginBlock(b *endlessBlock, x []float32, from BlockSource) error {
+func (t *Part) beginBlock(b *endlessBlock, x []float32, from BlockOrigin) error {
 	ctx, cancel := context.WithCancel(t.core.Loop.Context())
 	seed := b.trainEffect.Announcement.Seed
 	if from == BlockFromDisk {
 		seed ^= uint64(t.core.Signer.Epoch) << 32 // other draws than before the restart
 	}
 	turn := t.newLockHandle()
-	steps, err := t.newBlock(ctx, &b.trainEffect, b.prepared, x, nil, b.steps, b.trainEffect.EdgeBlockRound, seed, turn)
+	steps, err := t.newBlock(ctx, &b.trainEffect, b.prepared, x, nil, b.steps, b.trainEffect.MixingBlockRound, seed,
+		turn)
 	if err != nil {
 		cancel()
 		return err
 	}
-	b.cancel, b.requests, b.restRequests = cancel, make(chan *request, 1), make(chan bool, 1)
-	t.requestRest(b, t.core.MustRest())
+	b.cancel, b.requests, b.restRequests = cancel, make(chan *updateRequest, 1), make(chan bool, 1)
+	t.requestRest(b, t.core.TrainingMustRest())
 	old := t.endless
 	t.endless = b
 	if old != nil {
 		old.cancel()
-		if old.failed != nil {
+		if old.failureErr != nil {
 			old = nil
 		}
 	}
-	t.jobs.Do(func() {
+	t.jobs.Enqueue(func() {
 		defer t.watchdog.watch(ctx)()
 		if old != nil && old.trainEffect.Position.Run == b.trainEffect.Position.Run &&
 			len(old.finalParameters) == len(x) {
@@ -133,18 +134,18 @@ func (t *Part) beginBlock(b *endlessBlock, x []float32, from BlockSource) error 
 }
 
 // runEndless is the block's goroutine.
-func (t *Part) runEndless(ctx context.Context, b *endlessBlock, steps Block, x []float32, from BlockSource,
+func (t *Part) runEndless(ctx context.Context, b *endlessBlock, steps Block, x []float32, from BlockOrigin,
 	turn *lockHandle) {
 	joins := from == BlockFromDisk || from == BlockFromModel &&
-		b.trainEffect.EdgeBlockRound != b.trainEffect.Position.Round
-	h, err := t.newBlockHost(b.trainEffect, b.prepared, steps, x, b.steps, joins, turn)
+		b.trainEffect.MixingBlockRound != b.trainEffect.Position.Round
+	h, err := t.newBlockRunner(b.trainEffect, b.prepared, steps, x, b.steps, joins, turn)
 	h.requests, h.restRequests = b.requests, b.restRequests
-	h.answerRound = func(s d2d.AnswerRound) {
+	h.onRoundAnswer = func(s d2d.AnswerRound) {
 		q := h.pendingRequest
 		h.pendingRequest = nil
 		q.deliverUpdate(h, s, nil)
 	}
-	h.save = func() {
+	h.onSaveDue = func() {
 		err := saveBlock(t.core.State, b, h.stepsTaken, h.parameters)
 		t.core.Loop.RunOnLoop(func() { t.core.Writes.Report("save the state of mixing", err) })
 	}
@@ -152,7 +153,7 @@ func (t *Part) runEndless(ctx context.Context, b *endlessBlock, steps Block, x [
 		if joined {
 			from = BlockFromNeighbor
 		}
-		event := BlockBegan{Block: b.trainEffect.EdgeBlockRound, Origin: from,
+		event := EndlessBlockBegan{EdgeBlockRound: b.trainEffect.MixingBlockRound, Origin: from,
 			Neighbors: len(b.trainEffect.MixingPeers)}
 		t.core.Loop.RunOnLoop(func() { t.core.Observer.Observe(event) })
 	}
@@ -164,13 +165,13 @@ func (t *Part) runEndless(ctx context.Context, b *endlessBlock, steps Block, x [
 		return
 	}
 	if b.finalParameters = h.parameters; h.machine != nil {
-		_ = h.step(d2d.Stop{}) // which takes no local steps
+		_ = h.step(d2d.StopBlock{}) // which takes no local steps
 	}
 }
 
 // failBlock ends a block that cannot continue. The round that waits for it, and later ones, fail.
-func (t *Part) failBlock(b *endlessBlock, h *blockHost, err error) {
-	b.failed = err
+func (t *Part) failBlock(b *endlessBlock, h *blockRunner, err error) {
+	b.failureErr = err
 	q := h.pendingRequest
 	select {
 	case q = <-b.requests:
@@ -188,7 +189,7 @@ func (t *Part) failBlock(b *endlessBlock, h *blockHost, err error) {
 // removal could otherwise delete its file.
 func (t *Part) stopBlockAndRemoveFile(b *endlessBlock) {
 	b.cancel()
-	t.jobs.Do(t.removeBlockFile)
+	t.jobs.Enqueue(t.removeBlockFile)
 }
 
 func (t *Part) removeBlockFile() {
@@ -209,7 +210,7 @@ func (t *Part) Start() {
 		t.removeBlockFile()
 		return
 	}
-	t.hooks.LoadTask(b.task, b.encodedTask, func(p *part.PreparedTask) {
+	t.dependencies.LoadTask(b.task, b.encodedTask, func(p *part.PreparedTask) {
 		if b.runIsOver(t.core.ObeyedPosition) || t.endless != nil { // a round was faster
 			return
 		}
@@ -221,18 +222,18 @@ func (t *Part) Start() {
 }
 
 var begunBlocks = observe.CounterByLabel("mixing_blocks_total",
-	"Blocks without an end that were begun, by what they began with.", "from", observe.Strings(BlockSources()))
+	"Blocks without an end that were begun, by what they began with.", "from", observe.NamesAsStrings(BlockOrigins()))
 
-// BlockBegan: a block without an end has begun. It mixes over all rounds until its edges change.
-type BlockBegan struct {
-	Block     wire.RoundID // the round for which its edges were made
-	Origin    BlockSource
-	Neighbors int
+// EndlessBlockBegan: a block without an end has begun. It mixes over all rounds until its edges change.
+type EndlessBlockBegan struct {
+	EdgeBlockRound wire.RoundID // the round for which its edges were made
+	Origin         BlockOrigin
+	Neighbors      int
 }
 
 // Describe implements observe.Event.
-func (e BlockBegan) Describe(d *observe.Description) {
-	d.Inc(begunBlocks, string(e.Origin))
-	d.Log(observe.Info, "endless mixing block began", "block", e.Block, "neighbours", e.Neighbors,
+func (e EndlessBlockBegan) Describe(d *observe.EventDescription) {
+	d.IncCounter(begunBlocks, string(e.Origin))
+	d.Log(observe.Info, "endless mixing block began", "block", e.EdgeBlockRound, "neighbours", e.Neighbors,
 		"begins_with", e.Origin)
 }

@@ -14,10 +14,11 @@ var littleEndian = binary.LittleEndian
 // saveBlock writes a block without an end, with the number of its local steps and its parameters.
 func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) error {
 	e := &b.trainEffect
-	edges := wire.Invitation{Agent: "me", StepWeight: e.StepWeight, BlockRound: e.EdgeBlockRound, Peers: e.MixingPeers}
+	edges := wire.Invitation{Agent: "me", StepSizeWeight: e.StepWeight, MixingBlockRound: e.MixingBlockRound,
+		Peers: e.MixingPeers}
 	out := littleEndian.AppendUint64(nil, uint64(e.Position.Run))
 	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
-	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
+	out = littleEndian.AppendUint64(out, e.Announcement.PriorLocalSteps+taken)
 	out = littleEndian.AppendUint32(out, uint32(b.steps))
 	for _, part := range [][]byte{edges.Body(), b.prepared.CompiledTask.Task.Append(nil)} {
 		out = littleEndian.AppendUint32(out, uint32(len(part)))
@@ -66,9 +67,9 @@ func parseBlock(in []byte) (b savedBlock, err error) {
 	if err != nil {
 		return savedBlock{}, err
 	}
-	e := agentround.Train{EdgeBlockRound: m.BlockRound, StepWeight: m.StepWeight, MixingPeers: m.Peers}
+	e := agentround.Train{MixingBlockRound: m.MixingBlockRound, StepWeight: m.StepSizeWeight, MixingPeers: m.Peers}
 	e.Position.Run = wire.RunID(littleEndian.Uint64(head))
-	e.Announcement.Seed, e.Announcement.StepOffset = littleEndian.Uint64(head[8:]), littleEndian.Uint64(head[16:])
+	e.Announcement.Seed, e.Announcement.PriorLocalSteps = littleEndian.Uint64(head[8:]), littleEndian.Uint64(head[16:])
 	return savedBlock{&endlessBlock{trainEffect: e, task: wire.BlobDigest(encodedTask),
 		steps: int(littleEndian.Uint32(head[24:]))}, encodedTask, x}, nil
 }

@@ -31,7 +31,7 @@ var (
 		"Risk of the base model on the local data, or on 4096 rows drawn of them, in the last round trained.")
 	localRiskAfter = observe.OptionalGauge("local_risk_after",
 		"Risk on the same rows after the local steps, in the last round trained.")
-	baseModelScore = host.NewScoreMetrics("the base model of the last round trained")
+	baseModelScore = host.NewHeldOutScoreMetrics("the base model of the last round trained")
 	localSteps     = observe.OptionalGauge("local_steps", "Local steps E_k that were taken in the last round trained.")
 	stepSeconds    = observe.OptionalGauge("step_seconds",
 		"Time per local step, as estimated over the last rounds or declared; "+
@@ -64,12 +64,12 @@ var (
 		"Time that the block of a round took, local steps and mixing.", trainingBuckets)
 )
 
-// Trained: the agent has taken the local steps of a round.
-type Trained struct {
+// LocalTrainingFinished: the agent has taken the local steps of a round.
+type LocalTrainingFinished struct {
 	Round              wire.RoundID
 	Version            wire.ModelVersion // of the base model
 	LocalSteps         int
-	Sizing             learner.StepCountReason
+	StepCountReason    learner.StepCountReason
 	StepTime           time.Duration // per local step, as measured or declared
 	RiskBefore         float64
 	RiskAfter          float64
@@ -77,61 +77,63 @@ type Trained struct {
 	LocalStepsDuration time.Duration    // of all local steps
 	LockWait           time.Duration    // wait for the training lock, while the device trained for other federations
 	MixingStats        *d2d.MixingStats // of the block; nil if agents do not mix
-	MixedFor           time.Duration    // duration of the block, local steps and mixing
+	BlockDuration      time.Duration    // duration of the block, local steps and mixing
 }
 
 // Describe implements observe.Event.
-func (e Trained) Describe(d *observe.Description) {
-	d.Set(localRiskBefore, e.RiskBefore)
-	d.Set(localRiskAfter, e.RiskAfter)
+func (e LocalTrainingFinished) Describe(d *observe.EventDescription) {
+	d.SetGauge(localRiskBefore, e.RiskBefore)
+	d.SetGauge(localRiskAfter, e.RiskAfter)
 	baseModelScore.Describe(d, e.HeldOutScore)
-	d.Set(localSteps, float64(e.LocalSteps))
-	d.Set(stepSeconds, e.StepTime.Seconds())
-	d.Inc(stepCountDecisions, e.Sizing.String())
-	d.Observe(trainingDuration, e.LocalStepsDuration.Seconds())
+	d.SetGauge(localSteps, float64(e.LocalSteps))
+	d.SetGauge(stepSeconds, e.StepTime.Seconds())
+	d.IncCounter(stepCountDecisions, e.StepCountReason.String())
+	d.ObserveHistogram(trainingDuration, e.LocalStepsDuration.Seconds())
 	if e.LocalSteps > 0 {
-		d.Observe(stepDuration, e.LocalStepsDuration.Seconds()/float64(e.LocalSteps))
+		d.ObserveHistogram(stepDuration, e.LocalStepsDuration.Seconds()/float64(e.LocalSteps))
 	}
-	attributes := []any{"round", e.Round, "local_steps", e.LocalSteps, "because", e.Sizing, "step_time", e.StepTime,
-		"risk_before", observe.Rounded(e.RiskBefore), "risk_after", observe.Rounded(e.RiskAfter),
+	attributes := []any{"round", e.Round, "local_steps", e.LocalSteps, "because", e.StepCountReason, "step_time",
+		e.StepTime,
+		"risk_before", observe.RoundToFourDigits(e.RiskBefore), "risk_after", observe.RoundToFourDigits(e.RiskAfter),
 		"took", e.LocalStepsDuration}
 	if e.LockWait > 0 {
 		attributes = append(attributes, "waited_for_others", e.LockWait)
 	}
 	d.Log(observe.Info, "trained", attributes...)
 	if s := e.HeldOutScore; s != nil {
-		attributes := []any{"round", e.Round, "version", e.Version, "rows", s.Samples, "risk", observe.Rounded(s.Risk)}
-		d.Log(observe.Info, "base model scored on held-out rows", append(attributes, host.ScoreAttributes(s)...)...)
+		attributes := []any{"round", e.Round, "version", e.Version, "rows", s.Samples, "risk",
+			observe.RoundToFourDigits(s.Risk)}
+		d.Log(observe.Info, "base model scored on held-out rows", append(attributes, host.ScoreLogAttributes(s)...)...)
 	}
 	e.describeMixing(d)
 }
 
-func (e Trained) describeMixing(d *observe.Description) {
+func (e LocalTrainingFinished) describeMixing(d *observe.EventDescription) {
 	s := e.MixingStats
 	if s == nil {
 		return
 	}
-	d.Add(mixingFlows, float64(s.Flows))
-	d.Add(mixingLateFlows, float64(s.LateFlows))
-	d.Add(mixingSkipped, float64(s.SkippedSnapshots))
-	d.Add(mixingTimeouts, float64(s.TimedOutWaits))
-	d.Add(mixingUnreconciled, float64(s.Unreconciled))
-	for why, n := range s.IgnoredMessages {
-		d.Add(mixingIgnored, float64(n), d2d.IgnoreReason(why).String())
+	d.AddToCounter(mixingFlows, float64(s.AppliedFlows))
+	d.AddToCounter(mixingLateFlows, float64(s.LateFlows))
+	d.AddToCounter(mixingSkipped, float64(s.SkippedSnapshots))
+	d.AddToCounter(mixingTimeouts, float64(s.TimedOutWaits))
+	d.AddToCounter(mixingUnreconciled, float64(s.UnreconciledEdges))
+	for why, n := range s.IgnoredMessagesByReason {
+		d.AddToCounter(mixingIgnored, float64(n), d2d.IgnoreReason(why).String())
 	}
-	d.Observe(mixingDuration, e.MixedFor.Seconds())
-	d.Log(observe.Info, "mixed with neighbours", "round", e.Round, "flows", s.Flows, "late", s.LateFlows,
-		"skipped", s.SkippedSnapshots, "unreconciled", s.Unreconciled, "took", e.MixedFor)
+	d.ObserveHistogram(mixingDuration, e.BlockDuration.Seconds())
+	d.Log(observe.Info, "mixed with neighbours", "round", e.Round, "flows", s.AppliedFlows, "late", s.LateFlows,
+		"skipped", s.SkippedSnapshots, "unreconciled", s.UnreconciledEdges, "took", e.BlockDuration)
 }
 
-// Failed: training has given no update for a round.
-type Failed struct {
+// LocalTrainingFailed: training has given no update for a round.
+type LocalTrainingFailed struct {
 	Round wire.RoundID
 	Err   error
 }
 
 // Describe implements observe.Event.
-func (e Failed) Describe(d *observe.Description) {
-	d.Inc(trainingFailures)
+func (e LocalTrainingFailed) Describe(d *observe.EventDescription) {
+	d.IncCounter(trainingFailures)
 	d.Log(observe.Error, "training failed", "round", e.Round, "err", e.Err)
 }

@@ -12,24 +12,26 @@ import (
 
 // finetuning is the local steps that adapt a model to the device before it predicts with the model.
 type finetuning struct {
-	task    wire.Task
-	rows    *learner.Samples[float32]
-	rowsErr func() error // why some rows could not be read
-	rng     *rand.Rand
-	offset  uint64
-	turn    *lockHandle
+	task       wire.Task
+	rows       *learner.Samples[float32]
+	rowsErr    func() error // why some rows could not be read
+	rng        *rand.Rand
+	offset     uint64
+	lockHandle *lockHandle
 }
 
 // PrepareFinetuning returns the fine-tuning of an announced model, as a job beside the owner. It returns nil if the
 // task has none, or if there are no rows to train on.
 func (t *Part) PrepareFinetuning(version wire.ModelVersion) func(context.Context, *modelfile.Model) error {
-	p, l, ann := t.hooks.Tasks.Prepared(), t.hooks.Tasks.Announced(), &t.core.Announcement.Announcement
-	if l.CompiledTask.Task.FinetuneSteps == 0 || p == nil || p.LocalTask != l || !t.hooks.Tasks.Fits() {
+	p, l, ann := t.dependencies.Tasks.LastPreparedTask(), t.dependencies.Tasks.AnnouncedTask(),
+		&t.core.LastAnnouncement.Announcement
+	if l.CompiledTask.Task.FinetuneSteps == 0 || p == nil || p.LocalTask != l || !t.dependencies.Tasks.RowsFitTask() {
 		return nil
 	}
-	f := &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err, offset: ann.StepOffset,
-		turn: t.newLockHandle(),
-		rng:  task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(version), task.AgentRandomKey(t.core.ID))}
+	f := &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err, offset: ann.PriorLocalSteps,
+		lockHandle: t.newLockHandle(),
+		rng: task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(version),
+			task.AgentRandomKey(t.core.ID))}
 	return f.run
 }
 
@@ -41,14 +43,14 @@ func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
 	}
 	w, err := m.Parameters()
 	if err == nil {
-		err = f.turn.acquire(ctx)
+		err = f.lockHandle.acquire(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	defer f.turn.release()
+	defer f.lockHandle.release()
 	diverged := p.Finetune(w, f.rows, f.rng, f.offset,
-		func() bool { f.turn.yieldBetweenSteps(ctx); return ctx.Err() != nil })
+		func() bool { f.lockHandle.yieldBetweenSteps(ctx); return ctx.Err() != nil })
 	if err = f.rowsErr(); err == nil {
 		err = ctx.Err()
 	}

@@ -11,31 +11,32 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// Lock is held by the federation that trains. The agents of a device share it: one of them takes local steps at a time.
-// The next holder is the waiting federation with the least training time; if several have the same, the one that has
-// waited longest. The holder yields between two local steps: at the end of a time slice if a waiting federation has not
-// trained longer, and at once if a waiting federation is a time slice behind. The zero value is ready for use.
-type Lock struct {
-	waiting atomic.Int32 // the length of queue, to be read at each local step
+// TrainingLock is held by the federation that trains. The agents of a device share it: one of them takes local steps at
+// a time. The next holder is the waiting federation with the least training time; if several have the same, the one
+// that has waited longest. The holder yields between two local steps: at the end of a time slice if a waiting
+// federation has not trained longer, and at once if a waiting federation is a time slice behind. The zero value is
+// ready for use.
+type TrainingLock struct {
+	queueLength atomic.Int32 // the length of queue, to be read at each local step
 
 	mu                sync.Mutex
 	holder            *lockHandle
 	queue             []*lockHandle // in the order of arrival
-	since             time.Time     // when the holder has acquired it
+	acquiredAt        time.Time     // when the holder has acquired it
 	usageCountedUntil time.Time     // usedTime of the holder contains its time until then
 	minUsedTime       time.Duration // least usedTime of the holder and the queue; it never decreases
 }
 
-// Share is a federation's share of the training lock of its device.
-type Share struct {
-	trainingLock *Lock
+// TrainingLockShare is a federation's share of the training lock of its device.
+type TrainingLockShare struct {
+	trainingLock *TrainingLock
 	name         string
 	usedTime     time.Duration // the time for which it has held the lock, or an equivalent
 }
 
 // NewShare makes the share of a federation. Federations that wait report its name.
-func (t *Lock) NewShare(name string) *Share {
-	return &Share{trainingLock: t, name: name}
+func (t *TrainingLock) NewShare(name string) *TrainingLockShare {
+	return &TrainingLockShare{trainingLock: t, name: name}
 }
 
 const (
@@ -48,21 +49,22 @@ const (
 
 // lockHandle is one job's use of the lock.
 type lockHandle struct {
-	*Share
-	host.Runtime
+	*TrainingLockShare
+	host.JobRuntime
 	waiter     host.Waiter
 	reportWait func(LockAwaited)
 	totalWait  time.Duration // used on the job's goroutine
 }
 
 func (t *Part) newLockHandle() *lockHandle {
-	return &lockHandle{Share: t.cfg.Share, Runtime: t.core.Loop.Runtime, waiter: t.core.Loop.NewWaiter(),
+	return &lockHandle{TrainingLockShare: t.cfg.LockShare, JobRuntime: t.core.Loop.JobRuntime,
+		waiter:     t.core.Loop.NewWaiter(),
 		reportWait: func(e LockAwaited) { t.core.Loop.RunOnLoop(func() { t.core.Observer.Observe(e) }) }}
 }
 
 // yieldBetweenSteps is called between two local steps. It yields if another federation is due.
 func (h *lockHandle) yieldBetweenSteps(ctx context.Context) {
-	if h.trainingLock.waiting.Load() > 0 {
+	if h.trainingLock.queueLength.Load() > 0 {
 		_ = h.acquire(ctx) // on an error the job notices that ctx has ended
 	}
 }
@@ -88,7 +90,7 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 		t.mu.Unlock()
 		return nil
 	}
-	t.waiting.Store(int32(len(t.queue)))
+	t.queueLength.Store(int32(len(t.queue)))
 	t.mu.Unlock()
 	return h.await(ctx, now)
 }
@@ -103,7 +105,7 @@ func (h *lockHandle) await(ctx context.Context, began time.Time) error {
 		holder, err := t.holder, ctx.Err()
 		if holder != h && err != nil {
 			t.queue = slices.DeleteFunc(t.queue, func(other *lockHandle) bool { return other == h })
-			t.waiting.Store(int32(len(t.queue)))
+			t.queueLength.Store(int32(len(t.queue)))
 		}
 		t.mu.Unlock()
 		switch {
@@ -136,7 +138,7 @@ func (h *lockHandle) release() {
 }
 
 // countHolderTime adds the time since the last call to the holder's usedTime.
-func (t *Lock) countHolderTime(now time.Time) {
+func (t *TrainingLock) countHolderTime(now time.Time) {
 	if t.holder == nil {
 		return
 	}
@@ -150,7 +152,7 @@ func (t *Lock) countHolderTime(now time.Time) {
 }
 
 // nextInQueue returns the index of the next holder in the queue, or -1 if the queue is empty.
-func (t *Lock) nextInQueue() int {
+func (t *TrainingLock) nextInQueue() int {
 	next := -1
 	for i, h := range t.queue {
 		if next < 0 || h.usedTime < t.queue[next].usedTime {
@@ -162,25 +164,25 @@ func (t *Lock) nextInQueue() int {
 
 // mustYield reports whether the holder must yield. A federation that is a time slice behind does not wait for the end
 // of the holder's slice: it would be two slices behind then, and the holder would wait for as long.
-func (t *Lock) mustYield(now time.Time) bool {
+func (t *TrainingLock) mustYield(now time.Time) bool {
 	i := t.nextInQueue()
 	if i < 0 {
 		return false
 	}
 	ahead := t.holder.usedTime - t.queue[i].usedTime
-	return ahead >= lockTimeSlice || ahead >= 0 && now.Sub(t.since) >= lockTimeSlice
+	return ahead >= lockTimeSlice || ahead >= 0 && now.Sub(t.acquiredAt) >= lockTimeSlice
 }
 
 // handOver gives the lock to the next holder, if the queue is not empty.
-func (t *Lock) handOver(now time.Time) {
+func (t *TrainingLock) handOver(now time.Time) {
 	i := t.nextInQueue()
 	if i < 0 {
 		t.holder = nil
 		return
 	}
-	t.holder, t.since, t.usageCountedUntil = t.queue[i], now, now
+	t.holder, t.acquiredAt, t.usageCountedUntil = t.queue[i], now, now
 	t.queue = slices.Delete(t.queue, i, i+1)
-	t.waiting.Store(int32(len(t.queue)))
+	t.queueLength.Store(int32(len(t.queue)))
 	t.holder.waiter.Wake()
 }
 
@@ -199,9 +201,9 @@ type LockAwaited struct {
 }
 
 // Describe implements observe.Event.
-func (e LockAwaited) Describe(d *observe.Description) {
-	d.SetBool(trainingWaits, e.LockHolder != "")
-	d.Add(trainingWaitSeconds, e.Waited.Seconds())
+func (e LockAwaited) Describe(d *observe.EventDescription) {
+	d.SetBoolGauge(trainingWaits, e.LockHolder != "")
+	d.AddToCounter(trainingWaitSeconds, e.Waited.Seconds())
 	if e.LockHolder != "" {
 		d.Log(observe.Debug, "training waits for another federation", "for", e.LockHolder)
 	}

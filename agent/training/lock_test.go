@@ -16,7 +16,7 @@ import (
 // lane is a federation of a device that a test plays: blocks of local steps, one after another.
 type lane struct {
 	t       *testing.T
-	share   *Share
+	share   *TrainingLockShare
 	running *sync.Map // names of those that take a step
 	step    time.Duration
 
@@ -26,8 +26,8 @@ type lane struct {
 }
 
 func (l *lane) hold() *lockHandle {
-	rt := host.RealTime{}
-	return &lockHandle{Share: l.share, Runtime: rt, waiter: rt.NewWaiter(),
+	rt := host.RealTimeRuntime{}
+	return &lockHandle{TrainingLockShare: l.share, JobRuntime: rt, waiter: rt.NewWaiter(),
 		reportWait: func(f LockAwaited) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *lane) time() time.Duration {
 }
 
 func lanes(t *testing.T, names ...string) []*lane {
-	turn, running := new(Lock), new(sync.Map)
+	turn, running := new(TrainingLock), new(sync.Map)
 	all := make([]*lane, len(names))
 	for i, name := range names {
 		all[i] = &lane{t: t, share: turn.NewShare(name), running: running, step: 100 * time.Millisecond}
@@ -201,7 +201,7 @@ func TestTurnOrder(t *testing.T) {
 			}
 		}
 		if len(all[0].told) != 0 || holder.trainingLock.holder != nil || len(holder.trainingLock.queue) != 0 ||
-			holder.trainingLock.waiting.Load() != 0 {
+			holder.trainingLock.queueLength.Load() != 0 {
 			t.Errorf("the holder told %+v; in the end %+v", all[0].told, holder.trainingLock)
 		}
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// personalModelWrite is the purpose of a write to the state folder (state.Write).
+// personalModelWrite is the purpose of a write to the state folder (state.RetriedWrite).
 const personalModelWrite = "save what of the model is the agent's own"
 
 // personalModelStore keeps the agent's personal parameters: its own tensors of a model, or v_k of ditto. Blocks train
@@ -31,7 +31,7 @@ type personalModelStore struct {
 // personalState is the content of the file. The zero value has no parameters.
 type personalState struct {
 	key                               personalKey
-	round                             wire.RoundID // that has trained last, unless parametersBefore is nil
+	lastTrainedRound                  wire.RoundID // that has trained last, unless parametersBefore is nil
 	parametersBefore, parametersAfter []float32    // before and after that round
 }
 
@@ -43,18 +43,18 @@ type personalKey struct {
 }
 
 func keyOf(run wire.RunID, p *task.CompiledTask[float32]) personalKey {
-	return personalKey{run, p.Schema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
+	return personalKey{run, p.UpdateSchema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
 }
 
-// valuesAtStart returns the personal parameters at the beginning of a round, which the caller must not change. It
+// parametersAtStart returns the personal parameters at the beginning of a round, which the caller must not change. It
 // returns nil if there are none for this model. For noRound it returns the present ones.
-func (k *personalModelStore) valuesAtStart(key personalKey, round wire.RoundID) []float32 {
+func (k *personalModelStore) parametersAtStart(key personalKey, round wire.RoundID) []float32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case k.key != key:
 		return nil
-	case k.round == round:
+	case k.lastTrainedRound == round:
 		return k.parametersBefore
 	}
 	return k.parametersAfter
@@ -76,7 +76,7 @@ func (k *personalModelStore) save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	b := littleEndian.AppendUint64(nil, uint64(k.key.run))
-	b = littleEndian.AppendUint64(b, uint64(k.round))
+	b = littleEndian.AppendUint64(b, uint64(k.lastTrainedRound))
 	b = append(append(b, k.key.sharedSchemaHash[:]...), k.key.personalSchemaHash[:]...)
 	return k.slots.Save(b, wire.AppendVector(nil, k.parametersBefore), wire.AppendVector(nil,
 		k.parametersAfter))
@@ -91,7 +91,7 @@ func (k *personalModelStore) load() error {
 		}
 		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)),
 			sharedSchemaHash:   wire.Digest(b[16:48]),
-			personalSchemaHash: wire.Digest(b[48:head])}, round: wire.RoundID(littleEndian.Uint64(b[8:]))}
+			personalSchemaHash: wire.Digest(b[48:head])}, lastTrainedRound: wire.RoundID(littleEndian.Uint64(b[8:]))}
 		n := (len(b) - head) / 2
 		s.parametersBefore, s.parametersAfter = make([]float32, n/4), make([]float32, n/4)
 		err := errors.Join(wire.DecodeVector(s.parametersBefore, b[head:head+n]), wire.DecodeVector(s.parametersAfter,
@@ -105,19 +105,19 @@ func (k *personalModelStore) load() error {
 
 // setPersonalParameters sets the agent's own parameters with which the round begins. If none are stored for this run
 // and these tensors, they are initialised: with the values of the task's w_0, or by an external program.
-func (q *request) setPersonalParameters(ctx context.Context) (err error) {
+func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	p, e := q.prepared.CompiledTask, &q.trainEffect
 	if !p.HasPersonalPart() {
 		return nil
 	}
-	own := q.training.personal.valuesAtStart(keyOf(e.Position.Run, p), e.Position.Round)
+	own := q.training.personal.parametersAtStart(keyOf(e.Position.Run, p), e.Position.Round)
 	if own == nil {
 		program, is := q.training.cfg.Trainer.(OpaqueTrainer)
 		switch {
 		case !q.prepared.RowsHiddenInTrainer():
-			own = p.InitialOwn(e.Announcement.Seed)
+			own = p.InitialOwnParameters(e.Announcement.Seed)
 		case is:
-			own, err = program.InitialOwn(ctx, p)
+			own, err = program.InitialPersonalParameters(ctx, p)
 		default:
 			err = ErrNoProgram
 		}
@@ -132,7 +132,7 @@ func (q *request) setPersonalParameters(ctx context.Context) (err error) {
 
 // savePersonalParameters saves the agent's own parameters after the round. This happens before the update is saved, so
 // that an update is never on disk without them.
-func (q *request) savePersonalParameters(out *task.LocalOutcome[float32]) {
+func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	if out.OwnParameters == nil {
 		return
 	}
@@ -144,12 +144,12 @@ func (q *request) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.prepared.CompiledTask),
 		q.trainEffect.Position.Round, q.ownParametersAtStart, out.OwnParameters})
 	q.training.core.Loop.RunOnLoop(func() {
-		q.training.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save},
+		q.training.core.Writes.FinishWrite(state.RetriedWrite{Purpose: personalModelWrite, WriteFile: k.save},
 			err)
 	})
 }
 
-func (q *request) reportPersonalReset(e PersonalModelReset) {
+func (q *updateRequest) reportPersonalReset(e PersonalModelReset) {
 	q.training.core.Loop.RunOnLoop(func() { q.training.core.Observer.Observe(e) })
 }
 
@@ -159,17 +159,17 @@ func (t *Part) PredictionParameters(p *task.CompiledTask[float32], run wire.RunI
 	if !p.HasPersonalPart() {
 		return shared
 	}
-	own := t.personal.valuesAtStart(keyOf(run, p), noRound)
+	own := t.personal.parametersAtStart(keyOf(run, p), noRound)
 	switch {
 	case own != nil:
-	case p.Task.Personal.Ditto:
+	case p.Task.Personal.UsesDitto:
 		return shared // until the agent has trained
-	case p.Task.External.Enabled():
+	case p.Task.External.IsEnabled():
 		return nil
 	default:
-		own = p.InitialOwn(t.core.Announcement.Announcement.Seed)
+		own = p.InitialOwnParameters(t.core.LastAnnouncement.Announcement.Seed)
 	}
-	return p.PredictionModel(shared, own)
+	return p.PredictionParameters(shared, own)
 }
 
 // PersonalModelReset: the agent's personal parameters were set to their initial values. Without Err, none are stored
@@ -181,7 +181,7 @@ type PersonalModelReset struct {
 }
 
 // Describe implements observe.Event.
-func (e PersonalModelReset) Describe(d *observe.Description) {
+func (e PersonalModelReset) Describe(d *observe.EventDescription) {
 	if e.Err != nil {
 		d.Log(observe.Warn, "personal parameters have diverged and were reset", "round", e.Round,
 			"parameters", e.Parameters, "err", e.Err, "remedy", "change task.personal.lambda or task.step_size")

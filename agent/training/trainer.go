@@ -14,21 +14,22 @@ import (
 // it: with delays (lab/slow), with lies (lab/liar), or to record its inputs. internal/testkit/trainers is the
 // conformance suite of all trainers.
 type Trainer interface {
-	// Block prepares the local steps of block r. It must be fast, since the owner may wait for it. No step begins after
-	// the context has ended: then the round is over, or too little of its time is left. Between two steps j.Stop is
-	// called, in which the device may train for another federation.
-	Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32], j task.LocalJob[float32]) (Block, error)
-	// Moments returns the agent's part of a round of statistics, as [task.CompiledTask.Statistics].
+	// NewBlock prepares the local steps of block r. It must be fast, since the owner may wait for it. No step begins
+	// after the context has ended: then the round is over, or too little of its time is left. Between two steps j.Stop
+	// is called, in which the device may train for another federation.
+	NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32], j task.LocalJob[float32]) (Block,
+		error)
+	// Moments returns the agent's part of a round of statistics, as [task.CompiledTask.StatisticsVector].
 	Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error)
-	// Rows returns the number of rows that the agent reports to the coordinator.
-	Rows(s *learner.Samples[float32]) uint64
+	// ReportedRowCount returns the number of rows that the agent reports to the coordinator.
+	ReportedRowCount(s *learner.Samples[float32]) uint64
 }
 
 // Block is the local steps of one block. It is used from one goroutine. If the agent mixes, its neighbours change the
-// parameters between two calls of Take.
+// parameters between two calls of TakeSteps.
 type Block interface {
-	// Take takes local steps first to last, counted from 1, in place on x.
-	Take(x []float32, first, last uint64) error
+	// TakeSteps takes local steps first to last, counted from 1, in place on x.
+	TakeSteps(x []float32, first, last uint64) error
 	// OutcomeFrom returns the change of base to the parameters x, and counts the steps from 0 again. It may overwrite x
 	// with the change if the agent does not mix.
 	OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error)
@@ -45,8 +46,8 @@ type Scorer interface {
 // OpaqueTrainer is a Trainer of tasks whose rows and model only it knows.
 type OpaqueTrainer interface {
 	Trainer
-	// InitialOwn returns initial values of the agent's own tensors.
-	InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error)
+	// InitialPersonalParameters returns initial values of the agent's own tensors.
+	InitialPersonalParameters(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error)
 }
 
 // ErrNoProgram is the error of a task that only an OpaqueTrainer can train.
@@ -61,26 +62,26 @@ type TracedBlock interface {
 
 // LocalTrainer takes local steps as fast as the device can, and reports true values.
 type LocalTrainer struct {
-	// Robust computes the statistics for the common standardisation with each outlier replaced by the median of its
-	// column: see [learner.RobustMoments]. Otherwise they are exact.
-	Robust bool
+	// UsesRobustMoments computes the statistics for the common standardisation with each outlier replaced by the median
+	// of its column: see [learner.RobustMoments]. Otherwise they are exact.
+	UsesRobustMoments bool
 }
 
 // Moments implements Trainer.
 func (l LocalTrainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
-	if l.Robust {
-		return p.RobustStatistics(s)
+	if l.UsesRobustMoments {
+		return p.RobustStatisticsVector(s)
 	}
-	return p.Statistics(s)
+	return p.StatisticsVector(s)
 }
 
-// Rows implements Trainer.
-func (LocalTrainer) Rows(s *learner.Samples[float32]) uint64 { return uint64(s.Len()) }
+// ReportedRowCount implements Trainer.
+func (LocalTrainer) ReportedRowCount(s *learner.Samples[float32]) uint64 { return uint64(s.Len()) }
 
-// Block implements Trainer.
-func (LocalTrainer) Block(ctx context.Context, _ wire.RoundID, p *task.CompiledTask[float32],
+// NewBlock implements Trainer.
+func (LocalTrainer) NewBlock(ctx context.Context, _ wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (Block, error) {
 	between := j.Stop
 	j.Stop = func() bool { return between != nil && between() || ctx.Err() != nil }
-	return p.NewStepper(j)
+	return p.NewTaskStepRunner(j)
 }

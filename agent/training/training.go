@@ -22,76 +22,77 @@ import (
 type Config struct {
 	// Trainer takes the local steps: a LocalTrainer unless set.
 	Trainer Trainer
-	// StepTime, if set, is the declared time per local step. It decides how many local steps a round takes. Otherwise
-	// the time is measured.
-	StepTime time.Duration
-	// Share is the federation's share of the device's training lock, if the device takes part in other federations.
-	Share *Share
+	// DeclaredStepTime, if set, is the declared time per local step. It decides how many local steps a round takes.
+	// Otherwise the time is measured.
+	DeclaredStepTime time.Duration
+	// LockShare is the federation's share of the device's training lock, if the device takes part in other federations.
+	LockShare *TrainingLockShare
 }
 
 // Fill sets the defaults. The default share has the name of the federation.
-func (c *Config) Fill(federation wire.Federation) {
+func (c *Config) Fill(federation wire.FederationName) {
 	if c.Trainer == nil {
 		c.Trainer = LocalTrainer{}
 	}
-	if c.Share == nil {
-		c.Share = new(Lock).NewShare(string(federation))
+	if c.LockShare == nil {
+		c.LockShare = new(TrainingLock).NewShare(string(federation))
 	}
 }
 
-// Mesh is how blocks reach the neighbours.
-type Mesh struct {
+// MeshAccess is how blocks reach the neighbours.
+type MeshAccess struct {
 	CanMix bool // the agent is configured to mix
 	Conn   mqtt.Conn
 	Inbox  <-chan mqtt.Message // the neighbours' messages for the present block
 	Waiter host.Waiter         // wakes the present block
 	// ExchangeConfig returns the configuration of a block with this many mixing steps; 0 = a block without an end.
-	ExchangeConfig func(e agentround.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32]
+	ExchangeConfig func(e agentround.Train, t *wire.Task, mixings uint64) d2d.MessageExchangeConfig[float32]
 }
 
-// Uploads packs, stores and sends updates.
-type Uploads interface {
-	// Begin returns the sequence number of an update that is about to be computed.
-	Begin() uint64
-	// Pack sets the payload of an update, given the change of the model. It may be called from any goroutine.
-	Pack(u *part.Update, e *agentround.Train, t *task.CompiledTask[float32], change []float32) error
-	// Save writes an update to disk. It may be called from any goroutine. over is called on the owner's goroutine, and
-	// reports whether the round is over.
-	Save(u *part.Update, over func() bool)
-	// Ready makes an update the current one. It is sent when the round machine asks for it.
-	Ready(u *part.Update)
+// UpdateUploader packs, stores and sends updates.
+type UpdateUploader interface {
+	// BeginUpdate returns the sequence number of an update that is about to be computed.
+	BeginUpdate() uint64
+	// PackUpdate sets the payload of an update, given the change of the model. It may be called from any goroutine.
+	PackUpdate(u *part.LocalUpdate, e *agentround.Train, t *task.CompiledTask[float32], change []float32) error
+	// SaveUpdate writes an update to disk. It may be called from any goroutine. over is called on the owner's
+	// goroutine, and reports whether the round is over.
+	SaveUpdate(u *part.LocalUpdate, over func() bool)
+	// SetCurrentUpdate makes an update the current one. It is sent when the round machine asks for it.
+	SetCurrentUpdate(u *part.LocalUpdate)
 }
 
-// Hooks connect the part to other parts.
-type Hooks struct {
-	Uploads Uploads
-	Tasks   part.Tasks
+// PartDependencies connect the part to other parts.
+type PartDependencies struct {
+	Uploads UpdateUploader
+	Tasks   part.LocalTaskProvider
 	// LoadTask reads the local rows of an encoded task. then is called on the owner's goroutine if they fit the task.
 	LoadTask func(hash wire.Digest, blob []byte, then func(*part.PreparedTask))
 }
 
 // Part is the part of an agent that trains.
 type Part struct {
-	// Mesh is set before the agent runs.
-	Mesh Mesh
+	// MeshAccess is set before the agent runs.
+	Mesh MeshAccess
 
-	core     *part.Core
-	cfg      Config
-	hooks    Hooks
-	personal personalModelStore
-	pace     learner.StepTimeEstimator
-	jobs     *host.SerialQueue // blocks
-	watchdog watchdog
-	cancel   func()        // ends the training of the round under way
-	endless  *endlessBlock // the block under way, if blocks have no end
-	saved    savedBlock    // continues when the agent starts
+	core              *part.AgentCore
+	cfg               Config
+	dependencies      PartDependencies
+	personal          personalModelStore
+	stepTimeEstimator learner.StepTimeEstimator
+	jobs              *host.SerialJobQueue // blocks
+	watchdog          watchdog
+	cancelRound       func()        // ends the training of the round under way
+	endless           *endlessBlock // the block under way, if blocks have no end
+	saved             savedBlock    // continues when the agent starts
 }
 
 // New makes the part, and reads the personal parameters and the block that an earlier process has left.
-func New(core *part.Core, cfg Config, hooks Hooks) (t *Part, err error) {
-	t = &Part{core: core, cfg: cfg, hooks: hooks, jobs: host.NewSerialQueue(core.Loop), cancel: func() {},
-		personal: personalModelStore{slots: core.State.Slots(state.PersonalModel)},
-		watchdog: watchdog{cancelledJobs: map[*time.Time]struct{}{}}}
+func New(core *part.AgentCore, cfg Config, hooks PartDependencies) (t *Part, err error) {
+	t = &Part{core: core, cfg: cfg, dependencies: hooks, jobs: host.NewSerialJobQueue(core.Loop),
+		cancelRound: func() {},
+		personal:    personalModelStore{slots: core.State.Slots(state.PersonalModel)},
+		watchdog:    watchdog{cancelledJobs: map[*time.Time]struct{}{}}}
 	if err = t.personal.load(); err != nil {
 		return nil, err
 	}
@@ -101,27 +102,27 @@ func New(core *part.Core, cfg Config, hooks Hooks) (t *Part, err error) {
 	return t, nil
 }
 
-// NeedsLink implements part.LinkUser: neighbours may be reached over the link.
+// NeedsLink implements part.LinkNeedReporter: neighbours may be reached over the link.
 func (t *Part) NeedsLink() bool { return t.endless != nil }
 
 // CheckStuck returns an error if a training job continues long after it was cancelled. It may be called from any
 // goroutine.
 func (t *Part) CheckStuck(now time.Time) error { return t.watchdog.check(now) }
 
-// Cancel ends the training of the round. Its result is discarded.
-func (t *Part) Cancel() { t.cancel() }
+// CancelRound ends the training of the round. Its result is discarded.
+func (t *Part) CancelRound() { t.cancelRound() }
 
 // Train computes the update of a round beside the owner. stepShare is the share of the local steps that the agent's
-// parts allow, from 0 to 1. The round machine receives round.Trained.
+// parts allow, from 0 to 1. The round machine receives agentround.TrainingEnded.
 func (t *Part) Train(e agentround.Train, p *part.PreparedTask, base []float32, stepShare float64) {
 	sizing := p.CompiledTask.StepCountPolicy()
 	steps, why := sizing.LocalSteps(t.stepTime())
 	steps, why = sizing.ReduceSteps(steps, why, stepShare)
 	ctx, cancel := context.WithCancel(t.core.Loop.Context())
-	t.cancel = cancel
-	q := &request{training: t, ctx: ctx, cancel: cancel, trainEffect: e, prepared: p, base: base, steps: steps,
+	t.cancelRound = cancel
+	q := &updateRequest{training: t, ctx: ctx, cancel: cancel, trainEffect: e, prepared: p, base: base, steps: steps,
 		sizingReason: why,
-		began:        t.core.Loop.Now(), sequence: t.hooks.Uploads.Begin()}
+		began:        t.core.Loop.Now(), sequence: t.dependencies.Uploads.BeginUpdate()}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()
@@ -134,36 +135,36 @@ func (t *Part) Train(e agentround.Train, p *part.PreparedTask, base []float32, s
 
 // stepTime returns the time per local step: as declared, or as measured in earlier rounds.
 func (t *Part) stepTime() time.Duration {
-	if t.cfg.StepTime > 0 {
-		return t.cfg.StepTime
+	if t.cfg.DeclaredStepTime > 0 {
+		return t.cfg.DeclaredStepTime
 	}
-	return t.pace.PerStep()
+	return t.stepTimeEstimator.PerStep()
 }
 
-// receive handles the result of a round's training: an update, or the error with which it has failed.
-func (t *Part) receive(e *agentround.Train, u *part.Update, event Trained, err error) {
+// handleTrainingResult handles the result of a round's training: an update, or the error with which it has failed.
+func (t *Part) handleTrainingResult(e *agentround.Train, u *part.LocalUpdate, event LocalTrainingFinished, err error) {
 	if event.LocalSteps > 0 {
-		t.pace.Observe(event.LocalSteps, event.LocalStepsDuration)
+		t.stepTimeEstimator.Observe(event.LocalSteps, event.LocalStepsDuration)
 		event.StepTime = t.stepTime()
-		u.StepTime = event.StepTime.Seconds()
+		u.SecondsPerLocalStep = event.StepTime.Seconds()
 		t.core.Observer.Observe(event)
 	}
-	result := agentround.Trained{Run: e.Position.Run, Round: e.Position.Round}
+	result := agentround.TrainingEnded{Run: e.Position.Run, Round: e.Position.Round}
 	if err != nil {
-		t.core.Observer.Observe(Failed{e.Position.Round, err})
+		t.core.Observer.Observe(LocalTrainingFailed{e.Position.Round, err})
 		result.FailureReason = declineReasonOf(err)
 	} else {
-		t.hooks.Uploads.Ready(u)
+		t.dependencies.Uploads.SetCurrentUpdate(u)
 		result.UpdateDigest, result.HasEdgeReport = u.Payload.Hash, len(u.EdgeMeasurements.Edges) > 0
 	}
-	t.core.Step(result)
+	t.core.HandleRoundEvent(result)
 }
 
 func declineReasonOf(err error) wire.DeclineReason {
 	switch {
 	case errors.As(err, new(*learner.DivergenceError)):
 		return wire.DeclineDiverged
-	case errors.Is(err, task.ErrNoSteps), errors.Is(err, task.ErrStopped):
+	case errors.Is(err, task.ErrNoSteps), errors.Is(err, task.ErrStoppedMidBlock):
 		return wire.DeclineNoTime
 	}
 	return wire.DeclineBadData
@@ -176,10 +177,10 @@ func (t *Part) newBlock(ctx context.Context, e *agentround.Train, p *part.Prepar
 		return nil, errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
 	}
 	key := task.AgentRandomKey(t.core.ID)
-	return t.cfg.Trainer.Block(ctx, e.EdgeBlockRound, p.CompiledTask, task.LocalJob[float32]{
-		Base: base, Samples: p.TrainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.StepOffset,
+	return t.cfg.Trainer.NewBlock(ctx, e.MixingBlockRound, p.CompiledTask, task.LocalJob[float32]{
+		Base: base, Samples: p.TrainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.PriorLocalSteps,
 		Steps: steps, Rand: task.AgentRand(seed, draws, key), RiskSampleSeed: t.riskSampleSeed(e),
-		OwnParameters: own, OwnRand: task.AgentRand(task.PersonalStepsSeed(seed), draws, key),
+		OwnParameters: own, DittoRand: task.AgentRand(task.PersonalStepsSeed(seed), draws, key),
 		Stop: func() bool { turn.yieldBetweenSteps(ctx); return false },
 	})
 }

@@ -23,17 +23,20 @@ import (
 // uploads keeps the updates of a test.
 type uploads struct {
 	sequence    uint64
-	saved, made []*part.Update
+	saved, made []*part.LocalUpdate
 }
 
-func (u *uploads) Begin() uint64 { u.sequence++; return u.sequence }
+func (u *uploads) BeginUpdate() uint64 { u.sequence++; return u.sequence }
 
-func (*uploads) Pack(u *part.Update, _ *agentround.Train, _ *task.CompiledTask[float32], change []float32) error {
+func (*uploads) PackUpdate(u *part.LocalUpdate, _ *agentround.Train, _ *task.CompiledTask[float32],
+	change []float32) error {
 	return u.SetPayload(wire.AppendVector(nil, change), wire.Digest{})
 }
 
-func (u *uploads) Save(update *part.Update, _ func() bool) { u.saved = append(u.saved, update) }
-func (u *uploads) Ready(update *part.Update)               { u.made = append(u.made, update) }
+func (u *uploads) SaveUpdate(update *part.LocalUpdate, _ func() bool) {
+	u.saved = append(u.saved, update)
+}
+func (u *uploads) SetCurrentUpdate(update *part.LocalUpdate) { u.made = append(u.made, update) }
 
 // TestTrain: a round gives one update, which is saved if the coordinator receives it. A round that is cancelled gives
 // none. If the local steps diverge, the round fails with the reason.
@@ -53,34 +56,36 @@ func TestTrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				compiled, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
-					Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-					Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 10_000,
-						MinSteps: 1, MaxSteps: 10}})
+					Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+					Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
+						StepTimeBudgetMillis: 10_000,
+						MinSteps:             1, MaxSteps: 10}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				rows := &part.PreparedTask{LocalTask: &part.LocalTask{CompiledTask: compiled},
 					TrainingRows: learner.NewSamples(1, []float32{tt.feature}, []float32{1})}
 				loop, up := host.NewEventLoop(nil), &uploads{}
-				var results []agentround.Trained
+				var results []agentround.TrainingEnded
 				var steps int
-				core := &part.Core{ID: "press", Loop: loop, State: state.Folder{Disk: store.Machine, Dir: t.TempDir()},
-					Writes: &state.Writes{Loop: loop}, Step: func(e agentround.Event) {
-						results = append(results, e.(agentround.Trained))
+				core := &part.AgentCore{ID: "press", Loop: loop, State: state.Folder{Disk: store.LocalDisk,
+					Dir: t.TempDir()},
+					Writes: &state.WriteRetrier{Loop: loop}, HandleRoundEvent: func(e agentround.Event) {
+						results = append(results, e.(agentround.TrainingEnded))
 					}, Observer: testkit.Observer(func(e observe.Event) {
-						if trained, is := e.(Trained); is {
+						if trained, is := e.(LocalTrainingFinished); is {
 							steps = trained.LocalSteps
 						}
 					})}
-				cfg := Config{StepTime: time.Second}
+				cfg := Config{DeclaredStepTime: time.Second}
 				cfg.Fill("plant")
-				p, err := New(core, cfg, Hooks{Uploads: up})
+				p, err := New(core, cfg, PartDependencies{Uploads: up})
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.Mesh = Mesh{Waiter: loop.NewWaiter(), ExchangeConfig: func(_ agentround.Train, _ *wire.Task,
-					mixings uint64) d2d.ExchangeConfig[float32] {
-					return d2d.ExchangeConfig[float32]{MixingConfig: d2d.MixingConfig[float32]{
+				p.Mesh = MeshAccess{Waiter: loop.NewWaiter(), ExchangeConfig: func(_ agentround.Train, _ *wire.Task,
+					mixings uint64) d2d.MessageExchangeConfig[float32] {
+					return d2d.MessageExchangeConfig[float32]{MixingConfig: d2d.MixingConfig[float32]{
 						Boot: 1, BlockSteps: mixings, MaxSilentWaits: 1, RepeatInterval: time.Second}}
 				}}
 				loop.AllowJobs(t.Context())
@@ -96,7 +101,7 @@ func TestTrain(t *testing.T) {
 							e.Announcement.Kind, e.StepWeight = wire.KindTraining, 1
 							p.Train(e, rows, []float32{0}, 0.5)
 							if tt.cancel {
-								p.Cancel()
+								p.CancelRound()
 							}
 						}
 						if !time.Now().Before(deadline) {
@@ -106,7 +111,7 @@ func TestTrain(t *testing.T) {
 					},
 					Deadline: func() time.Time { return deadline }, OnDeadline: func(time.Time) {},
 				})
-				p.Cancel() // as at the end of the round
+				p.CancelRound() // as at the end of the round
 				loop.CancelAndAwaitJobs()
 				if !errors.Is(err, ended) {
 					t.Fatal(err)
@@ -125,7 +130,7 @@ func TestTrain(t *testing.T) {
 				case len(results) != 1 || results[0].Run != 5 || results[0].Round != 7 ||
 					results[0].FailureReason != tt.failure || (len(up.made) == 1) != (tt.failure == 0):
 					t.Errorf("results %+v, %d updates", results, len(up.made))
-				case tt.failure == 0 && (up.made[0].Sequence != 1 || up.made[0].StepTime != 1 ||
+				case tt.failure == 0 && (up.made[0].RequestSequence != 1 || up.made[0].SecondsPerLocalStep != 1 ||
 					results[0].UpdateDigest != up.made[0].Payload.Hash):
 					t.Errorf("update %+v", up.made[0])
 				}

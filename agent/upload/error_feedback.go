@@ -25,14 +25,14 @@ type residual struct {
 	schemaHash wire.Digest  // see schemaHashOf
 	elements   []float32    // e; nil = 0. While the fate of the last update is unknown, x
 	// While the fate of the last update is unknown, its hash and its payload.
-	update       wire.Digest
-	packedUpdate []byte
+	pendingUpdateHash wire.Digest
+	packedUpdate      []byte
 }
 
 // schemaHashOf returns a hash of the meaning of a change's elements: the schema, and the standardisation of the
 // columns.
 func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
-	schema := p.Schema(wire.KindTraining).Hash()
+	schema := p.UpdateSchema(wire.KindTraining).Hash()
 	b := schema[:]
 	for _, column := range [][]float64{p.Task.Standardization.Mean, p.Task.Standardization.Scale} {
 		for _, x := range column {
@@ -46,14 +46,14 @@ func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 func (r *residual) afterFate(f wire.UpdateFate) residual {
 	next := residual{run: r.run, round: r.round, schemaHash: r.schemaHash}
 	switch f {
-	case wire.FateFolded:
+	case wire.FateAggregated:
 		next.elements = slices.Clone(r.elements)
 		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // these elements of x were sent
 			if i := int(littleEndian.Uint32(r.packedUpdate[at:])); i < len(next.elements) {
 				next.elements[i] = 0
 			}
 		}
-	case wire.FateAbandoned, wire.FateMissed:
+	case wire.FateRoundAbandoned, wire.FateMissedRoundEnd:
 		next.elements = r.elements
 	}
 	return next
@@ -68,8 +68,9 @@ type errorFeedback struct {
 	onSaved  func() // called once the residual is on disk; nil if nothing waits for that
 }
 
-// compensate returns the change with the residual added, if the codec keeps one. It then stores the sum in u.
-func (f *errorFeedback) compensate(u *part.Update, p *task.CompiledTask[float32], change []float32) []float32 {
+// addResidualToChange returns the change with the residual added, if the codec keeps one. It then stores the sum in u.
+func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.CompiledTask[float32],
+	change []float32) []float32 {
 	if _, ok := p.Task.Training.Codec.TopKShare(); !ok {
 		return change
 	}
@@ -77,7 +78,8 @@ func (f *errorFeedback) compensate(u *part.Update, p *task.CompiledTask[float32]
 	e := f.residual
 	f.mu.Unlock()
 	u.SchemaHash, u.Uncompressed = schemaHashOf(p), slices.Clone(change)
-	if e.run != u.Run || e.schemaHash != u.SchemaHash || len(e.elements) != len(change) || !e.update.IsZero() {
+	if e.run != u.Run || e.schemaHash != u.SchemaHash || len(e.elements) != len(change) ||
+		!e.pendingUpdateHash.IsZero() {
 		// the residual is of another run or of other columns, or the fate of the last update is unknown
 		u.ResidualLost = len(e.elements) > 0
 		return u.Uncompressed
@@ -92,14 +94,14 @@ func (f *errorFeedback) compensate(u *part.Update, p *task.CompiledTask[float32]
 }
 
 // pendingResidual returns the residual after an update whose fate is unknown so far.
-func pendingResidual(u *part.Update) residual {
+func pendingResidual(u *part.LocalUpdate) residual {
 	return residual{run: u.Run, round: u.Round, schemaHash: u.SchemaHash, elements: u.Uncompressed,
-		update: u.Payload.Hash, packedUpdate: u.Bytes}
+		pendingUpdateHash: u.Payload.Hash, packedUpdate: u.PayloadBytes}
 }
 
 // isFateApplied reports whether the fate of the update of round r was already applied to the residual.
 func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
-	return f.residual.run == run && f.residual.round >= r && f.residual.update.IsZero()
+	return f.residual.run == run && f.residual.round >= r && f.residual.pendingUpdateHash.IsZero()
 }
 
 // applyFate replaces the pending residual of the update of round r with the residual after its fate f.
@@ -108,8 +110,8 @@ func (p *Part) applyFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if u := p.current; u != nil && u.Uncompressed != nil && u.Round == r {
 		left = pendingResidual(u)
 	}
-	if left.run == run && left.round == r && !left.update.IsZero() && !p.feedback.isFateApplied(run, r) {
-		p.setResidual(left.afterFate(f), f == wire.FateUnknown)
+	if left.run == run && left.round == r && !left.pendingUpdateHash.IsZero() && !p.feedback.isFateApplied(run, r) {
+		p.setResidual(left.afterFate(f), f == wire.FateRoundForgotten)
 	}
 }
 
@@ -118,17 +120,17 @@ func (p *Part) applyFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 // folded before it was offered again. An update that was refused for its length, or because another update of the agent
 // was accepted, leaves no residual: the next update would otherwise be longer still. An update that was never sent does
 // not change the residual.
-func (p *Part) keepReleasedResidual(u *part.Update, refused wire.UpdateRefusalReason) {
+func (p *Part) keepReleasedResidual(u *part.LocalUpdate, refused wire.UpdateRefusalReason) {
 	if u.Uncompressed == nil || p.feedback.isFateApplied(u.Run, u.Round) {
 		return
 	}
 	switch left := pendingResidual(u); {
-	case refused == wire.RefuseNorm, refused == wire.RefuseConflict:
-		p.setResidual(left.afterFate(wire.FateNorm), false)
-	case refused != 0, p.outcomeRequest == wire.OutcomeRequest{Round: u.Round, Update: u.Payload.Hash}:
+	case refused == wire.RefuseNormTooLarge, refused == wire.RefuseConflict:
+		p.setResidual(left.afterFate(wire.FateDominantNorm), false)
+	case refused != 0, p.outcomeRequest == wire.UpdateFateRequest{Round: u.Round, Update: u.Payload.Hash}:
 		p.setResidual(left, false)
 	case p.possiblySent:
-		p.setResidual(left.afterFate(wire.FateUnknown), true)
+		p.setResidual(left.afterFate(wire.FateRoundForgotten), true)
 	}
 }
 
@@ -137,18 +139,18 @@ func (p *Part) setResidual(r residual, lost bool) {
 	p.feedback.mu.Lock()
 	p.feedback.residual = r
 	p.feedback.mu.Unlock()
-	_ = p.core.Writes.Run(state.Write{Purpose: residualWrite, Do: func() error {
+	_ = p.core.Writes.RunWrite(state.RetriedWrite{Purpose: residualWrite, WriteFile: func() error {
 		return saveResidual(p.core.State,
 			&r)
 	},
-		Done: func() {
+		OnSuccess: func() {
 			if then := p.feedback.onSaved; then != nil {
 				p.feedback.onSaved = nil
 				then()
 			}
 		}})
-	if r.update.IsZero() {
-		p.core.Observer.Observe(ErrorFeedbackKept{Round: r.round, Norm: r.norm(), ResidualLost: lost})
+	if r.pendingUpdateHash.IsZero() {
+		p.core.Observer.Observe(ResidualChanged{Round: r.round, Norm: r.norm(), ResidualLost: lost})
 	}
 }
 
@@ -157,7 +159,7 @@ func (p *Part) setResidual(r residual, lost bool) {
 func saveResidual(folder state.Folder, r *residual) error {
 	b := littleEndian.AppendUint64(nil, uint64(r.run))
 	b = littleEndian.AppendUint64(b, uint64(r.round))
-	b = append(append(b, r.schemaHash[:]...), r.update[:]...)
+	b = append(append(b, r.schemaHash[:]...), r.pendingUpdateHash[:]...)
 	b = append(littleEndian.AppendUint32(b, uint32(len(r.packedUpdate))), r.packedUpdate...)
 	return folder.Save(state.ErrorFeedback, wire.AppendVector(b, r.elements))
 }
@@ -170,7 +172,7 @@ func loadResidual(folder state.Folder) (r residual, err error) {
 		}
 		sent := int(littleEndian.Uint32(b[head-4:]))
 		r = residual{run: wire.RunID(littleEndian.Uint64(b)), round: wire.RoundID(littleEndian.Uint64(b[8:])),
-			schemaHash: wire.Digest(b[16:]), update: wire.Digest(b[48:]), packedUpdate: b[head : head+sent]}
+			schemaHash: wire.Digest(b[16:]), pendingUpdateHash: wire.Digest(b[48:]), packedUpdate: b[head : head+sent]}
 		r.elements, err = decodeVector(b[head+sent:])
 		return err
 	})
@@ -195,19 +197,19 @@ var (
 			"because nobody could say what became of the update, or it was of another run or other columns.")
 )
 
-// ErrorFeedbackKept: the residual has changed after a round. It is the part of earlier updates that the codec has not
+// ResidualChanged: the residual has changed after a round. It is the part of earlier updates that the codec has not
 // sent. The next update contains it.
-type ErrorFeedbackKept struct {
+type ResidualChanged struct {
 	Round        wire.RoundID
 	Norm         float64 // ‖e‖₂
 	ResidualLost bool    // it is 0: the fate of the last update is unknown, or the residual was of another run
 }
 
 // Describe implements observe.Event.
-func (e ErrorFeedbackKept) Describe(d *observe.Description) {
-	d.Set(unsentResidualNorm, e.Norm)
+func (e ResidualChanged) Describe(d *observe.EventDescription) {
+	d.SetGauge(unsentResidualNorm, e.Norm)
 	if e.ResidualLost {
-		d.Inc(lostResiduals)
+		d.IncCounter(lostResiduals)
 		d.Log(observe.Info, "unsent residual of earlier updates dropped", "round", e.Round,
 			"cause", "the fate of the last update is unknown, or it was of another run or other columns")
 	}

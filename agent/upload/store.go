@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The purposes of writes to the state folder (state.Write), as people read them while a write fails.
+// The purposes of writes to the state folder (state.RetriedWrite), as people read them while a write fails.
 const (
 	updateWrite   = "save the update"
 	updateRemoval = "remove the old update"
@@ -30,13 +30,13 @@ type updateStore struct {
 	newestSequence uint64 // updates with a lower sequence number are not written
 }
 
-func (s *updateStore) save(u *part.Update) error {
+func (s *updateStore) save(u *part.LocalUpdate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if u.Sequence < s.newestSequence {
+	if u.RequestSequence < s.newestSequence {
 		return nil // its round is over
 	}
-	s.newestSequence = u.Sequence
+	s.newestSequence = u.RequestSequence
 	return saveUpdate(s.slots, u)
 }
 
@@ -47,9 +47,9 @@ func (s *updateStore) discardEarlier(sequence uint64) {
 	s.newestSequence = sequence
 }
 
-// clear removes the update, and has updates with a lower sequence number not written from now on. removeModel removes
-// another file with it.
-func (s *updateStore) clear(sequence uint64, removeModel func() error) error {
+// removeUpdate removes the update, and has updates with a lower sequence number not written from now on. removeModel
+// removes another file with it.
+func (s *updateStore) removeUpdate(sequence uint64, removeModel func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.newestSequence = sequence
@@ -57,7 +57,7 @@ func (s *updateStore) clear(sequence uint64, removeModel func() error) error {
 }
 
 // saveUpdate writes an update. If the codec keeps a residual, the uncompressed elements and their schema follow.
-func saveUpdate(s *state.Slots, u *part.Update) error {
+func saveUpdate(s *state.Slots, u *part.LocalUpdate) error {
 	body := u.Body()
 	b := littleEndian.AppendUint64(nil, uint64(u.Epoch))
 	b = littleEndian.AppendUint64(b, uint64(u.Run))
@@ -67,11 +67,11 @@ func saveUpdate(s *state.Slots, u *part.Update) error {
 	if u.Uncompressed != nil {
 		uncompressed = wire.AppendVector(u.SchemaHash[:len(u.SchemaHash):len(u.SchemaHash)], u.Uncompressed)
 	}
-	return s.Save(append(b, body...), u.Bytes, uncompressed)
+	return s.Save(append(b, body...), u.PayloadBytes, uncompressed)
 }
 
 // loadUpdate returns the update that an earlier process has left, or nil.
-func loadUpdate(s *state.Slots) (u *part.Update, err error) {
+func loadUpdate(s *state.Slots) (u *part.LocalUpdate, err error) {
 	err = s.Load(func(b []byte) error {
 		const head = 28
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
@@ -87,9 +87,9 @@ func loadUpdate(s *state.Slots) (u *part.Update, err error) {
 		if end != int64(len(b)) && !kept || end > int64(len(b)) {
 			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
 		}
-		loaded := &part.Update{Update: body, Epoch: wire.Epoch(littleEndian.Uint64(b)),
+		loaded := &part.LocalUpdate{Update: body, Epoch: wire.Epoch(littleEndian.Uint64(b)),
 			Run: wire.RunID(littleEndian.Uint64(b[8:])), Round: wire.RoundID(littleEndian.Uint64(b[16:])),
-			Bytes: b[n:end], Saved: true}
+			PayloadBytes: b[n:end], SaveAttempted: true}
 		if rest := b[end:]; len(rest) > 0 {
 			if len(rest) <= len(loaded.SchemaHash) {
 				return fmt.Errorf("%d bytes behind the payload", len(rest))

@@ -17,11 +17,11 @@ func TestStore(t *testing.T) {
 	}
 	removed := 0
 	remove := func() error { removed++; return nil }
-	if p.Release(0, remove); removed != 1 {
+	if p.ReleaseUpdate(0, remove); removed != 1 {
 		t.Error("the model's file is not removed")
 	}
-	u := &part.Update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, Epoch: 5, Run: 8, Round: 9,
-		Sequence: p.Begin()}
+	u := &part.LocalUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, Epoch: 5, Run: 8, Round: 9,
+		RequestSequence: p.BeginUpdate()}
 	if err := u.SetPayload(bytes.Repeat([]byte{1, 2, 3}, 40000), wire.Digest{6}); err != nil {
 		t.Fatal(err)
 	}
@@ -30,10 +30,10 @@ func TestStore(t *testing.T) {
 	}
 	got := newPart(t, dir).current
 	if got == nil || got.Epoch != 5 || got.Run != 8 || got.Round != 9 || got.LocalSteps != 7 ||
-		got.Payload.Hash != u.Payload.Hash || !bytes.Equal(got.Bytes, u.Bytes) {
+		got.Payload.Hash != u.Payload.Hash || !bytes.Equal(got.PayloadBytes, u.PayloadBytes) {
 		t.Errorf("got %+v", got)
 	}
-	p.Release(0, remove)
+	p.ReleaseUpdate(0, remove)
 	if got := newPart(t, dir).current; got != nil || removed != 2 {
 		t.Errorf("after its removal: %+v", got)
 	}

@@ -19,18 +19,18 @@ import (
 
 // Part is the part of an agent that sends its updates.
 type Part struct {
-	core    *part.Core
-	rate    transfer.LinkRate
-	settled func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)
+	core          *part.AgentCore
+	minUplinkRate transfer.LinkRate
+	onUpdateFate  func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)
 
-	current          *part.Update          // its round is not over; nil if there is none
-	possiblySent     bool                  // the coordinator may have received the current update
-	saving           *part.Update          // is written to disk before it is sent; nil if none is
-	sender           *transfer.Sender      // nil while nothing is sent
-	sent             *part.Update          // the update of sender
-	edgeMeasurements wire.EdgeMeasurements // of the newest block
-	outcomeRequest   wire.OutcomeRequest   // the update whose outcome the next hello asks for; zero = none
-	sequence         uint64                // of the newest request for an update
+	current          *part.LocalUpdate           // its round is not over; nil if there is none
+	possiblySent     bool                        // the coordinator may have received the current update
+	updateBeingSaved *part.LocalUpdate           // is written to disk before it is sent; nil if none is
+	sender           *transfer.UpdateSender      // nil while nothing is sent
+	updateBeingSent  *part.LocalUpdate           // the update of sender
+	edgeMeasurements wire.MixingEdgeMeasurements // of the newest block
+	outcomeRequest   wire.UpdateFateRequest      // the update whose outcome the next hello asks for; zero = none
+	sequence         uint64                      // of the newest request for an update
 
 	store    updateStore
 	feedback errorFeedback
@@ -38,14 +38,15 @@ type Part struct {
 
 // New makes the part, and reads the update and the residual that an earlier process has left. rate is the least number
 // of bytes per second of the uplink; settled is called with the fate of an update.
-func New(core *part.Core, rate transfer.LinkRate,
+func New(core *part.AgentCore, rate transfer.LinkRate,
 	settled func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)) (p *Part, err error) {
-	p = &Part{core: core, rate: rate, settled: settled, store: updateStore{slots: core.State.Slots(state.Update)}}
+	p = &Part{core: core, minUplinkRate: rate, onUpdateFate: settled,
+		store: updateStore{slots: core.State.Slots(state.Update)}}
 	if p.feedback.residual, err = loadResidual(core.State); err != nil {
 		return nil, err
 	}
-	if r := &p.feedback.residual; !r.update.IsZero() {
-		p.outcomeRequest = wire.OutcomeRequest{Round: r.round, Update: r.update}
+	if r := &p.feedback.residual; !r.pendingUpdateHash.IsZero() {
+		p.outcomeRequest = wire.UpdateFateRequest{Round: r.round, Update: r.pendingUpdateHash}
 	}
 	if p.current, err = loadUpdate(p.store.slots); err != nil {
 		core.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
@@ -64,42 +65,43 @@ func (p *Part) SavedUpdate() *agentround.SavedUpdate {
 		UpdateDigest: u.Payload.Hash}
 }
 
-// Begin returns the sequence number of an update that is about to be computed.
-func (p *Part) Begin() uint64 {
-	p.KeepFiles()
+// BeginUpdate returns the sequence number of an update that is about to be computed.
+func (p *Part) BeginUpdate() uint64 {
+	p.AbandonFileRemoval()
 	p.sequence++
 	return p.sequence
 }
 
-// Pack sets the payload of an update: the change of the model, and the residual of earlier updates, packed with the
-// task's codec. It may be called from any goroutine.
-func (p *Part) Pack(u *part.Update, e *agentround.Train, t *task.CompiledTask[float32], change []float32) error {
+// PackUpdate sets the payload of an update: the change of the model, and the residual of earlier updates, packed with
+// the task's codec. It may be called from any goroutine.
+func (p *Part) PackUpdate(u *part.LocalUpdate, e *agentround.Train, t *task.CompiledTask[float32],
+	change []float32) error {
 	name := t.Task.Training.Codec
 	rng := task.AgentRand(task.CodecSeed(e.Announcement.Seed), u.Round, task.AgentRandomKey(p.core.ID))
-	packed := codec.ForName[float32](name).Append(nil, p.feedback.compensate(u, t, change), rng)
-	err := u.SetPayload(packed, e.Announcement.Schema)
+	packed := codec.ForName[float32](name).Append(nil, p.feedback.addResidualToChange(u, t, change), rng)
+	err := u.SetPayload(packed, e.Announcement.UpdateSchema)
 	u.Payload.Codec = name
 	return err
 }
 
-// Save writes an update to disk, so that it survives a restart. If the write fails, it is repeated unless over returns
-// true, and the update is sent nevertheless: after a restart the agent would train again. Save may be called from any
-// goroutine; over is called on the owner's.
-func (p *Part) Save(u *part.Update, over func() bool) {
+// SaveUpdate writes an update to disk, so that it survives a restart. If the write fails, it is repeated unless over
+// returns true, and the update is sent nevertheless: after a restart the agent would train again. Save may be called
+// from any goroutine; over is called on the owner's.
+func (p *Part) SaveUpdate(u *part.LocalUpdate, over func() bool) {
 	write := func() error { return p.store.save(u) }
 	err := write()
-	u.Saved = true
+	u.SaveAttempted = true
 	p.core.Loop.RunOnLoop(func() {
 		if !over() {
-			p.core.Writes.Finish(state.Write{Purpose: updateWrite, Do: write}, err)
+			p.core.Writes.FinishWrite(state.RetriedWrite{Purpose: updateWrite, WriteFile: write}, err)
 		}
 	})
 }
 
-// Ready makes an update the current one. Submit sends it when the round machine asks for it.
-func (p *Part) Ready(u *part.Update) {
+// SetCurrentUpdate makes an update the current one. Submit sends it when the round machine asks for it.
+func (p *Part) SetCurrentUpdate(u *part.LocalUpdate) {
 	if u.ResidualLost {
-		p.core.Observer.Observe(ErrorFeedbackKept{Round: u.Round, ResidualLost: true})
+		p.core.Observer.Observe(ResidualChanged{Round: u.Round, ResidualLost: true})
 	}
 	p.current, p.possiblySent, p.edgeMeasurements = u, false, u.EdgeMeasurements
 }
@@ -108,22 +110,22 @@ func (p *Part) Ready(u *part.Update) {
 // on disk is saved first.
 func (p *Part) Submit(e agentround.SubmitUpdate) {
 	u := p.current
-	if u == nil || u.Payload.Hash != e.Update || p.saving == u {
+	if u == nil || u.Payload.Hash != e.UpdateDigest || p.updateBeingSaved == u {
 		return // it was released meanwhile, or is sent when it is saved
 	}
-	if u.Saved || u.CheapToRecompute {
-		p.send(int(e.FirstCreditChunks))
+	if u.SaveAttempted || u.CheapToRecompute {
+		p.send(int(e.InitialCreditChunks))
 		return
 	}
-	p.saving = u
-	p.core.Do(p.core.DataJobs, func() func() {
-		p.Save(u, func() bool { return p.current != u })
+	p.updateBeingSaved = u
+	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
+		p.SaveUpdate(u, func() bool { return p.current != u })
 		return func() {
-			if p.saving == u {
-				p.saving = nil
+			if p.updateBeingSaved == u {
+				p.updateBeingSaved = nil
 			}
 			if p.current == u {
-				p.send(int(e.FirstCreditChunks))
+				p.send(int(e.InitialCreditChunks))
 			}
 		}
 	})
@@ -131,32 +133,33 @@ func (p *Part) Submit(e agentround.SubmitUpdate) {
 
 // send sends the current update. The first chunks, as many as unsolicited says, need no credit.
 func (p *Part) send(unsolicited int) {
-	if p.sender != nil && p.sent == p.current {
+	if p.sender != nil && p.updateBeingSent == p.current {
 		p.step(transfer.CoordinatorRestarted{})
 		return
 	}
-	p.sent, p.possiblySent = p.current, true
-	p.sender = transfer.NewSender(p.sent.Payload, p.sent.Bytes, 0, unsolicited, p.rate, p.core.Rand)
+	p.updateBeingSent, p.possiblySent = p.current, true
+	p.sender = transfer.NewUpdateSender(p.updateBeingSent.Payload, p.updateBeingSent.PayloadBytes, 0, unsolicited,
+		p.minUplinkRate, p.core.Rand)
 	if !p.core.Connected {
 		p.step(transfer.Disconnected{})
 	}
 	p.step(transfer.Start{})
 }
 
-// Release ends all work on the update of a round that is over, and removes its file. refused is why the coordinator has
-// refused the update, if it has; removeModel removes the file of the round's model in the same write.
-func (p *Part) Release(refused wire.UpdateRefusalReason, removeModel func() error) {
+// ReleaseUpdate ends all work on the update of a round that is over, and removes its file. refused is why the
+// coordinator has refused the update, if it has; removeModel removes the file of the round's model in the same write.
+func (p *Part) ReleaseUpdate(refused wire.UpdateRefusalReason, removeModel func() error) {
 	if u := p.current; u != nil {
 		p.keepReleasedResidual(u, refused)
 	}
 	p.step(transfer.Cancel{})
-	p.sender, p.sent, p.current = nil, nil, nil
-	p.core.Writes.Abandon(updateWrite)
+	p.sender, p.updateBeingSent, p.current = nil, nil, nil
+	p.core.Writes.AbandonWrite(updateWrite)
 	next := p.sequence + 1
 	remove := func() {
 		// if the file stays, the next start removes it
-		_ = p.core.Writes.Run(state.Write{Purpose: updateRemoval,
-			Do: func() error { return p.store.clear(next, removeModel) }})
+		_ = p.core.Writes.RunWrite(state.RetriedWrite{Purpose: updateRemoval,
+			WriteFile: func() error { return p.store.removeUpdate(next, removeModel) }})
 	}
 	if !p.core.Writes.IsFailing(residualWrite) {
 		remove()
@@ -172,24 +175,24 @@ func (p *Part) Release(refused wire.UpdateRefusalReason, removeModel func() erro
 	}
 }
 
-// KeepFiles abandons the removal of files of an earlier round: a new round writes them.
-func (p *Part) KeepFiles() { p.core.Writes.Abandon(updateRemoval) }
+// AbandonFileRemoval abandons the removal of files of an earlier round: a new round writes them.
+func (p *Part) AbandonFileRemoval() { p.core.Writes.AbandonWrite(updateRemoval) }
 
-// FillHello implements part.Greeter.
+// FillHello implements part.HelloFiller.
 func (p *Part) FillHello(h *wire.Hello) {
-	h.OutcomeRequest, h.EdgeMeasurements = p.outcomeRequest, p.edgeMeasurements
+	h.FateRequest, h.EdgeMeasurements = p.outcomeRequest, p.edgeMeasurements
 }
 
-// NeedsLink implements part.LinkUser: an update is sent, or its round is not over.
+// NeedsLink implements part.LinkNeedReporter: an update is sent, or its round is not over.
 func (p *Part) NeedsLink() bool { return p.sender != nil || p.current != nil }
 
-// Connected continues to send, after the round machine has processed agentround.LinkUp.
-func (p *Part) Connected() { p.step(transfer.Connected{}) }
+// ContinueSending continues to send, after the round machine has processed agentround.LinkUp.
+func (p *Part) ContinueSending() { p.step(transfer.Connected{}) }
 
-// Disconnected interrupts sending, after the round machine has processed agentround.LinkDown.
-func (p *Part) Disconnected() { p.step(transfer.Disconnected{}) }
+// InterruptSending interrupts sending, after the round machine has processed agentround.LinkDown.
+func (p *Part) InterruptSending() { p.step(transfer.Disconnected{}) }
 
-// Deadline implements part.Timer.
+// Deadline implements part.TickHook.
 func (p *Part) Deadline() (at time.Time, ok bool) {
 	if p.sender == nil {
 		return time.Time{}, false
@@ -197,39 +200,41 @@ func (p *Part) Deadline() (at time.Time, ok bool) {
 	return p.sender.Deadline()
 }
 
-// Tick implements part.Timer.
+// Tick implements part.TickHook.
 func (p *Part) Tick(time.Time) { p.step(transfer.Tick{}) }
 
-// Types implements part.Listener.
-func (p *Part) Types() []wire.MessageType {
-	return []wire.MessageType{wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit, wire.TypeSettled}
+// DirectMessageTypes implements part.DirectMessageReceiver.
+func (p *Part) DirectMessageTypes() []wire.MessageType {
+	return []wire.MessageType{wire.TypeUpdateAccepted, wire.TypeUpdateRefused, wire.TypeChunkCredit,
+		wire.TypeUpdateFateAnswer}
 }
 
-// Receive implements part.Listener.
-func (p *Part) Receive(e *wire.Envelope) error {
+// ReceiveDirectMessage implements part.DirectMessageReceiver.
+func (p *Part) ReceiveDirectMessage(e *wire.Envelope) error {
 	switch e.Type {
-	case wire.TypeAccepted:
+	case wire.TypeUpdateAccepted:
 		m, err := wire.DecodeUpdateAccepted(e.Body)
 		if err != nil {
 			return err
 		}
-		p.receiveAnswer(e.Header, transfer.UpdateAccepted{UpdateAccepted: m})
-		p.core.Step(agentround.AcceptanceReceived{Run: e.Run, Round: e.Round, Update: m.Update})
-	case wire.TypeRefused:
+		p.passAnswerToSender(e.Header, transfer.UpdateAccepted{UpdateAccepted: m})
+		p.core.HandleRoundEvent(agentround.UpdateAcceptanceReceived{Run: e.Run, Round: e.Round, UpdateDigest: m.Update})
+	case wire.TypeUpdateRefused:
 		m, err := wire.DecodeUpdateRefused(e.Body)
 		if err != nil {
 			return err
 		}
-		p.receiveAnswer(e.Header, transfer.UpdateRefused{UpdateRefused: m})
-		p.core.Step(agentround.RefusalReceived{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
-	case wire.TypeCredit:
-		m, err := wire.DecodeCredit(e.Body)
+		p.passAnswerToSender(e.Header, transfer.UpdateRefused{UpdateRefused: m})
+		p.core.HandleRoundEvent(agentround.UpdateRefusalReceived{Run: e.Run, Round: e.Round, UpdateDigest: m.Update,
+			Reason: m.Reason})
+	case wire.TypeChunkCredit:
+		m, err := wire.DecodeChunkCredit(e.Body)
 		if err != nil {
 			return err
 		}
-		p.receiveAnswer(e.Header, transfer.CreditGranted{Credit: m})
-	case wire.TypeSettled:
-		m, err := wire.DecodeUpdateSettled(e.Body)
+		p.passAnswerToSender(e.Header, transfer.CreditGranted{ChunkCredit: m})
+	case wire.TypeUpdateFateAnswer:
+		m, err := wire.DecodeUpdateFateAnswer(e.Body)
 		if err != nil {
 			return err
 		}
@@ -238,36 +243,38 @@ func (p *Part) Receive(e *wire.Envelope) error {
 	return nil
 }
 
-// Invited is called with the header of an invitation. It asks for the update of its round, if that is being sent.
-func (p *Part) Invited(h wire.Header) { p.receiveAnswer(h, transfer.UpdateRequested{}) }
+// HandleInvitation is called with the header of an invitation. It asks for the update of its round, if that is being
+// sent.
+func (p *Part) HandleInvitation(h wire.Header) { p.passAnswerToSender(h, transfer.UpdateRequested{}) }
 
-// receiveAnswer passes an answer to the sender if it is about the update that is being sent. Updates of two rounds may
-// have equal content, so the rounds are compared.
-func (p *Part) receiveAnswer(h wire.Header, ev transfer.SendEvent) {
-	if p.sender != nil && p.sent.Run == h.Run && p.sent.Round == h.Round {
+// passAnswerToSender passes an answer to the sender if it is about the update that is being sent. Updates of two rounds
+// may have equal content, so the rounds are compared.
+func (p *Part) passAnswerToSender(h wire.Header, ev transfer.SendEvent) {
+	if p.sender != nil && p.updateBeingSent.Run == h.Run && p.updateBeingSent.Round == h.Round {
 		p.step(ev)
 	}
 }
 
 // step gives the sender an event, and publishes the messages that follow.
 func (p *Part) step(ev transfer.SendEvent) {
-	s, u := p.sender, p.sent
+	s, u := p.sender, p.updateBeingSent
 	if s == nil {
 		return
 	}
 	publish := func(part string, payload []byte) {
 		p.core.Publish(mqtt.Message{QoS: mqtt.AtMostOnce, Payload: payload,
-			Topic: p.core.Topics.Update(p.core.ID, transfer.UploadID(u.Payload.Hash), part)})
+			Topic: p.core.Topics.UpdatePart(p.core.ID, transfer.UploadID(u.Payload.Hash), part)})
 	}
 	for _, e := range s.Step(p.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
 			body := u.Update
-			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
-			s.SetSeal(p.core.Sealer.BlobSeal(u.Payload.Hash))
-			publish(transfer.ManifestPart, p.core.Sealer.Envelope(wire.TypeUpdate, u.Run, u.Round, body.Body()))
+			body.Inline, body.UnsolicitedChunks = s.InlinePayload(), uint32(e.UnsolicitedChunks)
+			s.SetSealer(p.core.Sealer.BlobSeal(u.Payload.Hash))
+			publish(transfer.ManifestPartName, p.core.Sealer.EnvelopeToCoordinator(wire.TypeUpdate, u.Run, u.Round,
+				body.Body()))
 		case transfer.SendChunk:
-			publish(transfer.ChunkPart(e.ChunkIndex), s.Chunk(e.ChunkIndex))
+			publish(transfer.ChunkPartName(e.ChunkIndex), s.ChunkMessage(e.ChunkIndex))
 		case transfer.UploadFinished:
 			p.sender = nil
 		}

@@ -22,9 +22,10 @@ import (
 func newPart(t *testing.T, dir string) *Part {
 	t.Helper()
 	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(observe.Event) {})
-	core := &part.Core{State: state.Folder{Disk: store.Machine, Dir: dir, Observer: observer}, Loop: loop,
-		DataJobs: host.NewSerialQueue(loop), Writes: &state.Writes{Loop: loop, Observer: observer}, Observer: observer,
-		Logger: slog.New(slog.DiscardHandler)}
+	core := &part.AgentCore{State: state.Folder{Disk: store.LocalDisk, Dir: dir, Observer: observer}, Loop: loop,
+		DataJobs: host.NewSerialJobQueue(loop), Writes: &state.WriteRetrier{Loop: loop, Observer: observer},
+		Observer: observer,
+		Logger:   slog.New(slog.DiscardHandler)}
 	p, err := New(core, 0, func(wire.RunID, wire.RoundID, wire.UpdateFate) {})
 	if err != nil {
 		t.Fatal(err)
@@ -40,13 +41,13 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			p := newPart(t, filepath.Join(t.TempDir(), "gone"))
 			p.core.Loop.AllowJobs(t.Context())
 			defer p.core.Loop.CancelAndAwaitJobs()
-			u := &part.Update{Update: wire.Update{Kind: wire.KindTraining}}
+			u := &part.LocalUpdate{Update: wire.Update{Kind: wire.KindTraining}}
 			if err := u.SetPayload([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cease := context.WithCancel(t.Context())
 			defer cease()
-			p.core.Loop.Go(func() { p.Save(u, func() bool { return ctx.Err() != nil }) })
+			p.core.Loop.Go(func() { p.SaveUpdate(u, func() bool { return ctx.Err() != nil }) })
 			if name == "over" {
 				cease() // as release does, before the owner hears of the write
 			}
@@ -75,8 +76,9 @@ func TestNewestUpdateStays(t *testing.T) {
 	dir := t.TempDir()
 	p := newPart(t, dir)
 	p.core.Loop.AllowJobs(t.Context())
-	made := func(r wire.RoundID) *part.Update {
-		u := &part.Update{Sequence: p.Begin(), Run: 1, Round: r, Update: wire.Update{Kind: wire.KindTraining}}
+	made := func(r wire.RoundID) *part.LocalUpdate {
+		u := &part.LocalUpdate{RequestSequence: p.BeginUpdate(), Run: 1, Round: r,
+			Update: wire.Update{Kind: wire.KindTraining}}
 		if err := u.SetPayload([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
 			t.Fatal(err)
 		}
@@ -89,14 +91,14 @@ func TestNewestUpdateStays(t *testing.T) {
 	})
 	busy, saved := make(chan struct{}), make(chan struct{})
 	p.core.Loop.RunOnLoop(func() {
-		p.core.DataJobs.Do(func() { <-busy })
+		p.core.DataJobs.Enqueue(func() { <-busy })
 		first := made(1)
-		p.Ready(first)
-		p.Submit(agentround.SubmitUpdate{Update: first.Payload.Hash}) // behind the job
-		p.Release(0, func() error { return nil })
+		p.SetCurrentUpdate(first)
+		p.Submit(agentround.SubmitUpdate{UpdateDigest: first.Payload.Hash}) // behind the job
+		p.ReleaseUpdate(0, func() error { return nil })
 		next := made(2)
 		p.core.Loop.Go(func() {
-			p.Save(next, func() bool { return false })
+			p.SaveUpdate(next, func() bool { return false })
 			close(saved)
 		})
 	})

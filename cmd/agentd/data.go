@@ -13,7 +13,7 @@ import (
 )
 
 func dataCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var of federationFlag
 	var file string
 	var asJSON bool
@@ -50,8 +50,8 @@ func dataCommand() *cobra.Command {
 			return err
 		},
 	}
-	l.Flags(check, program)
-	of.flag(check)
+	l.AddFlags(check, program)
+	of.addTo(check)
 	check.Flags().StringVar(&file, "task", "", "file with the task (default: the task that the coordinator announces)")
 	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cli.GroupCommand("data", "Check the device's data", check)
@@ -67,7 +67,7 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 		return datacheck.Run(s, &datacheck.TaskWithOrigin{Task: t, Origin: file}, "")
 	}
 	agentd.UseConfiguredDNS(s, slog.New(slog.DiscardHandler))
-	t, err := datacheck.AnnouncedTask(cmd.Context(), s)
+	t, err := datacheck.FetchAnnouncedTask(cmd.Context(), s)
 	if ended := cmd.Context().Err(); ended != nil {
 		return nil, ended
 	}
@@ -82,16 +82,16 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 type dataSectionSettings settings.Agent
 
 // Validate reports every problem of the section, by key.
-func (s *dataSectionSettings) Validate() error { return (*settings.Agent)(s).CheckData() }
+func (s *dataSectionSettings) Validate() error { return (*settings.Agent)(s).ValidateDataSettings() }
 
-// openData opens the data file, whose errors are told by their keys.
-func openData(l *cli.Loader) error {
-	s := dataFile(settings.DefaultAgent())
+// checkDataFileHeader opens the data file, whose errors are told by their keys.
+func checkDataFileHeader(l *cli.ConfigLoader) error {
+	s := dataFileSettings(settings.DefaultAgent())
 	return settings.Load(&s, program, l.Path, l.Overrides)
 }
 
-// dataFile are settings of which only the data file is checked.
-type dataFile settings.Agent
+// dataFileSettings are settings of which only the data file is checked.
+type dataFileSettings settings.Agent
 
 // Validate reports what the header of the data file lacks, by key.
-func (s *dataFile) Validate() error { return (*settings.Agent)(s).CheckFiles() }
+func (s *dataFileSettings) Validate() error { return (*settings.Agent)(s).CheckDataFileHeaders() }

@@ -12,7 +12,7 @@ import (
 // federationFlag is the flag of commands that are about one federation of the device, or about some.
 type federationFlag struct{ name string }
 
-func (f *federationFlag) flag(cmd *cobra.Command) *cobra.Command {
+func (f *federationFlag) addTo(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().StringVar(&f.name, "federation", "", "federation of the device, if it is in several")
 	return cmd
 }
@@ -29,7 +29,7 @@ func (f *federationFlag) namedFederation(s *settings.Agent) (*settings.Agent, er
 // selectedFederations returns the settings in each, or in the one that is named.
 func (f *federationFlag) selectedFederations(s *settings.Agent) ([]*settings.Agent, error) {
 	if f.name == "" {
-		return s.PerFederation(), nil
+		return s.SettingsPerFederation(), nil
 	}
 	m, err := f.namedFederation(s)
 	if err != nil {
@@ -40,7 +40,7 @@ func (f *federationFlag) selectedFederations(s *settings.Agent) ([]*settings.Age
 
 func doctorCommand() *cobra.Command {
 	var of federationFlag
-	return of.flag(doctor.Command(program, load, func(s *settings.Agent) (targets []*doctor.Target, err error) {
+	return of.addTo(doctor.Command(program, load, func(s *settings.Agent) (targets []*doctor.Target, err error) {
 		all, err := of.selectedFederations(s)
 		for _, m := range all {
 			t, err := agentd.DoctorTarget(m)

@@ -21,9 +21,9 @@ func TestFederationFlag(t *testing.T) {
 	if err := os.Mkdir(power, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	k, err := modelfile.OpenKeptModels(store.Machine, power)
+	k, err := modelfile.OpenKeptModels(store.LocalDisk, power)
 	if err == nil {
-		err = k.Install(linearModel(7), 3, wire.ModelName{})
+		err = k.Install(linearModel(7), 3, wire.ModelRef{})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 )
 
 func joinCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var token, id string
 	var noStart bool
 	cmd := &cobra.Command{
@@ -32,25 +32,25 @@ and the root document are written beside the configuration, in which the keys of
 the federation are set; all others stay as they are. Then the service is started,
 if it is installed. If the command is interrupted, run it again.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t, err := wire.ParseToken(token)
+			t, err := wire.ParseEnrolmentToken(token)
 			if err != nil {
 				return err
 			}
-			s := join.Setup{Config: l.Path, OwnerSettings: l.Overrides, Token: t, Agent: wire.AgentID(id),
-				Disk: store.Machine,
+			s := join.DeviceSetup{ConfigPath: l.Path, OwnerSettings: l.Overrides, Token: t, Agent: wire.AgentID(id),
+				Disk: store.LocalDisk,
 				RequestAdmission: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID,
-					k *join.Keys) (*join.VerifiedAdmission,
+					k *join.DeviceKeys) (*join.VerifiedAdmission,
 					error) {
 					return join.RequestAdmission(ctx, args[0], t, id, k)
 				}}
-			before, err := s.Run(cmd.Context())
+			before, err := s.Join(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return printJoinResult(cmd, &l, &s, before, !noStart)
+			return reportJoinAndStart(cmd, &l, &s, before, !noStart)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().StringVar(&token, "token", "", "the token, as the coordinator has printed it")
 	cmd.Flags().StringVar(&id, "id", "", "name of this device, for an open token")
 	cmd.Flags().BoolVar(&noStart, "no-start", false, "do not start the service")
@@ -58,8 +58,8 @@ if it is installed. If the command is interrupted, run it again.`,
 	return cmd
 }
 
-// printJoinResult says what was done and what is left, and starts the service.
-func printJoinResult(cmd *cobra.Command, l *cli.Loader, s *join.Setup, before, start bool) error {
+// reportJoinAndStart says what was done and what is left, and starts the service.
+func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceSetup, before, start bool) error {
 	out := cmd.OutOrStdout()
 	what := "has joined"
 	if before {
@@ -72,7 +72,7 @@ func printJoinResult(cmd *cobra.Command, l *cli.Loader, s *join.Setup, before, s
 	l.Overrides = nil // it is in the file
 	if _, err := load(l); err != nil {
 		fmt.Fprintf(out, "Left to set in it, then start agentd:\n")
-		for _, line := range config.Lines(err) {
+		for _, line := range config.ErrorLines(err) {
 			fmt.Fprintf(out, "  %s\n", line)
 		}
 		return nil
@@ -80,7 +80,7 @@ func printJoinResult(cmd *cobra.Command, l *cli.Loader, s *join.Setup, before, s
 	unit, err := service.New(systemd.Agent())
 	switch {
 	case !start:
-	case err == nil && l.Path == cli.DefaultFile(program) && unit.Present():
+	case err == nil && l.Path == cli.DefaultConfigFile(program) && unit.IsInstalledOrPackaged():
 		if err := unit.Restart(); err != nil {
 			return err
 		}

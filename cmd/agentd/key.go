@@ -15,16 +15,16 @@ import (
 
 func keyCommand() *cobra.Command {
 	cmd := cli.KeyCommand()
-	cmd.AddCommand(rotateCommand())
+	cmd.AddCommand(rotateKeyCommand())
 	return cmd
 }
 
 // rotatePatience is how long the running agent has for its answer.
 const rotatePatience = 30 * time.Second
 
-func rotateCommand() *cobra.Command {
+func rotateKeyCommand() *cobra.Command {
 	var of federationFlag
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "rotate", Short: "Have the running agent make itself another key, which the coordinator takes",
 		Args: cli.PositionalArgs(cobra.NoArgs),
@@ -56,6 +56,6 @@ by itself, also after a restart.`,
 			return err
 		},
 	}
-	l.Flags(cmd, program)
-	return of.flag(cmd)
+	l.AddFlags(cmd, program)
+	return of.addTo(cmd)
 }

@@ -24,11 +24,11 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(joinCommand(), runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
 		trainerCommand(),
 		doctorCommand(), keyCommand(),
-		cli.ConfigCommand(program, load, openData), cli.ServiceCommand(systemd.Agent(), load))
+		cli.ConfigCommand(program, load, checkDataFileHeader), cli.ServiceCommand(systemd.Agent(), load))
 	return root
 }
 
-func load(l *cli.Loader) (*settings.Agent, error) {
+func load(l *cli.ConfigLoader) (*settings.Agent, error) {
 	s := settings.DefaultAgent()
 	return &s, settings.Load(&s, program, l.Path, l.Overrides)
 }

@@ -28,12 +28,12 @@ func modelCommand() *cobra.Command {
 		Short: "Predict with the model before the present one from now on, as `model use` does",
 		Args:  cli.PositionalArgs(cobra.NoArgs)}
 	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.KeptModels, []string) error{
-		list: listModels, use: pinModel, rollback: rollBack,
+		list: listModels, use: pinModel, rollback: rollBackModel,
 	} {
 		var in modelFolderFlags
 		in.flags(cmd)
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			return in.editModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
+			return in.withKeptModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
 		}
 	}
 	return cli.GroupCommand("model", "List the models that the agent keeps, or choose the one to predict with", list,
@@ -43,19 +43,19 @@ func modelCommand() *cobra.Command {
 
 // modelFolderFlags says which agent's models are meant.
 type modelFolderFlags struct {
-	l          cli.Loader
-	federation federationFlag
+	configLoader cli.ConfigLoader
+	federation   federationFlag
 }
 
 func (f *modelFolderFlags) flags(cmd *cobra.Command) {
-	f.l.Flags(cmd, program)
-	f.federation.flag(cmd)
+	f.configLoader.AddFlags(cmd, program)
+	f.federation.addTo(cmd)
 }
 
-// dir returns the agent's state folder.
-func (f *modelFolderFlags) dir() (string, error) {
+// stateDir returns the agent's state folder.
+func (f *modelFolderFlags) stateDir() (string, error) {
 	s := uncheckedSettings(settings.DefaultAgent())
-	if err := settings.Load(&s, program, f.l.Path, f.l.Overrides); err != nil {
+	if err := settings.Load(&s, program, f.configLoader.Path, f.configLoader.Overrides); err != nil {
 		return "", err
 	}
 	m, err := f.federation.namedFederation((*settings.Agent)(&s))
@@ -65,22 +65,22 @@ func (f *modelFolderFlags) dir() (string, error) {
 	return m.FederationFolder(), nil
 }
 
-// editModels calls do with the models, and locks them for it if they are to be changed.
-func (f *modelFolderFlags) editModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
-	dir, err := f.dir()
+// withKeptModels calls do with the models, and locks them for it if they are to be changed.
+func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
+	dir, err := f.stateDir()
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(modelfile.LockDir(dir)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(modelfile.ModelLockDir(dir)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w in %s: the agent keeps models if predict.keep in its configuration is above 0",
 			store.ErrNoModel, dir)
 	}
-	k, err := modelfile.OpenKeptModels(store.Machine, dir)
+	k, err := modelfile.OpenKeptModels(store.LocalDisk, dir)
 	if err != nil {
 		return err
 	}
 	if locked {
-		lock, err := store.Lock(modelfile.LockDir(dir))
+		lock, err := store.LockStateFolder(modelfile.ModelLockDir(dir))
 		if errors.Is(err, store.ErrLocked) {
 			return fmt.Errorf("the agent is taking a model at this moment: try again (%w)", err)
 		}
@@ -99,7 +99,7 @@ func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 	for _, m := range all {
 		note := ""
 		switch {
-		case m.InUse && k.Pinned():
+		case m.InUse && k.IsPinned():
 			note = "\tin use, pinned"
 		case m.InUse:
 			note = "\tin use"
@@ -124,7 +124,7 @@ func pinModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error 
 	return printPinnedModel(cmd, number)
 }
 
-func rollBack(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
+func rollBackModel(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 	number, err := k.Rollback()
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func predictCommand() *cobra.Command {
 func predictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
 	err error) {
 	s := uncheckedSettings(settings.DefaultAgent())
-	err = settings.Load(&s, program, in.l.Path, in.l.Overrides)
+	err = settings.Load(&s, program, in.configLoader.Path, in.configLoader.Overrides)
 	if model != "" && !cmd.Flags().Changed("config") && (errors.Is(err, fs.ErrNotExist) ||
 		errors.Is(err, fs.ErrPermission)) {
 		s, err = uncheckedSettings(settings.DefaultAgent()), nil
@@ -87,10 +87,10 @@ func predictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (se
 // readModel reads the model's file at path, or the one that the agent with that state folder uses.
 func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 	if path == "" {
-		path = modelfile.ActivePath(dir)
+		path = modelfile.ActiveModelPath(dir)
 	}
 	file, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) && path == modelfile.ActivePath(dir) {
+	if errors.Is(err, fs.ErrNotExist) && path == modelfile.ActiveModelPath(dir) {
 		return nil, fmt.Errorf("the agent has no model to predict with (%s): set predict.keep above 0 in its "+
 			"configuration and wait for the next model, or name a file with --model", path)
 	}
@@ -116,7 +116,7 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 	if err != nil {
 		return err
 	}
-	r, err := sources.ReadRows(section, in, name, m.Features)
+	r, err := sources.NewRowReader(section, in, name, m.Features)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 	x := make([]float32, len(m.Features))
 	rows, bad := 0, 0
 	for {
-		if r.WouldWait() || w.failed != nil {
+		if r.WouldWait() || w.writeErr != nil {
 			if err := w.Flush(); err != nil {
 				return err
 			}
@@ -159,8 +159,8 @@ type predictionWriter struct {
 	*bufio.Writer
 	json       bool
 	jsonPrefix []byte // the constant fields of a JSON object
-	line       []byte
-	failed     error // to write
+	lineBuffer []byte
+	writeErr   error // to write
 }
 
 func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *predictionWriter {
@@ -177,7 +177,7 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 			about.Model = m.DisplayName()
 		}
 		of, err := json.Marshal(about)
-		if w.failed = err; err == nil {
+		if w.writeErr = err; err == nil {
 			w.jsonPrefix = of[1:] // "}" if it has no field
 		}
 	} else {
@@ -185,7 +185,7 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 		for c := range m.Architecture.ClassCount() {
 			columns += fmt.Sprintf(",p%d", c)
 		}
-		_, w.failed = w.WriteString(columns + "\n")
+		_, w.writeErr = w.WriteString(columns + "\n")
 	}
 	return w
 }
@@ -195,7 +195,7 @@ func (w *predictionWriter) write(line int, p learner.Prediction) error {
 	if math.IsNaN(p.Value) || math.IsInf(p.Value, 0) {
 		return fmt.Errorf("the prediction is %v", p.Value)
 	}
-	b := w.line[:0]
+	b := w.lineBuffer[:0]
 	number := func(before string, v float64) {
 		b = strconv.AppendFloat(append(b, before...), v, 'g', -1, 64)
 	}
@@ -223,7 +223,7 @@ func (w *predictionWriter) write(line int, p learner.Prediction) error {
 		}
 		b = append(b, w.jsonPrefix...)
 	}
-	w.line = append(b, '\n')
-	_, w.failed = w.Write(w.line)
+	w.lineBuffer = append(b, '\n')
+	_, w.writeErr = w.Write(w.lineBuffer)
 	return nil
 }

@@ -23,7 +23,7 @@ func linearModel(version wire.ModelVersion) *modelfile.Model {
 	vector := wire.AppendVector(nil, []float32{2, 1, 0.5})
 	m := modelfile.NewModel(&wire.Task{Name: "line", Features: []string{"a", "b"}, Target: "y",
 		Standardization: wire.Standardization{Mean: []float64{1, 0, 100}, Scale: []float64{4, 1, 10}}},
-		learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared, Bias: true}, vector,
+		learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared, Bias: true}, vector,
 		wire.BlobDigest(vector))
 	m.Run, m.Version = 2, version
 	return m
@@ -33,19 +33,19 @@ func linearModel(version wire.ModelVersion) *modelfile.Model {
 func folder(t *testing.T, models ...*modelfile.Model) (dir string, k *modelfile.KeptModels) {
 	t.Helper()
 	dir = t.TempDir()
-	k, err := modelfile.OpenKeptModels(store.Machine, dir)
+	k, err := modelfile.OpenKeptModels(store.LocalDisk, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range models {
-		if err := k.Install(m, 3, wire.ModelName{}); err != nil {
+		if err := k.Install(m, 3, wire.ModelRef{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir, k
 }
 
-// agentd runs a command line in a state folder.
+// runAgentd runs a command line in a state folder.
 func runAgentd(t *testing.T, dir, in string, args ...string) (out, problems string, err error) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "agentd.yaml")
@@ -88,7 +88,7 @@ func TestPredictUntrained(t *testing.T) {
 func TestPredictDialect(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	in := "\ufeff\"A (V)\";b\r\n\"1,5\"; -0,25\r\n"
-	for _, model := range []string{"", modelfile.ActivePath(dir)} {
+	for _, model := range []string{"", modelfile.ActiveModelPath(dir)} {
 		out, problems, err := runAgentd(t, dir, in, "predict", "--set", "data.delimiter=;", "--set", "data.decimal=,",
 			"--set", "data.columns=a=A (V)", "--model", model)
 		if want := "line,prediction\n2,105\n"; out != want || problems != "" || err != nil {
@@ -98,7 +98,7 @@ func TestPredictDialect(t *testing.T) {
 	t.Setenv("AGENTD_CONFIG", "/nowhere/agentd.yaml")
 	root := rootCommand()
 	root.SetIn(strings.NewReader("a,b\n1,0\n"))
-	if code, out, problems := clitest.Run(root, "predict", "--model", modelfile.ActivePath(dir)); code != 0 ||
+	if code, out, problems := clitest.Run(root, "predict", "--model", modelfile.ActiveModelPath(dir)); code != 0 ||
 		out != "line,prediction\n2,105\n" {
 		t.Errorf("without a configuration: exit status %d, %q, %s", code, out, problems)
 	}
@@ -113,7 +113,7 @@ func TestPredictDialect(t *testing.T) {
 func TestPredictClasses(t *testing.T) {
 	vector := wire.AppendVector(nil, []float32{0, 1e4})
 	m := modelfile.NewModel(&wire.Task{Features: []string{"a"}, Target: "y"},
-		learner.Architecture{Inputs: 1, Outputs: 2, Risk: spec.RiskSoftmax}, vector, wire.BlobDigest(vector))
+		learner.Architecture{Inputs: 1, Outputs: 2, Risk: spec.LossSoftmax}, vector, wire.BlobDigest(vector))
 	file, err := m.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestPredictBadRows(t *testing.T) {
 func TestPredictRefuses(t *testing.T) {
 	dir, _ := folder(t, linearModel(1))
 	damaged, _ := folder(t, linearModel(1))
-	path := modelfile.ActivePath(damaged)
+	path := modelfile.ActiveModelPath(damaged)
 	file, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -229,9 +229,9 @@ func TestModelCommands(t *testing.T) {
 	dir, k := folder(t, linearModel(1), linearModel(2), linearModel(4), linearModel(5))
 	want := func(version wire.ModelVersion, pinned bool, lines ...string) {
 		t.Helper()
-		m, err := k.Active()
-		if err != nil || m.Version != version || k.Pinned() != pinned {
-			t.Errorf("%+v in use, %v; pinned: %v", m, err, k.Pinned())
+		m, err := k.ActiveModel()
+		if err != nil || m.Version != version || k.IsPinned() != pinned {
+			t.Errorf("%+v in use, %v; pinned: %v", m, err, k.IsPinned())
 		}
 		out, _, err := runAgentd(t, dir, "", "model", "list")
 		if err != nil || strings.Count(out, "\n") != 4 {
@@ -254,7 +254,7 @@ func TestModelCommands(t *testing.T) {
 	want(4, true, "  in use, pinned\n")
 	must("model", "rollback")
 	want(2, true)
-	if _, _, err := runAgentd(t, dir, "", "model", "rollback"); !errors.Is(err, modelfile.ErrNoEarlier) {
+	if _, _, err := runAgentd(t, dir, "", "model", "rollback"); !errors.Is(err, modelfile.ErrNoEarlierModel) {
 		t.Error(err)
 	}
 	must("model", "use", "4")
@@ -269,7 +269,7 @@ func TestModelCommands(t *testing.T) {
 		}
 	}
 	want(5, false)
-	lock, err := store.Lock(modelfile.LockDir(dir))
+	lock, err := store.LockStateFolder(modelfile.ModelLockDir(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

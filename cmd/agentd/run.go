@@ -20,18 +20,18 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the agent", Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return service.Run(cmd.Context(), program, func(ctx context.Context) error { return run(ctx, cmd, &l) })
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	return cmd
 }
 
-func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
+func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) error {
 	s, err := load(l)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	if err != nil {
 		return err
 	}
-	defer daemon.LogEnding(ctx, log)()
+	defer daemon.LogShutdown(ctx, log)()
 	agentd.UseConfiguredDNS(s, log)
 	supervisor, err := daemon.Supervise(log)
 	if err != nil {
@@ -51,19 +51,19 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	defer supervisor.Wait()
 	defer stop()
 	reg := metrics.NewRegistry(program)
-	all := s.PerFederation()
-	boards, observed := make([]*status.Board, len(all)), make([]*agentd.Metrics, len(all))
+	all := s.SettingsPerFederation()
+	boards, observed := make([]*status.ConditionBoard, len(all)), make([]*agentd.Metrics, len(all))
 	for i, m := range all {
-		boards[i] = supervisor.Status.NewBoard(m.FederationName)
+		boards[i] = supervisor.Status.NewBoard(m.LocalFederationName)
 	}
-	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, supervisor.Status.ReadinessErr), log)
+	server, err := daemon.ServeMetrics(ctx, s.Metrics.Listen, metrics.Handler(reg, supervisor.Status.ReadinessErr), log)
 	if err != nil {
 		return err
 	}
 	reloader := daemon.Reloader[settings.Agent]{
 		Log: log, Level: &level, StartupConfig: s, Load: func() (*settings.Agent, error) { return load(l) },
 		LogOf: func(s *settings.Agent) settings.Log { return s.Log },
-		Reloaded: func(good bool) {
+		OnReloaded: func(good bool) {
 			for _, m := range observed {
 				m.RecordReload(good)
 			}
@@ -72,23 +72,23 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	var mu sync.Mutex // the agents open beside each other
 	workers := []daemon.Worker{{Name: "metrics server", Alive: server.Alive}}
 	next := 0
-	return deviceRevokedError(l.Path, agentd.RunAll(ctx, s, log, func(m *settings.Agent) agentd.Options {
+	return deviceRevokedError(l.Path, agentd.RunAllFederations(ctx, s, log, func(m *settings.Agent) agentd.Options {
 		i := next
 		next++
 		own := metrics.NewRegistry(program)
 		observed[i] = agentd.NewMetrics(metrics.DualRegisterer{Registerer: own, SecondRegisterer: reg},
-			m.FederationName)
-		o := agentd.Options{Logger: log, Metrics: observed[i], Gatherer: own, Board: boards[i]}
+			m.LocalFederationName)
+		o := agentd.Options{Logger: log, Metrics: observed[i], ReportedMetrics: own, Board: boards[i]}
 		name := "agent"
-		if m.FederationName != "" {
-			o.Logger, name = log.With("federation", m.FederationName), "agent of "+m.FederationName
+		if m.LocalFederationName != "" {
+			o.Logger, name = log.With("federation", m.LocalFederationName), "agent of "+m.LocalFederationName
 		}
-		o.Ready = func(alive func(context.Context) error) {
-			boards[i].Resolve(status.Starting.Name)
+		o.OnReady = func(alive func(context.Context) error) {
+			boards[i].ResolveCondition(status.StartingCondition.Name)
 			mu.Lock()
 			defer mu.Unlock()
 			if workers = append(workers, daemon.Worker{Name: name, Alive: alive}); len(workers) > len(all) {
-				supervisor.Begin(ctx, reloader.Reload, workers...)
+				supervisor.ReportReadyAndSupervise(ctx, reloader.Reload, workers...)
 			}
 		}
 		return o

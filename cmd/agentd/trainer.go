@@ -32,7 +32,7 @@ func trainerCommand() *cobra.Command {
 			"line says what it has shown, or what is wrong. The exit status is 1 if anything is. What the program " +
 			"writes to its standard error is shown.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file, err := store.Machine.ReadFile(initial)
+			file, err := store.LocalDisk.ReadFile(initial)
 			if err != nil {
 				return err
 			}

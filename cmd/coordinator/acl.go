@@ -11,7 +11,7 @@ import (
 )
 
 func aclCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "acl", Short: "Print the federation's access rules for Mosquitto (acl_file)",
 		Args: cli.PositionalArgs(cobra.NoArgs),
@@ -28,13 +28,13 @@ func aclCommand() *cobra.Command {
 			return err
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	return cmd
 }
 
 // mosquittoACL returns Mosquitto's access rules for a coordinator and its list of agents, which may be empty where
 // devices join.
-func mosquittoACL(s *coordinatorsettings.File) ([]byte, error) {
+func mosquittoACL(s *coordinatorsettings.ConfigFile) ([]byte, error) {
 	agents, err := s.AgentIDs()
 	if err != nil {
 		return nil, err
@@ -43,5 +43,5 @@ func mosquittoACL(s *coordinatorsettings.File) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return table.MosquittoACLFile(wire.Federation(s.Federation), agents, s.Round.Algorithm == spec.FedDec)
+	return table.MosquittoACLFile(wire.FederationName(s.Federation), agents, s.Round.Algorithm == spec.FedDec)
 }

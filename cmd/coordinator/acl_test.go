@@ -17,11 +17,11 @@ func TestACL(t *testing.T) {
 	dir := t.TempDir()
 	public := map[string]string{}
 	for _, name := range []string{"coordinator.key", "s1.key", "s2.key"} {
-		key, err := keys.Create(filepath.Join(dir, name))
+		key, err := keys.CreateSigningKeyFile(filepath.Join(dir, name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		public[name] = keys.Format(keys.Public(key))
+		public[name] = keys.FormatPublic(keys.Public(key))
 	}
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)

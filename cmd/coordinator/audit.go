@@ -18,7 +18,7 @@ import (
 )
 
 func auditCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var public string
 	verify := &cobra.Command{
 		Use: "verify", Short: "Check that nobody has changed the log of who changed what",
@@ -31,12 +31,12 @@ func auditCommand() *cobra.Command {
 			if err := settings.Load(&u, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
-			s := coordinatorsettings.File(u)
-			key, err := publicKey(&s, public)
+			s := coordinatorsettings.ConfigFile(u)
+			key, err := auditPublicKey(&s, public)
 			if err != nil {
 				return err
 			}
-			r, err := audit.Verify(s.StateDir, wire.Federation(s.Federation), key, runs.AuditHeads(s.StateDir))
+			r, err := audit.Verify(s.StateDir, wire.FederationName(s.Federation), key, runs.AuditHeads(s.StateDir))
 			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) { // what is gone was taken away
 				return fmt.Errorf("the audit log of %s cannot be read: %w", s.StateDir, err)
 			}
@@ -46,14 +46,14 @@ func auditCommand() *cobra.Command {
 			return printAuditReport(cmd, r)
 		},
 	}
-	l.Flags(verify, program)
+	l.AddFlags(verify, program)
 	verify.Flags().StringVar(&public, "public-key", "", "of the coordinator (default: that of identity.key_file)")
 	return cli.GroupCommand("audit", "Check the log of who changed what", verify)
 }
 
-func publicKey(s *coordinatorsettings.File, public string) (ed25519.PublicKey, error) {
+func auditPublicKey(s *coordinatorsettings.ConfigFile, public string) (ed25519.PublicKey, error) {
 	if public != "" {
-		return keys.Parse(public)
+		return keys.ParsePublic(public)
 	}
 	key, err := s.CoordinatorPrivateKey()
 	if err != nil {

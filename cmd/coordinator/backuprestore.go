@@ -20,7 +20,7 @@ import (
 )
 
 func backupCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Write the running coordinator's state into a file",
 		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
@@ -28,7 +28,7 @@ func backupCommand() *cobra.Command {
 			"FILE`: the run, the applied task, the models and the history. Rounds go on. The key and the list of " +
 			"agents (identity.key_file, identity.agents_file) are not in it: keep copies of them, too.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := client(&l)
+			c, err := newAPIClient(&l)
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,7 @@ func backupCommand() *cobra.Command {
 			return err
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	return cmd
 }
 
@@ -67,7 +67,7 @@ func writeFileAtomically(path string, r io.Reader) (n int64, err error) {
 
 func restoreCommand() *cobra.Command {
 	var (
-		l   cli.Loader
+		l   cli.ConfigLoader
 		dir string
 	)
 	cmd := &cobra.Command{
@@ -93,7 +93,7 @@ user, while the coordinator is stopped.`,
 			return restore(cmd, s.StateDir, args)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().StringVar(&dir, "state-dir", "", "the state folder, instead of the configuration's state_dir")
 	return cmd
 }
@@ -108,10 +108,10 @@ func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 				"another user, give it the folder (chown -R USER %[2]s)\n", program, dir)
 		}
 	}
-	if err := service.CheckOwner("the state folder", dir); err != nil {
+	if err := service.CheckFolderOwnedBySelf("the state folder", dir); err != nil {
 		return err
 	}
-	lock, err := store.Lock(dir)
+	lock, err := store.LockStateFolder(dir)
 	if err != nil {
 		return err
 	}

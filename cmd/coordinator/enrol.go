@@ -29,8 +29,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// defaultTTL is how long a token counts.
-const defaultTTL = 24 * time.Hour
+// defaultTokenTTL is how long a token counts.
+const defaultTokenTTL = 24 * time.Hour
 
 // tokenFlags is a token that a command asks for.
 type tokenFlags struct {
@@ -39,12 +39,12 @@ type tokenFlags struct {
 }
 
 func (w *tokenFlags) flags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTTL, "how long the token counts")
+	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "how long the token counts")
 }
 
 // printJoinCommand prints the command with which the device joins.
-func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.Loader) error {
-	c, err := client(l)
+func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.ConfigLoader) error {
+	c, err := newAPIClient(l)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.Loader) error {
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/tokens", &w.TokenRequest, &made); err != nil {
 		return err
 	}
-	line := "agentd join " + made.URL + " --token " + made.Token
+	line := "agentd join " + made.JoinURL + " --token " + made.Token
 	until := made.Expires.Local().Format(time.DateTime)
 	if w.Device == "" {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: until %s every device with this token may join, under any "+
@@ -71,7 +71,7 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.Loader) error {
 }
 
 func enrolCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var w tokenFlags
 	var open, closed bool
 	var kit, known string
@@ -111,7 +111,7 @@ makes a token with which any device may join, and --close removes it.`,
 			return w.printJoinCommand(cmd, &l)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	w.flags(cmd)
 	cmd.Flags().StringVar(&w.Device, "device", "", "id of the device")
 	cmd.Flags().BoolVar(&open, "open", false, "make a token for any number of devices, on a testbed")
@@ -122,8 +122,8 @@ makes a token with which any device may join, and --close removes it.`,
 }
 
 // revokeOpenToken removes the token with which any device may join.
-func revokeOpenToken(cmd *cobra.Command, l *cli.Loader) error {
-	c, err := client(l)
+func revokeOpenToken(cmd *cobra.Command, l *cli.ConfigLoader) error {
+	c, err := newAPIClient(l)
 	if err == nil {
 		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", api.EmptyBody{}, nil)
 	}
@@ -133,23 +133,24 @@ func revokeOpenToken(cmd *cobra.Command, l *cli.Loader) error {
 	return err
 }
 
-// admit has the coordinator put a device into the list.
-func admit(cmd *cobra.Command, l *cli.Loader, id string, a coordinatord.AdmitRequest) (coordinatord.AdmitResponse,
+// admitDevice has the coordinator put a device into the list.
+func admitDevice(cmd *cobra.Command, l *cli.ConfigLoader, id string,
+	a coordinatord.AdmitRequest) (coordinatord.AdmitResponse,
 	error) {
 	var done coordinatord.AdmitResponse
-	c, err := client(l)
+	c, err := newAPIClient(l)
 	if err == nil {
 		err = c.Call(cmd.Context(), http.MethodPost, "/v1/devices/"+url.PathEscape(id)+"/admit", a, &done)
 	}
 	return done, err
 }
 
-func admitKnownKey(cmd *cobra.Command, l *cli.Loader, id, key string) error {
-	public, err := keys.Parse(key)
+func admitKnownKey(cmd *cobra.Command, l *cli.ConfigLoader, id, key string) error {
+	public, err := keys.ParsePublic(key)
 	if err != nil {
 		return err
 	}
-	if _, err := admit(cmd, l, id, coordinatord.AdmitRequest{Key: public}); err != nil {
+	if _, err := admitDevice(cmd, l, id, coordinatord.AdmitRequest{Key: public}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s may take part, with this key\n", id)
@@ -160,8 +161,8 @@ func admitKnownKey(cmd *cobra.Command, l *cli.Loader, id, key string) error {
 const kitInstallDir = "/etc/agentd"
 
 // writeDeviceKit makes a device's keys here, and writes its files into an archive.
-func writeDeviceKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) error {
-	k, err := join.NewKeys()
+func writeDeviceKit(cmd *cobra.Command, l *cli.ConfigLoader, id wire.AgentID, path string) error {
+	k, err := join.NewDeviceKeys()
 	if err != nil {
 		return err
 	}
@@ -169,13 +170,13 @@ func writeDeviceKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path str
 	if err != nil {
 		return err
 	}
-	done, err := admit(cmd, l, string(id), coordinatord.AdmitRequest{Key: own[:], TLSPublicKey: client[:]})
+	done, err := admitDevice(cmd, l, string(id), coordinatord.AdmitRequest{Key: own[:], TLSPublicKey: client[:]})
 	if err != nil {
 		return err
 	}
 	archive, err := deviceKitArchive(id, &k, done.Admission)
 	if err == nil {
-		err = store.Machine.WriteFile(path, archive, 0o600)
+		err = store.LocalDisk.WriteFileDurably(path, archive, 0o600)
 	}
 	if err != nil {
 		return errors.Join(err,
@@ -188,12 +189,12 @@ func writeDeviceKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path str
 }
 
 // deviceKitArchive returns the archive of a device that is in the list, with that answer.
-func deviceKitArchive(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, error) {
+func deviceKitArchive(id wire.AgentID, k *join.DeviceKeys, admission []byte) ([]byte, error) {
 	answer, err := wire.DecodeEnrolmentAnswer(admission)
 	if err != nil {
 		return nil, err
 	}
-	root, err := wire.DecodeVerifiedRoot(answer.Root)
+	root, err := wire.DecodeAndVerifyRootDocument(answer.RootDocument)
 	if err != nil {
 		return nil, err
 	}
@@ -201,13 +202,13 @@ func deviceKitArchive(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	files, err := join.Files(k, a)
+	files, err := join.DeviceFiles(k, a)
 	if err != nil {
 		return nil, err
 	}
 	var passed []string
-	files["agentd.yaml"], err = config.EditFile("agentd.yaml", packaging.AgentConfig,
-		join.ConfigValues(kitInstallDir, id, a, &passed), settings.UncheckedAgent)
+	files["agentd.yaml"], err = config.EditFileText("agentd.yaml", packaging.AgentConfig,
+		join.ConfigValues(kitInstallDir, id, a, &passed), settings.UnvalidatedAgentDefaults)
 	if err != nil {
 		return nil, err
 	}

@@ -21,9 +21,9 @@ import (
 
 // historyExport says what to write, and where.
 type historyExport struct {
-	l                cli.Loader
+	configLoader     cli.ConfigLoader
 	format, out, url string
-	run              uint64
+	runNumber        uint64
 }
 
 func historyCommand() *cobra.Command {
@@ -36,32 +36,32 @@ func historyCommand() *cobra.Command {
 			"configuration it logs each round to MLflow by itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			u := uncheckedSettings(coordinatorsettings.Default())
-			if err := settings.Load(&u, program, x.l.Path, x.l.Overrides); err != nil {
+			if err := settings.Load(&u, program, x.configLoader.Path, x.configLoader.Overrides); err != nil {
 				return err
 			}
-			s := coordinatorsettings.File(u)
+			s := coordinatorsettings.ConfigFile(u)
 			sink, to, done, err := x.sink(cmd.Context(), cmd.OutOrStdout(), &s)
 			if err != nil {
 				return err
 			}
-			n, err := exportRounds(cmd, s.StateDir, x.run, sink)
+			n, err := exportRounds(cmd, s.StateDir, x.runNumber, sink)
 			if err = errors.Join(err, sink.Close(), done()); err == nil && to != "-" {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d rounds\n", to, n)
 			}
 			return err
 		},
 	}
-	x.l.Flags(export, program)
+	x.configLoader.AddFlags(export, program)
 	f := export.Flags()
 	f.StringVar(&x.format, "format", "csv", "csv, json, tensorboard or mlflow")
 	f.StringVarP(&x.out, "out", "o", "-", "file or, for tensorboard, folder to write; - for standard output")
 	f.StringVar(&x.url, "url", "", "of the MLflow server (default: history.mlflow.url of the configuration)")
-	f.Uint64Var(&x.run, "run", 0, "number of the run (default: all)")
+	f.Uint64Var(&x.runNumber, "run", 0, "number of the run (default: all)")
 	return cli.GroupCommand("history", "Write the history for other tools", export)
 }
 
 // sink returns what writes the format, where to, and what closes its file.
-func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorsettings.File) (sink history.Sink,
+func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorsettings.ConfigFile) (sink history.Sink,
 	to string,
 	done func() error, err error) {
 	done = func() error { return nil }
@@ -77,7 +77,7 @@ func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorset
 		if m.URL = cmp.Or(x.url, m.URL); m.URL == "" {
 			return nil, "", nil, cli.UsageErrorf("name the MLflow server with --url, or in history.mlflow.url")
 		}
-		t, err := s.Tracking(daemon.Version())
+		t, err := s.MLflowTracking(daemon.Version())
 		if err != nil {
 			return nil, "", nil, err
 		}
@@ -109,7 +109,7 @@ func exportRounds(cmd *cobra.Command, dir string, run uint64, sink history.Sink)
 		case err != nil:
 			fmt.Fprintf(cmd.ErrOrStderr(), "left out: %v\n", err)
 		case run == 0 || e.Run == wire.RunID(run):
-			if err := sink.Round(&e); err != nil {
+			if err := sink.WriteRound(&e); err != nil {
 				return n, err
 			}
 			n++

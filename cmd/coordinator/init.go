@@ -39,7 +39,7 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 			if len(args) > 0 {
 				f.Name = args[0]
 			}
-			f.robustSet = cmd.Flags().Changed("robust")
+			f.isRobustFlagSet = cmd.Flags().Changed("robust")
 			var q *terminalPrompt
 			if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 				q = &terminalPrompt{in: in, out: cmd.OutOrStdout()}
@@ -49,8 +49,9 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+setup.PackagedConfigDir+" for the package's service")
-	flags.BoolVar(&f.force, "force", false, "replace configurations that are there; a key and a list of devices stay")
-	flags.StringVar(&f.Broker, "broker", "", "URL of the broker (default "+defaultAnswers.Broker+")")
+	flags.BoolVar(&f.overwritesFiles, "force", false,
+		"replace configurations that are there; a key and a list of devices stay")
+	flags.StringVar(&f.BrokerURL, "broker", "", "URL of the broker (default "+defaultAnswers.BrokerURL+")")
 	flags.StringVar(&f.CoordinatorURL, "join", "",
 		"https://HOST:PORT of this machine, where devices join (default: the "+
 			"broker's host, port 8884)")
@@ -69,14 +70,15 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 }
 
 // defaultAnswers are those that no flag and no person gives.
-var defaultAnswers = setup.Answers{Name: "air", Broker: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg, DeviceCount: 5}
+var defaultAnswers = setup.Answers{Name: "air", BrokerURL: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg,
+	DeviceCount: 5}
 
 // initWizard is what the flags and a person say.
 type initWizard struct {
 	setup.Answers
 	dir, csvSamplePath string
-	force              bool
-	robustSet          bool // a flag answers the question
+	overwritesFiles    bool
+	isRobustFlagSet    bool // a flag answers the question
 	sample             *setup.Sample
 }
 
@@ -88,7 +90,7 @@ func (f *initWizard) createFederation(out io.Writer, q *terminalPrompt) error {
 	if err := f.Validate(); err != nil {
 		return cli.UsageErrorf("%w", err)
 	}
-	files, err := setup.Write(f.dir, &f.Answers, f.sample, f.force)
+	files, err := setup.WriteFederation(f.dir, &f.Answers, f.sample, f.overwritesFiles)
 	if err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func (f *initWizard) createFederation(out io.Writer, q *terminalPrompt) error {
 // completeAnswers completes the answers.
 func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	q.ask("Name of the federation", &f.Name, defaultAnswers.Name)
-	q.ask("Broker", &f.Broker, defaultAnswers.Broker)
+	q.ask("Broker", &f.BrokerURL, defaultAnswers.BrokerURL)
 	if len(f.Features) == 0 || f.Target == "" && f.Model.HasTarget() {
 		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.csvSamplePath, "")
 	}
@@ -107,7 +109,7 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 		if f.sample, err = setup.ReadSample(f.csvSamplePath); err != nil {
 			return err
 		}
-		q.print("Columns of numbers: %s\n", strings.Join(f.sample.Numbers, ", "))
+		q.print("Columns of numbers: %s\n", strings.Join(f.sample.NumericColumns, ", "))
 	}
 	if err := f.askColumns(q); err != nil {
 		return err
@@ -124,11 +126,11 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 		f.Classes = classes
 	}
 	if f.Model == spec.ModelSoftmax {
-		q.number("Classes", &f.Classes, classes)
+		q.askNumber("Classes", &f.Classes, classes)
 	}
 	q.ask("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
-	q.number("Number of devices", &f.DeviceCount, defaultAnswers.DeviceCount)
-	if !f.robustSet {
+	q.askNumber("Number of devices", &f.DeviceCount, defaultAnswers.DeviceCount)
+	if !f.isRobustFlagSet {
 		q.askYesNo("Bound what a single device can do to the model? It also bounds honest devices with unusual data",
 			&f.Robust)
 	}
@@ -139,7 +141,7 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 func (f *initWizard) askColumns(q *terminalPrompt) error {
 	target, given := "", f.Features
 	if f.sample != nil {
-		target = f.sample.Numbers[len(f.sample.Numbers)-1]
+		target = f.sample.NumericColumns[len(f.sample.NumericColumns)-1]
 	}
 	if f.Model.HasTarget() {
 		q.ask("Target: the column to predict", &f.Target, target)
@@ -147,7 +149,7 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 	var features []string
 	var err error
 	if f.sample != nil {
-		if features, err = f.sample.Columns(f.Target, given); err != nil {
+		if features, err = f.sample.FeatureColumns(f.Target, given); err != nil {
 			return err
 		}
 	}
@@ -160,24 +162,25 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 		}
 	}
 	if f.sample != nil {
-		_, err = f.sample.Columns(f.Target, f.Features)
+		_, err = f.sample.FeatureColumns(f.Target, f.Features)
 	}
 	return err
 }
 
 // nextSteps says what was written, and which commands come next.
-func (f *initWizard) nextSteps(files setup.Files) string {
+func (f *initWizard) nextSteps(files setup.FederationFiles) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.Key, files.AgentList,
+	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.CoordinatorKey,
+		files.AgentList,
 		files.AgentConfig)
 	if f.sample != nil && len(f.sample.OtherColumns) > 0 {
 		fmt.Fprintf(&b, "Not used, since they contain texts or times: %s\n", strings.Join(f.sample.OtherColumns, ", "))
 	}
-	if f.sample != nil && f.sample.Time != "" {
-		fmt.Fprintf(&b, "The column %s contains the times (data.time)\n", f.sample.Time)
+	if f.sample != nil && f.sample.TimeColumn != "" {
+		fmt.Fprintf(&b, "The column %s contains the times (data.time)\n", f.sample.TimeColumn)
 	}
 	here := []string{"127.0.0.1", "localhost", "::1"}
-	if u, err := url.Parse(f.Broker); err == nil && slices.Contains(here, u.Hostname()) {
+	if u, err := url.Parse(f.BrokerURL); err == nil && slices.Contains(here, u.Hostname()) {
 		fmt.Fprintf(&b,
 			"The broker is on this machine: for devices elsewhere write its name for them into broker.url of %s\n",
 			files.AgentConfig)
@@ -209,7 +212,7 @@ Here, for each device with the key that it has printed, then once:
 }
 
 // nextJoinSteps says which commands come next where devices join with tokens.
-func (f *initWizard) nextJoinSteps(files setup.Files) string {
+func (f *initWizard) nextJoinSteps(files setup.FederationFiles) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.usesPackagePaths(files) {
@@ -232,10 +235,10 @@ and where strangers can reach the broker, what the first lines of %[2]s/fedmesh.
   %[3]s
 For each device, here; it prints the command for the device:
   %[4]s enrol%[5]s --device ID
-`, files.RootKey, files.BrokerDir, start, os.Args[0], config, follow)
+`, files.RootKey, files.MosquittoDir, start, os.Args[0], config, follow)
 }
 
 // usesPackagePaths reports whether the files have the paths of the packages, whose services find them.
-func (f *initWizard) usesPackagePaths(files setup.Files) bool {
+func (f *initWizard) usesPackagePaths(files setup.FederationFiles) bool {
 	return filepath.Dir(files.CoordinatorConfig) == setup.PackagedConfigDir
 }

@@ -61,7 +61,7 @@ func TestInit(t *testing.T) {
 // TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
 func TestInitForThePackage(t *testing.T) {
 	f := initWizard{}
-	said := f.nextSteps(setup.Files{CoordinatorConfig: setup.PackagedConfigDir + "/coordinator.yaml",
+	said := f.nextSteps(setup.FederationFiles{CoordinatorConfig: setup.PackagedConfigDir + "/coordinator.yaml",
 		AgentConfig: setup.PackagedConfigDir + "/agentd.yaml"})
 	for _, want := range []string{"systemctl start coordinator\n", "systemctl start agentd\n",
 		"agentd key new /etc/agentd/agent.key\n"} {

@@ -40,11 +40,11 @@ func rootCommand() *cobra.Command {
 }
 
 // doctorTargets returns what the doctor examines.
-func doctorTargets(s *coordinatorsettings.File) ([]*doctor.Target, error) {
+func doctorTargets(s *coordinatorsettings.ConfigFile) ([]*doctor.Target, error) {
 	return coordinatord.DoctorTargets(s, natsStoreOpener(slog.New(slog.DiscardHandler)))
 }
 
-func load(l *cli.Loader) (*coordinatorsettings.File, error) {
+func load(l *cli.ConfigLoader) (*coordinatorsettings.ConfigFile, error) {
 	s := coordinatorsettings.Default()
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return &s, err
@@ -55,7 +55,7 @@ func load(l *cli.Loader) (*coordinatorsettings.File, error) {
 
 // meshBuilder returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
 // because agentd does not link the packages that read graphs.
-func meshBuilder(s *coordinatorsettings.File) (func([]round.MeshAgent) (meshplan.Graph, error), error) {
+func meshBuilder(s *coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.Graph, error), error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}

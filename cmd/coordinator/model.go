@@ -29,30 +29,30 @@ func modelCommand() *cobra.Command {
 		Args:  cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
 	}, exportCommand(&f), diffCommand(&f), newRunFromModelCommand(), rollbackCommand())
-	addStateDirFlags(parent, &f.dir)
-	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "number of the run (default: the newest)")
+	addStateDirFlags(parent, &f.stateDir)
+	parent.PersistentFlags().Uint64Var(&f.runNumber, "run", 0, "number of the run (default: the newest)")
 	return parent
 }
 
 // modelFolder says which state folder and run the models come from.
 type modelFolder struct {
-	dir string
-	run uint64 // 0 = the newest
+	stateDir  string
+	runNumber uint64 // 0 = the newest
 }
 
-// open opens the models of the run. present is the version of the run's current model; known is false if no journal
-// has it.
-func (f *modelFolder) open() (models *store.Models, run wire.RunID, present uint64, known bool, err error) {
-	models, record, err := runs.OpenModels(f.dir)
-	if f.run != 0 && (err != nil || record.Run != wire.RunID(f.run)) {
-		models, err = runs.OpenRun(f.dir, wire.RunID(f.run))
-		return models, wire.RunID(f.run), 0, false, err
+// openModels opens the models of the run. present is the version of the run's current model; known is false if no
+// journal has it.
+func (f *modelFolder) openModels() (models *store.ModelFolder, run wire.RunID, present uint64, known bool, err error) {
+	models, record, err := runs.OpenModels(f.stateDir)
+	if f.runNumber != 0 && (err != nil || record.Run != wire.RunID(f.runNumber)) {
+		models, err = runs.OpenRun(f.stateDir, wire.RunID(f.runNumber))
+		return models, wire.RunID(f.runNumber), 0, false, err
 	}
-	return models, record.Run, uint64(record.Plan.Version), record.Plan.Base.Present(), err
+	return models, record.Run, uint64(record.Plan.BaseModelVersion), record.Plan.BaseModel.IsSet(), err
 }
 
 func (f *modelFolder) list(cmd *cobra.Command) error {
-	models, run, present, known, err := f.open()
+	models, run, present, known, err := f.openModels()
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 // historyByVersion returns the line of the history in which each model of a run was made, by version.
 func (f *modelFolder) historyByVersion(run wire.RunID) map[uint64]*runs.HistoryEntry {
 	made := map[uint64]*runs.HistoryEntry{}
-	for e, err := range runs.History(f.dir) {
+	for e, err := range runs.History(f.stateDir) {
 		if err == nil && e.Run == run && e.Evaluation == nil && e.Kind == wire.KindTraining.String() && e.Reason == "" {
 			made[uint64(e.Version)] = &e
 		}
@@ -110,7 +110,7 @@ func (f *modelFolder) openModel(args []string) (store.ModelInfo, []byte, error) 
 		}
 		var err error
 		if info.Version, err = strconv.ParseUint(version, 10, 64); err == nil && both {
-			in.run, err = strconv.ParseUint(run, 10, 64)
+			in.runNumber, err = strconv.ParseUint(run, 10, 64)
 		}
 		if err != nil {
 			return info, nil,
@@ -118,7 +118,7 @@ func (f *modelFolder) openModel(args []string) (store.ModelInfo, []byte, error) 
 					args[0])
 		}
 	}
-	models, _, present, known, err := in.open()
+	models, _, present, known, err := in.openModels()
 	if err != nil {
 		return info, nil, err
 	}
@@ -160,7 +160,8 @@ func showModel(cmd *cobra.Command, f *modelFolder, args []string) error {
 
 func exportCommand(f *modelFolder) *cobra.Command {
 	var out, format string
-	extensions := map[string]string{"safetensors": "safetensors", string(export.ONNX): "onnx", string(export.C): "h"}
+	extensions := map[string]string{"safetensors": "safetensors", string(export.FormatONNX): "onnx",
+		string(export.FormatC): "h"}
 	cmd := &cobra.Command{
 		Use:   "export [VERSION|RUN/VERSION]",
 		Short: "Write a model as safetensors, ONNX or C (default: the newest run's current model)",

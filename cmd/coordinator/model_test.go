@@ -18,7 +18,7 @@ func folder(t *testing.T) string {
 		if err := os.MkdirAll(filepath.Join(dir, "models", run), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		models, err := store.Machine.OpenModels(filepath.Join(dir, "models", run))
+		models, err := store.LocalDisk.OpenModelFolder(filepath.Join(dir, "models", run))
 		if err != nil {
 			t.Fatal(err)
 		}

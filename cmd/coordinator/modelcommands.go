@@ -17,7 +17,7 @@ import (
 )
 
 func newRunFromModelCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	a := coordinatord.ApplyRequest{NewRun: true}
 	cmd := &cobra.Command{
 		Use: "use MODEL", Short: "Begin a new run of the applied task with a model",
@@ -29,13 +29,13 @@ func newRunFromModelCommand() *cobra.Command {
 			return applyTaskFile(cmd, &l, nil, a)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
 	return cmd
 }
 
 func rollbackCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var to uint64
 	a := coordinatord.ApplyRequest{NewRun: true, AbandonRound: true}
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ func rollbackCommand() *cobra.Command {
 		Long: "Begin a new run of the applied task with an earlier model of the present run, by default the one " +
 			"before the present model. The round under way is given up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := client(&l)
+			c, err := newAPIClient(&l)
 			if err != nil {
 				return err
 			}
@@ -61,11 +61,11 @@ func rollbackCommand() *cobra.Command {
 			default:
 				to = *t.Model - 1
 			}
-			a.InitialModel = wire.ModelName{Run: wire.RunID(t.Run), Version: wire.ModelVersion(to)}.String()
+			a.InitialModel = wire.ModelRef{Run: wire.RunID(t.Run), Version: wire.ModelVersion(to)}.String()
 			return applyTaskFile(cmd, &l, nil, a)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().Uint64Var(&to, "to", 0, "version to go back to (default: the one before the present model)")
 	return cmd
 }
@@ -121,7 +121,7 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	slices.Sort(keys)
 	for _, key := range slices.Compact(keys) {
 		if metaA[key] != metaB[key] {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", key, cut(metaA[key]), cut(metaB[key]))
+			fmt.Fprintf(w, "%s\t%s\t%s\n", key, truncateText(metaA[key]), truncateText(metaB[key]))
 		}
 	}
 	return w.Flush()
@@ -145,8 +145,8 @@ func parameterDistance(a, b []byte) (change, largest, norm float64, err error) {
 	return math.Sqrt(change), largest, math.Sqrt(norm), nil
 }
 
-// cut shortens a value of the metadata for a line.
-func cut(value string) string {
+// truncateText shortens a value of the metadata for a line.
+func truncateText(value string) string {
 	const most = 60
 	switch runes := []rune(value); {
 	case value == "":

@@ -19,7 +19,7 @@ func restandardizeCommand() *cobra.Command {
 			"begins a new run, with a statistics round and the newest model, converted to the new scales. Run the " +
 			"command as the service's user; the coordinator may be running.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := service.CheckOwner("the state folder", dir); err != nil {
+			if err := service.CheckFolderOwnedBySelf("the state folder", dir); err != nil {
 				return err
 			}
 			run, err := coordinator.RequestRestandardization(dir)

@@ -51,7 +51,7 @@ func readRootDocument(path string) (wire.RootDocument, error) {
 	if err != nil {
 		return wire.RootDocument{}, err
 	}
-	d, err := wire.DecodeRoot(p)
+	d, err := wire.DecodeRootDocument(p)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
@@ -62,19 +62,19 @@ func showRoot(w io.Writer, d *wire.RootDocument) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "federation   %s\nversion      %d\n", d.Federation, d.Version)
 	for _, k := range d.RootKeys() {
-		fmt.Fprintf(&b, "root key     %s\n", keys.Format(k.Ed25519()))
+		fmt.Fprintf(&b, "root key     %s\n", keys.FormatPublic(k.Ed25519()))
 	}
 	fmt.Fprintf(&b, "signatures   %d wanted\n", d.RootThreshold())
 	for _, k := range d.CoordinatorKeys() {
-		fmt.Fprintf(&b, "coordinator  %s\n", keys.Format(k.Ed25519()))
+		fmt.Fprintf(&b, "coordinator  %s\n", keys.FormatPublic(k.Ed25519()))
 	}
 	fmt.Fprintf(&b, "authority    %s\n", d.CACertificateHash)
-	for _, id := range d.Revoked {
+	for _, id := range d.RevokedAgents {
 		fmt.Fprintf(&b, "revoked      %s\n", id)
 	}
 	pin := d.Pin()
 	fmt.Fprintf(&b, "pin          %s\n", hex.EncodeToString(pin[:]))
-	if _, err := wire.DecodeVerifiedRoot(d.Bytes()); err != nil {
+	if _, err := wire.DecodeAndVerifyRootDocument(d.Bytes()); err != nil {
 		fmt.Fprintf(&b, "it does not count: %v\n", err)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -86,7 +86,7 @@ type rootRotation struct {
 	signingKeyPath, newKey, out, ca     string
 	nextCoordinatorKey                  string
 	rootKeys, revoke, readmittedDevices []string
-	threshold                           uint8
+	signatureThreshold                  uint8
 	dropOldKeys, rootKeyLost            bool
 }
 
@@ -128,7 +128,7 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 			"the broker: each joins again")
 	f.StringVar(&r.newKey, "root-key", "", "file of the next root key, which takes the place of the one of --key")
 	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of further root keys, in the place of those before")
-	f.Uint8Var(&r.threshold, "threshold", 0, "how many root keys must sign")
+	f.Uint8Var(&r.signatureThreshold, "threshold", 0, "how many root keys must sign")
 	f.StringVar(&r.ca, "ca", "", "certificate of the next authority for certificates, in PEM")
 	f.StringSliceVar(&r.revoke, "revoke", nil, "ids of devices that may take part no more")
 	f.StringSliceVar(&r.readmittedDevices, "admit", nil, "ids of devices that were revoked, and may join again")
@@ -176,13 +176,13 @@ func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
 // rotateCoordinatorKeys changes the coordinator's keys.
 func (r *rootRotation) rotateCoordinatorKeys(d *wire.RootDocument) error {
 	if r.nextCoordinatorKey != "" {
-		key, err := keys.Parse(r.nextCoordinatorKey)
+		key, err := keys.ParsePublic(r.nextCoordinatorKey)
 		if err != nil {
 			return err
 		}
 		next := wire.SigningPublicKey(key)
 		all := slices.DeleteFunc(d.CoordinatorKeys(), func(k wire.SigningPublicKey) bool { return k == next })
-		d.CoordinatorKey, d.ExtraCoordinatorKeys = next, sorted(all)
+		d.CoordinatorKey, d.ExtraCoordinatorKeys = next, sortKeys(all)
 	}
 	if r.dropOldKeys {
 		d.ExtraCoordinatorKeys = nil
@@ -190,7 +190,7 @@ func (r *rootRotation) rotateCoordinatorKeys(d *wire.RootDocument) error {
 	return nil
 }
 
-func sorted(all []wire.SigningPublicKey) []wire.SigningPublicKey {
+func sortKeys(all []wire.SigningPublicKey) []wire.SigningPublicKey {
 	slices.SortFunc(all, func(a, b wire.SigningPublicKey) int { return bytes.Compare(a[:], b[:]) })
 	return all
 }
@@ -204,7 +204,7 @@ func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.
 	if r.rootKeys != nil {
 		others = nil
 		for _, text := range r.rootKeys {
-			k, err := keys.Parse(text)
+			k, err := keys.ParsePublic(text)
 			if err != nil {
 				return err
 			}
@@ -212,8 +212,8 @@ func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.
 		}
 	}
 	threshold := d.RootQuorum.Threshold
-	if r.threshold > 0 {
-		threshold = r.threshold
+	if r.signatureThreshold > 0 {
+		threshold = r.signatureThreshold
 	}
 	if threshold == 0 && len(others) > 0 {
 		threshold = 1
@@ -221,7 +221,7 @@ func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.
 	if int(threshold) > len(others)+1 {
 		return fmt.Errorf("%d root keys must sign (--threshold), but there are %d", threshold, len(others)+1)
 	}
-	d.RootQuorum = wire.RootQuorum{Threshold: threshold, Keys: sorted(others)}
+	d.RootQuorum = wire.RootQuorum{Threshold: threshold, ExtraKeys: sortKeys(others)}
 	return nil
 }
 
@@ -239,34 +239,34 @@ func (r *rootRotation) changeCAAndRevoked(d *wire.RootDocument) error {
 		d.CACertificateHash = sha256.Sum256(block.Bytes)
 	}
 	for _, id := range r.revoke {
-		if err := wire.AgentID(id).ValidateAgent(); err != nil {
+		if err := wire.AgentID(id).ValidateNonCoordinator(); err != nil {
 			return err
 		}
-		d.Revoked = append(d.Revoked, wire.AgentID(id))
+		d.RevokedAgents = append(d.RevokedAgents, wire.AgentID(id))
 	}
 	for _, id := range r.readmittedDevices {
-		if !slices.Contains(d.Revoked, wire.AgentID(id)) {
+		if !slices.Contains(d.RevokedAgents, wire.AgentID(id)) {
 			return fmt.Errorf("--admit %s: the document does not revoke this device", id)
 		}
 	}
-	d.Revoked = slices.DeleteFunc(d.Revoked, func(id wire.AgentID) bool {
+	d.RevokedAgents = slices.DeleteFunc(d.RevokedAgents, func(id wire.AgentID) bool {
 		return slices.Contains(r.readmittedDevices,
 			string(id))
 	})
-	slices.Sort(d.Revoked)
-	if d.Revoked = slices.Compact(d.Revoked); len(d.Revoked) > wire.MaxRevoked {
+	slices.Sort(d.RevokedAgents)
+	if d.RevokedAgents = slices.Compact(d.RevokedAgents); len(d.RevokedAgents) > wire.MaxRevokedAgents {
 		return fmt.Errorf("%d devices are revoked, more than %d: take those out with --admit that are not in the "+
-			"list of agents", len(d.Revoked), wire.MaxRevoked)
+			"list of agents", len(d.RevokedAgents), wire.MaxRevokedAgents)
 	}
 	return nil
 }
 
 // writeRoot writes a document whose encoding can be read; it may lack signatures.
 func writeRoot(path string, d *wire.RootDocument) error {
-	if _, err := wire.DecodeRoot(d.Bytes()); err != nil {
+	if _, err := wire.DecodeRootDocument(d.Bytes()); err != nil {
 		return err
 	}
-	return store.Machine.WriteFile(path, d.Bytes(), 0o666)
+	return store.LocalDisk.WriteFileDurably(path, d.Bytes(), 0o666)
 }
 
 func rootSignCommand() *cobra.Command {
@@ -302,7 +302,7 @@ func rootSignCommand() *cobra.Command {
 }
 
 func rootInstallCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "install DOCUMENT", Short: "Have the coordinator and all devices go by the next root document",
 		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
@@ -324,12 +324,12 @@ to the new key, install the document, and start the coordinator.`,
 			return err
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	return cmd
 }
 
-func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version uint32, err error) {
-	c, err := client(l)
+func installRoot(cmd *cobra.Command, l *cli.ConfigLoader, document []byte) (version uint32, err error) {
+	c, err := newAPIClient(l)
 	if err != nil {
 		return 0, err
 	}
@@ -342,14 +342,14 @@ func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version ui
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return 0, err
 	}
-	if err := service.CheckOwner("the state folder", s.StateDir); err != nil {
+	if err := service.CheckFolderOwnedBySelf("the state folder", s.StateDir); err != nil {
 		return 0, err
 	}
-	lock, err := store.Lock(s.StateDir)
+	lock, err := store.LockStateFolder(s.StateDir)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	d, err := coordinatord.InstallRoot(store.Machine, (*coordinatorsettings.File)(&s), document)
+	d, err := coordinatord.InstallRootDocument(store.LocalDisk, (*coordinatorsettings.ConfigFile)(&s), document)
 	return uint32(d.Version), err
 }

@@ -26,7 +26,7 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var begin runStartFlags
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the coordinator", Args: cli.PositionalArgs(cobra.NoArgs),
@@ -35,7 +35,7 @@ func runCommand() *cobra.Command {
 				func(ctx context.Context) error { return run(ctx, cmd, &l, begin) })
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&begin.newRun, "new-run", false,
 		"begin a new run even if the state folder holds an unfinished one, or the broker retains a later one")
 	cmd.Flags().StringVar(&begin.initialModel, "from", "",
@@ -53,7 +53,7 @@ type runStartFlags struct {
 	initialModel     string
 }
 
-func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartFlags) error {
+func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader, begin runStartFlags) error {
 	s, err := load(l)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 	if err != nil {
 		return err
 	}
-	defer daemon.LogEnding(ctx, log)()
+	defer daemon.LogShutdown(ctx, log)()
 	supervisor, err := daemon.Supervise(log)
 	if err != nil {
 		return err
@@ -74,27 +74,30 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 	reg := metrics.NewRegistry(program)
 	m := coordinatormetrics.New(reg, time.Now)
 	board := supervisor.Status.NewBoard("")
-	server, err := daemon.Serve(ctx, s.Metrics.Listen, m.Handler(reg, supervisor.Status.ReadinessErr), log)
+	server, err := daemon.ServeMetrics(ctx, s.Metrics.Listen, m.Handler(reg, supervisor.Status.ReadinessErr), log)
 	if err != nil {
 		return err
 	}
-	reloader := daemon.Reloader[coordinatorsettings.File]{
-		Log: log, Level: &level, StartupConfig: s, Load: func() (*coordinatorsettings.File, error) { return load(l) },
-		LogOf: func(s *coordinatorsettings.File) settings.Log { return s.Log }, Reloaded: m.Reloaded,
-		AppliedByCommand: coordinatorsettings.IsApplied,
+	reloader := daemon.Reloader[coordinatorsettings.ConfigFile]{
+		Log: log, Level: &level, StartupConfig: s, Load: func() (*coordinatorsettings.ConfigFile,
+			error) {
+			return load(l)
+		},
+		LogOf: func(s *coordinatorsettings.ConfigFile) settings.Log { return s.Log }, OnReloaded: m.RecordReload,
+		AppliedByCommand: coordinatorsettings.IsAppliedKey,
 	}
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
 		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, MosquittoACL: mosquittoACL,
-		Store: natsStoreOpener(log), Board: board}
+		OpenReplicaStore: natsStoreOpener(log), Board: board}
 	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
-	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.File) error {
+	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 		f := leading.Load()
 		if f == nil {
 			return nil
 		}
-		err := f.SetAgents(ctx, fresh)
+		err := f.ApplyReloadedAgentList(ctx, fresh)
 		if err == nil {
-			f.WarnUnapplied(fresh)
+			f.WarnUnappliedSettings(fresh)
 		}
 		return err
 	}
@@ -105,19 +108,19 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 		return nil
 	}
 	supervise := sync.OnceFunc(func() {
-		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
+		supervisor.ReportReadyAndSupervise(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	})
-	o.Standby = &coordinatord.Standby{OnStandby: func() {
-		board.Resolve(status.Starting.Name)
+	o.Standby = &coordinatord.StandbyCoordinator{OnStandby: func() {
+		board.ResolveCondition(status.StartingCondition.Name)
 		supervise()
 	}}
-	o.Ready = func(f *coordinatord.Federation) {
-		board.Resolve(status.Starting.Name)
+	o.OnReady = func(f *coordinatord.Federation) {
+		board.ResolveCondition(status.StartingCondition.Name)
 		leading.Store(f)
 		supervise()
 	}
-	return asConfigError(l.Path, s.Cluster.On(), coordinatord.Run(ctx, s, o))
+	return asConfigError(l.Path, s.Cluster.IsEnabled(), coordinatord.Run(ctx, s, o))
 }
 
 // asConfigError turns an error that a restart cannot solve into a configuration error, whose exit status keeps a

@@ -10,7 +10,7 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	return status.Command(program, func(l *cli.Loader) ([]string, error) {
+	return status.Command(program, func(l *cli.ConfigLoader) ([]string, error) {
 		s := uncheckedSettings(coordinatorsettings.Default())
 		err := settings.Load(&s, program, l.Path, l.Overrides)
 		return []string{s.StateDir}, err
@@ -19,4 +19,4 @@ func statusCommand() *cobra.Command {
 
 // uncheckedSettings are settings without Validate: the user of a command that only needs the state folder may not be
 // able to read the daemon's keys.
-type uncheckedSettings coordinatorsettings.File
+type uncheckedSettings coordinatorsettings.ConfigFile

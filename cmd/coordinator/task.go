@@ -34,13 +34,13 @@ func taskCommand() *cobra.Command {
 }
 
 func taskRunsCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "List the runs that have models, the newest last: how many models, the newest one as `model show` and " +
 			"`--from` take it, its task, and the model that the run began from. The coordinator need not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := client(&l)
+			c, err := newAPIClient(&l)
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func taskRunsCommand() *cobra.Command {
 			return listRuns(cmd.OutOrStdout(), runs)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	return cmd
 }
 
@@ -71,15 +71,15 @@ func listRuns(to io.Writer, runs []runs.RunInfo) error {
 	return w.Flush()
 }
 
-// client returns what speaks to the running coordinator of a configuration.
-func client(l *cli.Loader) (api.Client, error) {
+// newAPIClient returns what speaks to the running coordinator of a configuration.
+func newAPIClient(l *cli.ConfigLoader) (api.Client, error) {
 	s := uncheckedSettings(coordinatorsettings.Default())
 	err := settings.Load(&s, program, l.Path, l.Overrides)
 	return api.Client{Program: program, Dir: s.StateDir, Timeout: 30 * time.Second}, err
 }
 
 func taskShowCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show the applied task, for `task apply` and for `agentd data check --task FILE`",
 		Args: cli.PositionalArgs(cobra.NoArgs),
@@ -87,21 +87,21 @@ func taskShowCommand() *cobra.Command {
 			"the one of the configuration. On a device, `agentd data check --task FILE` holds the device's data " +
 			"against it, without a broker. The keys need not be readable, and no coordinator needs to run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, about, err := appliedTask(cmd.Context(), &l)
+			text, about, err := readAppliedTask(cmd.Context(), &l)
 			if err == nil {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "# %s\n%s", about, text)
 			}
 			return err
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	return cmd
 }
 
-// appliedTask returns the applied task: as the running coordinator has it, or else the state folder, or else the
+// readAppliedTask returns the applied task: as the running coordinator has it, or else the state folder, or else the
 // configuration; and a line that says so.
-func appliedTask(ctx context.Context, l *cli.Loader) (text []byte, about string, err error) {
-	c, err := client(l)
+func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, about string, err error) {
+	c, err := newAPIClient(l)
 	if err != nil {
 		return nil, "", err
 	}
@@ -122,21 +122,21 @@ func appliedTask(ctx context.Context, l *cli.Loader) (text []byte, about string,
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return nil, "", err
 	}
-	a := (*coordinatorsettings.File)(&s).AppliedSettings()
+	a := (*coordinatorsettings.ConfigFile)(&s).AppliedSettings()
 	return a.YAML(), "The task of the configuration: no run has been begun yet.", nil
 }
 
 // taskOnlySettings are settings of which only the task is checked: the user may not be able to read the keys.
-type taskOnlySettings coordinatorsettings.File
+type taskOnlySettings coordinatorsettings.ConfigFile
 
 // Validate reports every problem of the task, by key.
 func (s *taskOnlySettings) Validate() error {
-	a := (*coordinatorsettings.File)(s).AppliedSettings()
+	a := (*coordinatorsettings.ConfigFile)(s).AppliedSettings()
 	return a.Validate()
 }
 
 func taskDiffCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "diff FILE", Short: "Show what `task apply FILE` would change, and what that means for the run",
 		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
@@ -147,12 +147,12 @@ func taskDiffCommand() *cobra.Command {
 			return applyTaskFile(cmd, &l, args, coordinatord.ApplyRequest{DryRun: true})
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	return cmd
 }
 
 func taskApplyCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
 		Use: "apply [FILE]", Short: "Put a task into effect when the round under way is over",
@@ -167,7 +167,7 @@ func taskApplyCommand() *cobra.Command {
 			return applyTaskFile(cmd, &l, args, a)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&a.NewRun, "new-run", false, "begin a new run, from an initial model unless --from is given")
 	cmd.Flags().StringVar(&a.InitialModel, "from", "",
 		"begin a new run from a model: present, VERSION, RUN/VERSION, or a safetensors file that the coordinator can "+
@@ -177,9 +177,9 @@ func taskApplyCommand() *cobra.Command {
 }
 
 // applyTaskFile sends an application with the file that args names, and tells what it does.
-func applyTaskFile(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.ApplyRequest) error {
+func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coordinatord.ApplyRequest) error {
 	set := takeTaskOverrides(l)
-	c, err := client(l)
+	c, err := newAPIClient(l)
 	if err != nil {
 		return err
 	}
@@ -193,21 +193,21 @@ func applyTaskFile(cmd *cobra.Command, l *cli.Loader, args []string, a coordinat
 			return err
 		}
 		if len(set) > 0 {
-			if text, err = coordinatorsettings.Edit(args[0], text, set); err != nil {
+			if text, err = coordinatorsettings.EditAppliedText(args[0], text, set); err != nil {
 				return err
 			}
 		}
-		a.Name, a.TaskYAML = args[0], string(text)
+		a.TaskFileName, a.TaskYAML = args[0], string(text)
 	}
 	return sendApplyRequest(cmd, c, a)
 }
 
 // takeTaskOverrides removes the values of keys of the task from the flags --set, and returns them: they are for the
 // task, and not for the configuration that tells where the coordinator is.
-func takeTaskOverrides(l *cli.Loader) map[string]string {
+func takeTaskOverrides(l *cli.ConfigLoader) map[string]string {
 	set := map[string]string{}
 	for key, value := range l.Overrides {
-		if coordinatorsettings.IsApplied(key) {
+		if coordinatorsettings.IsAppliedKey(key) {
 			set[key] = value
 			delete(l.Overrides, key)
 		}
@@ -216,7 +216,7 @@ func takeTaskOverrides(l *cli.Loader) map[string]string {
 }
 
 func taskSetCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
 		Use: "set KEY=VALUE...", Short: "Change keys of the applied task when the round under way is over",
@@ -227,28 +227,28 @@ func taskSetCommand() *cobra.Command {
 			set := map[string]string{}
 			for _, arg := range args {
 				key, value, ok := strings.Cut(arg, "=")
-				if !ok || !coordinatorsettings.IsApplied(key) {
+				if !ok || !coordinatorsettings.IsAppliedKey(key) {
 					return cli.UsageErrorf("%q: want KEY=VALUE with a key in the section task, round, mesh or predict",
 						arg)
 				}
 				set[key] = value
 			}
-			text, _, err := appliedTask(cmd.Context(), &l)
+			text, _, err := readAppliedTask(cmd.Context(), &l)
 			if err != nil {
 				return err
 			}
-			if text, err = coordinatorsettings.Edit("the applied task", text, set); err != nil {
+			if text, err = coordinatorsettings.EditAppliedText("the applied task", text, set); err != nil {
 				return err
 			}
-			c, err := client(&l)
+			c, err := newAPIClient(&l)
 			if err != nil {
 				return err
 			}
-			a.Name, a.TaskYAML = "the applied task", string(text)
+			a.TaskFileName, a.TaskYAML = "the applied task", string(text)
 			return sendApplyRequest(cmd, c, a)
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&a.DryRun, "check", false, "only show what would change")
 	cmd.Flags().BoolVar(&a.AbandonRound, "now", false, "abandon the open round")
 	return cmd
@@ -329,12 +329,12 @@ func initialModelText(model string) string {
 }
 
 func runControlCommand(name, short, done, waits string) *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var s coordinatord.RunControlRequest
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := client(&l)
+			c, err := newAPIClient(&l)
 			if err != nil {
 				return err
 			}
@@ -350,7 +350,7 @@ func runControlCommand(name, short, done, waits string) *cobra.Command {
 			return err
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	if name != "resume" {
 		cmd.Flags().BoolVar(&s.AbandonRound, "now", false, "abandon the open round")
 	}

@@ -66,8 +66,8 @@ func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 	}
 }
 
-// number is ask for a whole number above 0.
-func (q *terminalPrompt) number(question string, answer *int, fallback int) {
+// askNumber is ask for a whole number above 0.
+func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	if *answer != 0 {
 		return
 	}

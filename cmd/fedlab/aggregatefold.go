@@ -34,7 +34,7 @@ form of the file. Where a round would be abandoned the exit status is 1.`,
 	f.StringVar(&o.Rule.Rule, "rule", o.Rule.Rule, strings.Join(rule.Names(), ", "))
 	f.Float64Var(&o.Rule.TrimShare, "trim", o.Rule.TrimShare,
 		"of trimmed_mean: share of the values that are cut at each end")
-	f.IntVar(&o.Rule.Byzantine, "byzantine", 0,
+	f.IntVar(&o.Rule.MaxByzantineUpdates, "byzantine", 0,
 		"of krum and multi_krum: number of Byzantine updates that it tolerates (f)")
 	f.IntVar(&o.Rule.AveragedUpdates, "keep", 0, "of multi_krum: how many updates it averages")
 	f.Float64Var(&o.Rule.ClippingRadius, "radius", 0,

@@ -109,7 +109,7 @@ func (m *faultInjector) Observe(event observe.Event) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.deadline, m.updatePending = time.Now().Add(w.Left), true
+	m.deadline, m.updatePending = time.Now().Add(w.TimeLeft), true
 	if m.rng.Float64() < m.dropProbability {
 		m.vanishedUntil = m.deadline.Add(faultEndDelay)
 	}
@@ -124,7 +124,7 @@ func (m *faultInjector) delayOrDrop(kind mqtt.TopicKind) (after time.Duration, l
 	defer m.mu.Unlock()
 	now := time.Now()
 	switch {
-	case kind != mqtt.KindUpdate && kind != mqtt.KindStatus && kind != mqtt.KindPeer:
+	case kind != mqtt.KindUpdate && kind != mqtt.KindAgentToCoordinator && kind != mqtt.KindPeer:
 		return 0, false // such as presence, which would tell the coordinator that the agent has left
 	case now.Before(m.vanishedUntil):
 		return 0, true

@@ -46,7 +46,7 @@ type fleet struct {
 }
 
 func fleetCommand() *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var f fleet
 	cmd := &cobra.Command{
 		Use: "fleet", Short: "Run many agents in one process, for testbeds", Args: cli.PositionalArgs(cobra.NoArgs),
@@ -72,7 +72,7 @@ The first command only writes the list of public keys for the coordinator
 			return f.run(cmd, &s)
 		},
 	}
-	l.Flags(cmd, memberProgram)
+	l.AddFlags(cmd, memberProgram)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
 	cmd.Flags().IntVar(&f.dataShares, "shares", 0,
 		"number of shares that the rows are dealt to; agents may have one in common (default: one for each agent)")
@@ -117,7 +117,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	if err != nil {
 		return err
 	}
-	defer daemon.LogEnding(cmd.Context(), log)()
+	defer daemon.LogShutdown(cmd.Context(), log)()
 	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
 	if err != nil {
 		return fmt.Errorf("broker.prefix: %w", err)
@@ -125,7 +125,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	agentd.UseConfiguredDNS(s, log)
 	reg := metrics.NewRegistry(memberProgram)
 	m := agentd.NewMetrics(reg, "")
-	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.AlwaysReady),
+	if _, err := daemon.ServeMetrics(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.AlwaysReady),
 		log); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	defer g.Stop()
 	for i, one := range f.members(s) {
 		faults := f.newFaultInjector(i, topics)
-		daemons.RunAgent(g, one, agentd.Options{Logger: log, Metrics: m, Key: memberKey(master, one.ID),
+		daemons.RunAgent(g, one, agentd.Options{Logger: log, Metrics: m, AgentSigningKey: memberKey(master, one.ID),
 			Trainer: f.trainer(i, one), Observer: faults, WrapConnection: faults.wrap})
 	}
 	<-g.Context().Done()
@@ -145,7 +145,8 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 
 // trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
 func (f *fleet) trainer(i int, one *settings.Agent) training.Trainer {
-	var t training.Trainer = slow.Trainer{Trainer: agentconfig.Learner(one), StepTime: one.Compute.StepTime}
+	var t training.Trainer = slow.Trainer{Trainer: agentconfig.LocalTrainer(one),
+		StepTime: one.Compute.DeclaredStepTime}
 	if slices.Contains(f.drawAgents("lie", f.lyingAgents.fraction), i) {
 		t = liar.Trainer{Trainer: t, Lie: f.lyingAgents.Lie}
 	}
@@ -165,10 +166,11 @@ func (f *fleet) members(s *settings.Agent) []*settings.Agent {
 		one := *s
 		one.ID = memberID(s, i)
 		one.StateDir = filepath.Join(s.StateDir, one.ID)
-		one.Data.Shares = cmp.Or(f.dataShares, f.agents)
-		one.Data.Share = i % one.Data.Shares
+		one.Data.ShareCount = cmp.Or(f.dataShares, f.agents)
+		one.Data.ShareIndex = i % one.Data.ShareCount
 		if slices.Contains(slow, i) {
-			one.Compute.StepTime = time.Duration(f.slow.factor * float64(cmp.Or(s.Compute.StepTime, time.Millisecond)))
+			one.Compute.DeclaredStepTime = time.Duration(f.slow.factor * float64(cmp.Or(s.Compute.DeclaredStepTime,
+				time.Millisecond)))
 		}
 		all[i] = &one
 	}
@@ -188,7 +190,7 @@ func (f *fleet) listKeys(s *settings.Agent, master ed25519.PrivateKey) error {
 	var list []byte
 	for i := range f.agents {
 		id := memberID(s, i)
-		list = fmt.Appendf(list, "%s %s\n", id, keys.Format(keys.Public(memberKey(master, id))))
+		list = fmt.Appendf(list, "%s %s\n", id, keys.FormatPublic(keys.Public(memberKey(master, id))))
 	}
-	return store.Machine.WriteFile(f.keyListPath, list, 0o644)
+	return store.LocalDisk.WriteFileDurably(f.keyListPath, list, 0o644)
 }

@@ -79,28 +79,29 @@ func TestMembers(t *testing.T) {
 	slow, ids := 0, map[string]bool{}
 	for i, one := range f.members(&base) {
 		ids[one.ID] = true
-		if one.StateDir != filepath.Join("state", one.ID) || one.Data.Share != i || one.Data.Shares != 10 {
+		if one.StateDir != filepath.Join("state", one.ID) || one.Data.ShareIndex != i || one.Data.ShareCount != 10 {
 			t.Errorf("agent %d is %+v", i, one)
 		}
-		switch one.Compute.StepTime {
+		switch one.Compute.DeclaredStepTime {
 		case 10 * time.Millisecond:
 			slow++
 		case 0: // measured
 		default:
-			t.Errorf("agent %d takes %v per step", i, one.Compute.StepTime)
+			t.Errorf("agent %d takes %v per step", i, one.Compute.DeclaredStepTime)
 		}
 	}
 	if slow != 3 || len(ids) != 10 {
 		t.Errorf("%d of %d agents are slow, want 3 of 10", slow, len(ids))
 	}
-	base.Compute.StepTime = 2 * time.Millisecond
+	base.Compute.DeclaredStepTime = 2 * time.Millisecond
 	f = fleet{agents: 4, dataShares: 2, slow: slowAgentsFlag{1, 3}}
 	for i, one := range f.members(&base) {
-		if one.Compute.StepTime != 6*time.Millisecond || one.Data.Share != i%2 || one.Data.Shares != 2 {
+		if one.Compute.DeclaredStepTime != 6*time.Millisecond || one.Data.ShareIndex != i%2 ||
+			one.Data.ShareCount != 2 {
 			t.Errorf("agent %d is %+v", i, one)
 		}
 	}
-	if base.Data.Shares != 0 {
+	if base.Data.ShareCount != 0 {
 		t.Error("the agents share their settings with the fleet's")
 	}
 }
@@ -147,9 +148,9 @@ func testMischief(t *testing.T) {
 			}
 			return slices.Equal(out.take(), []string{topic})
 		}
-		update := topics.Update("dev", "0", mqtt.ManifestPart)
+		update := topics.UpdatePart("dev", "0", mqtt.ManifestPartName)
 		for range rounds {
-			m.Observe(agentround.WorkStarted{Left: time.Minute})
+			m.Observe(agentround.WorkStarted{TimeLeft: time.Minute})
 			there := say(topics.AgentToCoordinator("dev"))
 			<-time.After(20 * time.Second)
 			first, again := say(update), say(update)

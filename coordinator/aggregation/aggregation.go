@@ -15,7 +15,7 @@ import (
 )
 
 // reportedRisks returns the risks of the base model that the agents reported in the signed manifests of their updates.
-func reportedRisks(spool *store.Spool) map[wire.AgentID]float64 {
+func reportedRisks(spool *store.UpdateSpool) map[wire.AgentID]float64 {
 	reported := map[wire.AgentID]float64{}
 	for _, e := range spool.Entries() {
 		if u, err := decodeManifest(&e); err == nil {
@@ -61,9 +61,10 @@ func meanAndMedian(risks []float64) (mean, median float64) {
 
 // Aggregate makes the next model from the contributions to a round, stores it and plans the next round. It loses
 // nothing on disk if the process ends in the middle of it. It may return events even with an error.
-func (w *Aggregator) Aggregate(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Aggregated,
+func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
+	e round.AggregateUpdates) (round.AggregationEnded,
 	[]observe.Event) {
-	folded := round.Aggregated{Round: e.Round}
+	folded := round.AggregationEnded{Round: e.Round}
 	var events []observe.Event
 	if e.Plan.Kind == wire.KindStatistics {
 		folded.NextPlan, events, folded.Err = w.aggregateStatistics(run, spool, e)
@@ -77,16 +78,16 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	}
 	began := w.now()
 	reported := reportedRisks(spool)
-	told := round.SummarizeRisks(reportedRisksOfSet(reported, e.Contributions))
-	if e.BaseModelDiverged || w.heldOut == nil && e.Plan.Diverged(told) {
-		if back, events, ok := w.returnToEarlierModel(run, &e, told); ok || e.BaseModelDiverged {
+	told := round.SummarizeReportedRisks(reportedRisksOfSet(reported, e.Contributions))
+	if e.MostParticipantsDiverged || w.heldOut == nil && e.Plan.BaseModelDiverged(told) {
+		if back, events, ok := w.returnToEarlierModel(run, &e, told); ok || e.MostParticipantsDiverged {
 			return back, events
 		}
 	}
 	taken, left, err := w.aggregateGuarded(run, spool, e)
 	for _, f := range left {
 		// an update above refuse_above may be as long as the updates of other rounds: then its agent does not sit out
-		if f.Reason != LeftOutAbove || round.IsSpoilingLength(f.Norm, f.UsualNorm) {
+		if f.Reason != LeftOutAbove || round.IsSpoilingNorm(f.Norm, f.UsualNorm) {
 			folded.SpoilingAgents = append(folded.SpoilingAgents, f.Agent)
 		}
 		leave(f.Agent, fates[f.Reason])
@@ -97,16 +98,16 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	}
 	if out := taken.agentsAtIndices(taken.ruleAssessment.ExcludedIndices); len(out) > 0 {
 		for _, a := range out {
-			leave(a, wire.FateAbove)
+			leave(a, wire.FateLeftOutByRule)
 		}
 		events = append(events, UpdatesExcludedByRule{Round: e.Round, Rule: w.cfg.Round.Aggregation.Rule, Agents: out})
 	}
 	events = append(events, w.clippedEvents(&e, taken)...)
-	version := e.Plan.Version + 1
-	folded.NextPlan, err = w.storeAndPlanTraining(run, version, e.Plan.Offset+w.stepsPerRound(), taken.model,
+	version := e.Plan.BaseModelVersion + 1
+	folded.NextPlan, err = w.storeAndPlanTraining(run, version, e.Plan.LocalStepOffset+w.stepsPerRound(), taken.model,
 		taken.serverState)
 	if err != nil {
-		return round.Aggregated{Round: e.Round, Err: err}, nil
+		return round.AggregationEnded{Round: e.Round, Err: err}, nil
 	}
 	events = append(events, w.recordAggregationInPlan(&folded.NextPlan, &e, taken, told)...)
 	risks := reportedRisksOfSet(reported, taken.contributions)
@@ -115,7 +116,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	}
 	mean, median := meanAndMedian(risks)
 	ready := ModelReady{
-		Round: e.Round, Version: version, Hash: folded.NextPlan.Base.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
+		Round: e.Round, Version: version, Hash: folded.NextPlan.BaseModel.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
 		UpdateSpread: taken.spread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,
 		HeldOutScore: taken.score, MeanReportedRisk: mean, MedianRisk: median, AggregationDuration: w.now().Sub(began),
 	}
@@ -127,30 +128,32 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 
 // recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the events
 // about agents whose updates are long in consecutive folds.
-func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
-	told round.ReportedRisks) (events []observe.Event) {
+func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.AggregateUpdates, taken *aggregationAttempt,
+	told round.ReportedRiskSummary) (events []observe.Event) {
 	b := w.assessUpdateLengths(e)
-	next.Recent = round.AppendRecent(e.Plan.Recent, taken.heldOutRisk(), told, taken.lengths)
-	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
-	next.Suspects = b.SuspectAgents(taken.contributions, taken.lengths)
-	var ended []round.LongUpdateAgent
-	next.Large, ended = e.Plan.NextLongUpdateAgents(e.Contributions, &b)
-	for _, l := range b.LongUpdateAgents {
-		if l.Times < largeFolds {
+	next.RecentAggregations = round.AppendPastAggregation(e.Plan.RecentAggregations, taken.heldOutRisk(), told,
+		taken.lengths)
+	next.FirstReportedRisks = cmp.Or(e.Plan.FirstReportedRisks, told)
+	next.SuspectAgents = b.SuspectAgents(taken.contributions, taken.lengths)
+	var ended []round.LargeNormAgent
+	next.LargeNormAgents, ended = e.Plan.NextLargeNormAgents(e.Contributions, &b)
+	for _, l := range b.LargeNormAgents {
+		if l.ConsecutiveLargeNorms < largeFolds {
 			continue
 		}
-		f := RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, ConsecutiveUpdates: l.Times, SinceVersion: l.Since,
-			Norm: l.Lengths[len(l.Lengths)-1], UsualNorm: b.UsualLength}
+		f := RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, ConsecutiveUpdates: l.ConsecutiveLargeNorms,
+			SinceVersion: l.SinceModelVersion,
+			Norm:         l.RecentNorms[len(l.RecentNorms)-1], UsualNorm: b.UsualNorm}
 		for k, x := range taken.contributions {
 			if x.Agent == l.Agent && x.Norm > 0 {
-				f.CountedNorm = taken.lengths[k] * x.CountedNorm() / x.Norm
+				f.CountedNorm = taken.lengths[k] * x.ClippedNorm() / x.Norm
 			}
 		}
 		events = append(events, f)
 	}
 	for _, l := range ended {
-		if l.Times >= largeFolds {
-			events = append(events, RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, UsualNorm: b.UsualLength})
+		if l.ConsecutiveLargeNorms >= largeFolds {
+			events = append(events, RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, UsualNorm: b.UsualNorm})
 		}
 	}
 	return events
@@ -162,48 +165,50 @@ const largeFolds = 3
 // returnToEarlierModel rejects the base model of a round, which has diverged according to its participants. It plans
 // the next round on the newest earlier model in the archive, and drops the updates of the round. It returns false if
 // the archive has no earlier model with the present standardisation.
-func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
-	told round.ReportedRisks) (round.Aggregated, []observe.Event, bool) {
+func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpdates,
+	told round.ReportedRiskSummary) (round.AggregationEnded, []observe.Event, bool) {
 	p, now := &e.Plan, w.compiledTask.Standardization()
-	folded := round.Aggregated{Round: e.Round, SpoilingAgents: p.Suspects,
+	folded := round.AggregationEnded{Round: e.Round, SpoilingAgents: p.SuspectAgents,
 		FateByLeftOutAgent: map[wire.AgentID]wire.UpdateFate{}}
 	versions, err := w.folder.Models.Versions()
 	if err != nil {
-		return round.Aggregated{Round: e.Round, Err: err}, nil, false
+		return round.AggregationEnded{Round: e.Round, Err: err}, nil, false
 	}
 	var earlier *runs.StoredModel
 	for _, v := range slices.Backward(versions) {
 		m, err := w.folder.ReadModel(w.folder.Models, v)
-		if err == nil && v < uint64(p.Version) && m.MatchesSchema(w.compiledTask.Schema(wire.KindTraining)) &&
+		if err == nil && v < uint64(p.BaseModelVersion) &&
+			m.MatchesSchema(w.compiledTask.UpdateSchema(wire.KindTraining)) &&
 			slices.Equal(m.Standardization.Mean, now.Mean) && slices.Equal(m.Standardization.Scale, now.Scale) {
 			earlier = m
 			break
 		}
 	}
 	if earlier == nil {
-		return round.Aggregated{Round: e.Round, Err: fmt.Errorf("%w: model %d, and no earlier model is archived",
-			errDiverged, p.Version)}, nil, false
+		return round.AggregationEnded{Round: e.Round, Err: fmt.Errorf("%w: model %d, and no earlier model is archived",
+			errDiverged, p.BaseModelVersion)}, nil, false
 	}
-	model := earlier.EncodeVector(w.compiledTask.Schema(wire.KindTraining))
+	model := earlier.EncodeVector(w.compiledTask.UpdateSchema(wire.KindTraining))
 	packed, err := w.archivedState(w.folder.Models, earlier.Version, wire.BlobDigest(model))
 	if err != nil && !store.IsMissingOrDamaged(err) {
-		return round.Aggregated{Round: e.Round, Err: err}, nil, false
+		return round.AggregationEnded{Round: e.Round, Err: err}, nil, false
 	}
 	state, _ := w.unpackState(packed)
-	version := p.Version + 1
-	next, err := w.storeAndPlanTraining(run, version, p.Offset+w.stepsPerRound(), model, state)
+	version := p.BaseModelVersion + 1
+	next, err := w.storeAndPlanTraining(run, version, p.LocalStepOffset+w.stepsPerRound(), model, state)
 	if err != nil {
-		return round.Aggregated{Round: e.Round, Err: err}, nil, false
+		return round.AggregationEnded{Round: e.Round, Err: err}, nil, false
 	}
-	next.Recent, next.FirstTold, next.Large = p.Recent, p.FirstTold, p.Large
+	next.RecentAggregations, next.FirstReportedRisks, next.LargeNormAgents = p.RecentAggregations,
+		p.FirstReportedRisks, p.LargeNormAgents
 	for _, x := range e.Contributions {
-		folded.FateByLeftOutAgent[x.Agent] = wire.FateRisk
+		folded.FateByLeftOutAgent[x.Agent] = wire.FateRiskExploded
 	}
 	events := []observe.Event{
-		ModelRejected{Round: e.Round, Version: p.Version, EarlierVersion: wire.ModelVersion(earlier.Version),
+		ModelRejected{Round: e.Round, Version: p.BaseModelVersion, EarlierVersion: wire.ModelVersion(earlier.Version),
 			NextVersion:        version,
-			MedianReportedRisk: told.Median, Agents: p.Suspects},
-		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
+			MedianReportedRisk: told.Median, Agents: p.SuspectAgents},
+		ModelReady{Round: e.Round, Version: version, Hash: next.BaseModel.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
 			MeanReportedRisk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
 			ModelStepNorm: math.NaN()}}
 	folded.NextPlan, folded.Err = w.refreshStatisticsIfDue(next)
@@ -211,8 +216,8 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 }
 
 // fates are what an agent is sent about an update that was left out.
-var fates = map[LeaveOutReason]wire.UpdateFate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRisk,
-	LeftOutNorm: wire.FateNorm, LeftOutAbove: wire.FateAbove}
+var fates = map[LeaveOutReason]wire.UpdateFate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRiskExploded,
+	LeftOutNorm: wire.FateDominantNorm, LeftOutAbove: wire.FateLeftOutByRule}
 
 // updateSpread returns the root mean square of the distances of the clipped updates v_k from their weighted mean
 // v̄ = Σ f_k v_k / Σ f_k, which is √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²). For updates of one base model it is the consensus
@@ -220,8 +225,8 @@ var fates = map[LeaveOutReason]wire.UpdateFate{LeftOutNotFinite: wire.FateNotFin
 func updateSpread(set []round.Contribution, mean float64) float64 {
 	var total, squares float64
 	for _, x := range set {
-		total += x.Factor
-		squares += x.Factor * x.CountedNorm() * x.CountedNorm()
+		total += x.ContributionFactor
+		squares += x.ContributionFactor * x.ClippedNorm() * x.ClippedNorm()
 	}
 	return math.Sqrt(max(0, squares/total-mean))
 }
@@ -231,7 +236,7 @@ func updateSpread(set []round.Contribution, mean float64) float64 {
 func addSquaredMeanElements(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
 	total, draws := 0.0, 0
 	for _, x := range set {
-		total += x.Factor
+		total += x.ContributionFactor
 		draws += x.DrawCount
 	}
 	toMean := float64(draws) / (scale * total)

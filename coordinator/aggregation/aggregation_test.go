@@ -19,14 +19,16 @@ import (
 // TestSpread of two updates around their mean, whatever the scale and the sign
 // of the factors, and of a single one.
 func TestSpread(t *testing.T) {
-	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
+		func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer spool.Close()
 	for agent, v := range map[string][]float32{"a": {3, 0}, "b": {0, 4}} {
 		p := wire.AppendVector(nil, v)
-		if err := spool.Put(store.SpoolEntry{Agent: agent, Digest: wire.BlobDigest(p), Size: int64(len(p))},
+		if err := spool.Put(store.SpoolEntry{Agent: agent, PayloadDigest: wire.BlobDigest(p),
+			PayloadSize: int64(len(p))},
 			p); err != nil {
 			t.Fatal(err)
 		}
@@ -37,14 +39,15 @@ func TestSpread(t *testing.T) {
 		{1, 3, 1, math.Sqrt(0.75*(0.75*0.75+1) + 0.25*(2.25*2.25+9))},
 		{1, 1, 0, 0},
 	} {
-		set := []round.Contribution{{Agent: "a", UpdateMetadata: rule.UpdateMetadata{DrawCount: 2, Factor: tt.a,
-			Norm: 3}},
-			{Agent: "b", UpdateMetadata: rule.UpdateMetadata{DrawCount: 1, Factor: tt.b, Norm: 4}}}
+		set := []round.Contribution{{Agent: "a", UpdateMetadata: rule.UpdateMetadata{DrawCount: 2,
+			ContributionFactor: tt.a,
+			Norm:               3}},
+			{Agent: "b", UpdateMetadata: rule.UpdateMetadata{DrawCount: 1, ContributionFactor: tt.b, Norm: 4}}}
 		u := &updateSource{packedSpool: packedSpool{spool, codec.ForName[float32](spec.CodecRaw)}, contributions: set,
 			dimension: 2}
 		d := make([]float64, 2)
 		shares := []rule.UpdateMetadata{set[0].UpdateMetadata, set[1].UpdateMetadata}
-		all := rule.UpdateSet[float32]{Updates: shares, Scale: tt.scale, Source: u}
+		all := rule.UpdateSet[float32]{Updates: shares, Scale: tt.scale, UpdateReader: u}
 		by := rule.New[float32](rule.DefaultConfig())
 		err := u.forEachStrip(func(int, int) error {
 			_, err := by.AssessUpdates(&all)
@@ -59,7 +62,8 @@ func TestSpread(t *testing.T) {
 
 // TestPackedUpdates: a rule reads the columns of packed updates as it reads the whole updates.
 func TestPackedUpdates(t *testing.T) {
-	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
+		func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +77,7 @@ func TestPackedUpdates(t *testing.T) {
 	}
 }
 
-func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
+func packedUpdates(t *testing.T, spool *store.UpdateSpool, word spec.Codec, d int) {
 	t.Helper()
 	c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(1, 2))
 	var set []round.Contribution
@@ -85,7 +89,7 @@ func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
 		}
 		p := c.Append(nil, v, rng)
 		id := fmt.Sprint(word, d, k)
-		if err := spool.Put(store.SpoolEntry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p))},
+		if err := spool.Put(store.SpoolEntry{Agent: id, PayloadDigest: wire.BlobDigest(p), PayloadSize: int64(len(p))},
 			p); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +102,7 @@ func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
 	u := &updateSource{packedSpool: packedSpool{spool, c}, contributions: set, dimension: d}
 	for _, from := range []int{0, 255, 256, 1000, d - 7} {
 		rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
-		if err := u.Columns(from, rows); err != nil {
+		if err := u.ReadColumns(from, rows); err != nil {
 			t.Fatal(err)
 		}
 		for k := range rows {

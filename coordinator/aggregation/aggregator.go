@@ -21,7 +21,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// InlineTask is the maximum length of a task inside an announcement, in bytes. A model may have wire.MaxInline more.
+// InlineTask is the maximum length of a task inside an announcement, in bytes. A model may have wire.MaxInlineBlobBytes
+// more.
 const InlineTask = 8 << 10
 
 // Config is the configuration of the learning.
@@ -101,7 +102,7 @@ func (w *Aggregator) BeginRun(run wire.RunID, t wire.Task, model []byte) (round.
 
 // AdoptTask plans the record's next round in the configured task, which differs from the run's. The run's model, the
 // standardisation of its columns and the time of its step-size schedule are kept. No round of the record may be open.
-func (w *Aggregator) AdoptTask(r round.Record) (round.Record, error) {
+func (w *Aggregator) AdoptTask(r round.JournalRecord) (round.JournalRecord, error) {
 	p, t, model := r.Plan, w.cfg.Task, w.baseModelBlob.Data
 	if t.Standardization = w.compiledTask.Task.Standardization; len(t.Standardization.Mean) > 0 {
 		t.Standardization.Clip = w.cfg.FeatureClip
@@ -111,21 +112,24 @@ func (w *Aggregator) AdoptTask(r round.Record) (round.Record, error) {
 	}
 	if p.Kind == wire.KindStatistics {
 		r.Plan = w.planStatisticsRound()
-		r.Plan.Version, r.Plan.Offset, r.Plan.Base = p.Version, p.Offset, p.Base
+		r.Plan.BaseModelVersion, r.Plan.LocalStepOffset, r.Plan.BaseModel = p.BaseModelVersion, p.LocalStepOffset,
+			p.BaseModel
 	} else {
-		state, err := w.loadServerState(r.Run, p.Version, p.Base.Hash)
+		state, err := w.loadServerState(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
 		if err == nil {
-			r.Plan, err = w.storeAndPlanTraining(r.Run, p.Version, p.Offset, model, state)
+			r.Plan, err = w.storeAndPlanTraining(r.Run, p.BaseModelVersion, p.LocalStepOffset, model, state)
 		}
 		if err != nil {
 			return r, err
 		}
-		r.Plan.Recent, r.Plan.Large = slices.Clone(p.Recent), slices.Clone(p.Large)
-		for i := range r.Plan.Recent {
-			r.Plan.Recent[i].Told = round.ReportedRisks{} // another task may have another risk
+		r.Plan.RecentAggregations, r.Plan.LargeNormAgents = slices.Clone(p.RecentAggregations),
+			slices.Clone(p.LargeNormAgents)
+		for i := range r.Plan.RecentAggregations {
+			// another task may have another risk
+			r.Plan.RecentAggregations[i].ReportedRisks = round.ReportedRiskSummary{}
 		}
 	}
-	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
+	r.Participants, r.Edges, r.MixingBlockRound, r.RandomDrawsMade = nil, nil, 0, 0
 	return r, nil
 }
 
@@ -162,9 +166,9 @@ func (w *Aggregator) prepareTask(t wire.Task, text []byte) error {
 
 // planStatisticsRound plans a round that standardises the columns.
 func (w *Aggregator) planStatisticsRound() round.Plan {
-	s := w.compiledTask.Schema(wire.KindStatistics)
-	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.AnnouncementRef(InlineTask), Schema: s.Hash(),
-		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
+	s := w.compiledTask.UpdateSchema(wire.KindStatistics)
+	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.AnnouncementRef(InlineTask), UpdateSchema: s.Hash(),
+		UpdateBytes: uint32(s.VectorByteCount()), Codec: spec.CodecRaw}
 }
 
 // storeAndPlanTraining stores a model in its slot, with the state of the optimiser that made it if there is one, and
@@ -172,12 +176,12 @@ func (w *Aggregator) planStatisticsRound() round.Plan {
 func (w *Aggregator) storeAndPlanTraining(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
 	state [][]float64) (round.Plan, error) {
 	p := w.planTraining(version, offset, model)
-	file, err := w.encodeModel(run, version, model, p.Base.Hash)
+	file, err := w.encodeModel(run, version, model, p.BaseModel.Hash)
 	if err != nil {
 		return round.Plan{}, err
 	}
 	w.addModelFile(&p, file)
-	m := &runs.SlotModel{Run: run, Version: version, Hash: p.Base.Hash, SafetensorsPieces: file,
+	m := &runs.SlotModel{Run: run, Version: version, Hash: p.BaseModel.Hash, SafetensorsPieces: file,
 		OptimizerState: w.packState(state)}
 	w.unarchivedModel = m // it is archived after the journal that names it
 	return p, w.RetryWrite("save the model", func() error { return w.folder.SaveSlot(m) })
@@ -185,18 +189,20 @@ func (w *Aggregator) storeAndPlanTraining(run wire.RunID, version wire.ModelVers
 
 // planTraining plans a round on a stored model.
 func (w *Aggregator) planTraining(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
-	s := w.compiledTask.Schema(wire.KindTraining)
+	s := w.compiledTask.UpdateSchema(wire.KindTraining)
 	w.baseModelBlob = publish.NewBlob(model, s.Hash())
 	t := &w.compiledTask.Task.Training
 	p := round.Plan{
-		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
-		StepSize: w.compiledTask.Schedule.At(offset + 1),
-		Task:     w.taskBlob.AnnouncementRef(InlineTask), Base: w.baseModelBlob.AnnouncementRef(wire.MaxInline),
-		Schema: s.Hash(), Bytes: uint32(codec.ForName[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
-		Endless: w.compiledTask.Task.Mixing.EndlessBlocks,
+		Kind: wire.KindTraining, BaseModelVersion: version, LocalStepOffset: offset, Exchange: t.ExchangeKind,
+		ServerStepSize: w.compiledTask.Schedule.At(offset + 1),
+		Task:           w.taskBlob.AnnouncementRef(InlineTask),
+		BaseModel:      w.baseModelBlob.AnnouncementRef(wire.MaxInlineBlobBytes),
+		UpdateSchema:   s.Hash(), UpdateBytes: uint32(codec.ForName[float32](t.Codec).EncodedSize(s.ElementCount())),
+		Codec:            t.Codec,
+		HasEndlessBlocks: w.compiledTask.Task.Mixing.EndlessBlocks,
 	}
 	if wire.MayFallBackToRaw(t.Codec) {
-		p.Plain = uint32(s.Bytes())
+		p.RawUpdateBytes = uint32(s.VectorByteCount())
 	}
 	return p
 }
@@ -204,7 +210,7 @@ func (w *Aggregator) planTraining(version wire.ModelVersion, offset uint64, mode
 // stepsPerRound returns by how much the time t of the step-size schedule advances in a round. Agents that take fewer
 // than the maximum of local steps count as if they had taken all.
 func (w *Aggregator) stepsPerRound() uint64 {
-	if w.compiledTask.Task.Training.Exchange == spec.ExchangeGradient {
+	if w.compiledTask.Task.Training.ExchangeKind == spec.ExchangeGradient {
 		return 1
 	}
 	return uint64(w.compiledTask.Task.Training.MaxSteps)
@@ -213,10 +219,10 @@ func (w *Aggregator) stepsPerRound() uint64 {
 // NonInlineBlobs returns the task and the model of a plan, as far as announcements of the plan do not contain them.
 func (w *Aggregator) NonInlineBlobs(p *round.Plan) []publish.Blob {
 	var all []publish.Blob
-	if p.Task.Present() && p.Task.Inline == nil {
+	if p.Task.IsSet() && p.Task.Inline == nil {
 		all = append(all, w.taskBlob)
 	}
-	if p.Kind == wire.KindTraining && p.Base.Present() && p.Base.Inline == nil {
+	if p.Kind == wire.KindTraining && p.BaseModel.IsSet() && p.BaseModel.Inline == nil {
 		all = append(all, w.baseModelBlob)
 	}
 	return all
@@ -268,21 +274,21 @@ func (w *Aggregator) PendingArchive(hash wire.Digest, durable bool) func() error
 // addModelFile sets the file of a plan's model, if models are rolled out and the file is not too long for a blob.
 func (w *Aggregator) addModelFile(p *round.Plan, file [][]byte) {
 	w.modelFile = publish.Blob{}
-	if w.cfg.Round.Rollout.On() {
-		if whole := slices.Concat(file...); len(whole) <= wire.MaxBlob {
+	if w.cfg.Round.Rollout.IsEnabled() {
+		if whole := slices.Concat(file...); len(whole) <= wire.MaxBlobBytes {
 			w.modelFile = publish.NewBlob(whole, wire.Digest{})
 		}
 	}
-	p.File = w.modelFile.Ref
+	p.ModelFile = w.modelFile.Ref
 }
 
 // RestoreModelFile sets the file of the record's model, if models are rolled out and the file is missing.
-func (w *Aggregator) RestoreModelFile(r *round.Record) error {
+func (w *Aggregator) RestoreModelFile(r *round.JournalRecord) error {
 	p := &r.Plan
-	if !w.cfg.Round.Rollout.On() || p.Kind != wire.KindTraining || w.modelFile.Data != nil {
+	if !w.cfg.Round.Rollout.IsEnabled() || p.Kind != wire.KindTraining || w.modelFile.Data != nil {
 		return nil
 	}
-	file, err := w.encodeModel(r.Run, p.Version, w.baseModelBlob.Data, p.Base.Hash)
+	file, err := w.encodeModel(r.Run, p.BaseModelVersion, w.baseModelBlob.Data, p.BaseModel.Hash)
 	if err == nil {
 		w.addModelFile(p, file)
 	}
@@ -294,6 +300,6 @@ func (w *Aggregator) encodeModel(run wire.RunID, version wire.ModelVersion, data
 	error) {
 	t := w.compiledTask
 	m := modelfile.NewModel(&t.Task, t.Model.Architecture(), data, hash)
-	m.Run, m.Version, m.ParentModel, m.Personal = run, version, w.folder.Origin.Model, t.Task.Personal.Tensors
-	return m.Pieces()
+	m.Run, m.Version, m.ParentModel, m.PersonalTensors = run, version, w.folder.Origin.Model, t.Task.Personal.Tensors
+	return m.EncodePieces()
 }

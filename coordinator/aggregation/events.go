@@ -24,7 +24,7 @@ var leftOutUpdates = observe.CounterByLabel("updates_left_out_total",
 		"have been finite, its risk would have exploded on held-out data or at the next participants, one "+
 		"norm outweighs all others, or is above refuse_above; or the rule has chosen others, as krum does in "+
 		"each round.",
-	"reason", observe.Strings(LeaveOutReasons()))
+	"reason", observe.NamesAsStrings(LeaveOutReasons()))
 
 var (
 	modelBytes       = observe.OptionalGauge("model_bytes", "Size of the model made last.")
@@ -41,7 +41,7 @@ var (
 		[]float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120})
 )
 
-var newestModelScore = host.NewScoreMetrics("the newest model")
+var newestModelScore = host.NewHeldOutScoreMetrics("the newest model")
 
 // ModelReady: a new model is on disk.
 type ModelReady struct {
@@ -60,21 +60,21 @@ type ModelReady struct {
 }
 
 // Describe implements observe.Event.
-func (e ModelReady) Describe(d *observe.Description) {
-	d.Set(round.ModelVersion, float64(e.Version))
-	d.Set(modelBytes, float64(e.Bytes))
-	d.Set(updateSpreadNorm, e.UpdateSpread)
-	d.Set(aggregateNorm, e.AggregateNorm)
-	d.Set(modelStepNorm, e.ModelStepNorm)
+func (e ModelReady) Describe(d *observe.EventDescription) {
+	d.SetGauge(round.ModelVersion, float64(e.Version))
+	d.SetGauge(modelBytes, float64(e.Bytes))
+	d.SetGauge(updateSpreadNorm, e.UpdateSpread)
+	d.SetGauge(aggregateNorm, e.AggregateNorm)
+	d.SetGauge(modelStepNorm, e.ModelStepNorm)
 	if !math.IsNaN(e.AggregateNorm) {
-		d.Observe(aggregationDuration, e.AggregationDuration.Seconds())
+		d.ObserveHistogram(aggregationDuration, e.AggregationDuration.Seconds())
 	}
 	newestModelScore.Describe(d, e.HeldOutScore)
 	attributes := []any{"version", e.Version, "hash", e.Hash.TopicLevel()}
 	if !math.IsNaN(e.MeanReportedRisk) {
-		attributes = append(attributes, "risk", observe.Rounded(e.MeanReportedRisk))
+		attributes = append(attributes, "risk", observe.RoundToFourDigits(e.MeanReportedRisk))
 	}
-	d.Log(observe.Info, "model ready", append(attributes, host.ScoreAttributes(e.HeldOutScore)...)...)
+	d.Log(observe.Info, "model ready", append(attributes, host.ScoreLogAttributes(e.HeldOutScore)...)...)
 	e.Risk.describe(d, e.Version)
 }
 
@@ -92,15 +92,15 @@ type RepeatedLargeUpdates struct {
 
 // Describe implements observe.Event. It logs the third large update in a row, then the 4th, 8th, 16th and so on.
 // The status page lists such agents: most of these devices are honest, so there is no condition.
-func (e RepeatedLargeUpdates) Describe(d *observe.Description) {
+func (e RepeatedLargeUpdates) Describe(d *observe.EventDescription) {
 	n := e.ConsecutiveUpdates
 	switch {
 	case n == 0:
 		d.Log(observe.Info, "updates are as large as usual again", "agent", e.Agent, "round", e.Round)
 	case n == largeFolds || n&(n-1) == 0:
 		d.Log(observe.Warn, "unusually large updates", "agent", e.Agent, "round", e.Round, "in_a_row", n,
-			"norm", observe.Rounded(e.Norm), "usual", observe.Rounded(e.UsualNorm),
-			"counted", observe.Rounded(e.CountedNorm),
+			"norm", observe.RoundToFourDigits(e.Norm), "usual", observe.RoundToFourDigits(e.UsualNorm),
+			"counted", observe.RoundToFourDigits(e.CountedNorm),
 			"undo", fmt.Sprintf("coordinator model rollback --to %d", e.SinceVersion))
 	}
 }
@@ -121,14 +121,15 @@ type ModelRejected struct {
 }
 
 // Describe implements observe.Event.
-func (e ModelRejected) Describe(d *observe.Description) {
-	d.Add(leftOutUpdates, float64(len(e.Agents)), string(LeftOutRisk))
+func (e ModelRejected) Describe(d *observe.EventDescription) {
+	d.AddToCounter(leftOutUpdates, float64(len(e.Agents)), string(LeftOutRisk))
 	d.Log(observe.Warn, "model rejected, because it has diverged", "version", e.Version,
 		"continues_from", e.EarlierVersion, "as", e.NextVersion,
-		"median_risk", observe.Rounded(e.MedianReportedRisk), "agents", e.Agents, "round", e.Round)
-	d.Fail(ModelRejectedCondition, fmt.Sprintf("model %d had diverged and was rejected; the run continues from model "+
-		"%d as version %d; the largest updates in the rejected model are from: %s", e.Version, e.EarlierVersion,
-		e.NextVersion, observe.JoinNames(e.Agents)),
+		"median_risk", observe.RoundToFourDigits(e.MedianReportedRisk), "agents", e.Agents, "round", e.Round)
+	d.RaiseCondition(ModelRejectedCondition,
+		fmt.Sprintf("model %d had diverged and was rejected; the run continues from model "+
+			"%d as version %d; the largest updates in the rejected model are from: %s", e.Version, e.EarlierVersion,
+			e.NextVersion, observe.JoinNames(e.Agents)),
 		"check these devices, or lower task.step_size if they are honest; `coordinator model rollback --to VERSION` "+
 			"returns to an earlier model")
 }
@@ -142,18 +143,18 @@ type UpdatesExcludedByRule struct {
 }
 
 // Describe implements observe.Event.
-func (e UpdatesExcludedByRule) Describe(d *observe.Description) {
-	d.Add(leftOutUpdates, float64(len(e.Agents)), string(LeftOutRule))
+func (e UpdatesExcludedByRule) Describe(d *observe.EventDescription) {
+	d.AddToCounter(leftOutUpdates, float64(len(e.Agents)), string(LeftOutRule))
 	d.Log(observe.Info, "updates excluded by the aggregation rule", "round", e.Round, "rule", e.Rule,
 		"agents", e.Agents)
 }
 
 // roundMeasurements returns the fields that the history keeps.
 func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
-	r := round.RoundMeasurements{Risk: observe.FiniteOrNil(m.MeanReportedRisk),
-		Median: observe.FiniteOrNil(m.MedianRisk)}
+	r := round.RoundMeasurements{MeanAgentRisk: observe.FiniteOrNil(m.MeanReportedRisk),
+		MedianAgentRisk: observe.FiniteOrNil(m.MedianRisk)}
 	if m.HeldOutScore != nil {
-		r.R2, r.Accuracy, r.HeldOut = observe.FiniteOrNil(m.HeldOutScore.R2),
+		r.R2, r.Accuracy, r.HeldOutRisk = observe.FiniteOrNil(m.HeldOutScore.R2),
 			observe.FiniteOrNil(m.HeldOutScore.Accuracy),
 			observe.FiniteOrNil(m.HeldOutScore.Risk)
 	}

@@ -46,14 +46,16 @@ var (
 
 // aggregateGuarded folds the set and rejects a model that is not finite or has diverged on held-out data. Updates above
 // aggregation.refuse_above are left out before, and others are clipped to aggregation.clip and clip_above
-// (round.Plan.Bound). A rejected fold is repeated without the long updates, or without the longest if none is long; if
-// that is rejected, too, aggregateGuarded returns an error.
+// (Plan.AssessUpdateNorms sets UpdateMetadata.MaxNorm, which each rule applies). A rejected fold is repeated without
+// the long updates, or without the longest if none is long; if that is rejected, too, aggregateGuarded returns an
+// error.
 //
 // With round.robust a good fold in which updates outweigh all others is also repeated, without these. Held-out data
 // select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
 //
 // Each update that is left out is an event. The result depends on the set and the plan only.
-func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.Spool, e round.Aggregate) (*aggregationAttempt,
+func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
+	e round.AggregateUpdates) (*aggregationAttempt,
 	[]UpdateLeftOut, error) {
 	all, done, err := w.unpack(e.Round, spool, e.Contributions)
 	defer done()
@@ -65,13 +67,13 @@ func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.Spool, e roun
 
 // aggregateUnpackedGuarded is aggregateGuarded for updates that can be read in strips.
 func (w *Aggregator) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
-	e round.Aggregate) (*aggregationAttempt, []UpdateLeftOut, error) {
+	e round.AggregateUpdates) (*aggregationAttempt, []UpdateLeftOut, error) {
 	b := w.assessUpdateLengths(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.RefusedIndices {
-		left = append(left, w.leftOutEvent(&e, e.Contributions[k], b.UsualLength, LeftOutAbove))
+		left = append(left, w.leftOutEvent(&e, e.Contributions[k], b.UsualNorm, LeftOutAbove))
 	}
-	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.TakenLengths)
+	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.TakenNorms)
 	if err != nil {
 		return nil, left, err
 	}
@@ -81,15 +83,15 @@ func (w *Aggregator) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	}
 	shorter := slices.Clone(left)
 	for _, k := range doubted {
-		shorter = append(shorter, w.leftOutEvent(&e, b.TakenContributions[k], b.UsualLength, reason))
+		shorter = append(shorter, w.leftOutEvent(&e, b.TakenContributions[k], b.UsualNorm, reason))
 	}
-	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.TakenLengths, doubted)
+	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.TakenNorms, doubted)
 	if len(set) == 0 {
 		return nil, shorter, all.rejectionCause
 	}
 	rest, err := w.tryAggregation(run, spool, e, set, lengths)
 	switch {
-	case all.rejectionCause == nil && errors.Is(err, rule.ErrTooFew):
+	case all.rejectionCause == nil && errors.Is(err, rule.ErrTooFewUpdates):
 		return all, left, nil
 	case err != nil:
 		return nil, left, err
@@ -103,35 +105,36 @@ func (w *Aggregator) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 }
 
 // assessUpdateLengths compares the updates of a fold with their usual length.
-func (w *Aggregator) assessUpdateLengths(e *round.Aggregate) round.UpdateLengthAssessment {
+func (w *Aggregator) assessUpdateLengths(e *round.AggregateUpdates) round.UpdateNormAssessment {
 	r := &w.cfg.Round
-	return e.Plan.AssessUpdateLengths(r.EffectiveAggregation(), r.Robust, r.WeightPlacement, e.Contributions)
+	return e.Plan.AssessUpdateNorms(r.EffectiveAggregation(), r.UsesRobustAggregation, r.WeightPlacement,
+		e.Contributions)
 }
 
 // suspectUpdates returns the indices in b.TakenContributions of the updates without which the aggregation is repeated,
 // and the reason; none if it need not be repeated.
-func suspectUpdates(fault error, b *round.UpdateLengthAssessment) ([]int, LeaveOutReason) {
+func suspectUpdates(fault error, b *round.UpdateNormAssessment) ([]int, LeaveOutReason) {
 	switch {
 	case fault == nil:
 		return b.OutweighingIndices, LeftOutNorm
-	case len(b.LongIndices) == 0:
-		b.LongIndices = []int{longestIndex(b.TakenLengths)}
+	case len(b.LargeNormIndices) == 0:
+		b.LargeNormIndices = []int{longestIndex(b.TakenNorms)}
 	}
 	if errors.Is(fault, errNotFinite) {
-		return b.LongIndices, LeftOutNotFinite
+		return b.LargeNormIndices, LeftOutNotFinite
 	}
-	return b.LongIndices, LeftOutRisk
+	return b.LargeNormIndices, LeftOutRisk
 }
 
 // leftOutEvent returns the event that an update is left out.
-func (w *Aggregator) leftOutEvent(e *round.Aggregate, x round.Contribution, usual float64,
+func (w *Aggregator) leftOutEvent(e *round.AggregateUpdates, x round.Contribution, usual float64,
 	why LeaveOutReason) UpdateLeftOut {
 	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, UsualNorm: usual,
-		Norm: e.Plan.NormalizedLength(w.cfg.Round.WeightPlacement, x)}
+		Norm: e.Plan.NormPerStepWeight(w.cfg.Round.WeightPlacement, x)}
 }
 
 // clippedEvents returns an event for each bound that has clipped updates.
-func (w *Aggregator) clippedEvents(e *round.Aggregate, a *aggregationAttempt) (events []observe.Event) {
+func (w *Aggregator) clippedEvents(e *round.AggregateUpdates, a *aggregationAttempt) (events []observe.Event) {
 	by := w.cfg.Round.EffectiveAggregation()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}
@@ -144,11 +147,12 @@ func (w *Aggregator) clippedEvents(e *round.Aggregate, a *aggregationAttempt) (e
 			f = &norm
 		}
 		f.Agents = append(f.Agents, x.Agent)
-		f.MaxNorm, f.LongestNorm = a.lengths[k]*x.CountedNorm()/x.Norm, max(f.LongestNorm, a.lengths[k])
+		f.MaxNorm, f.LongestNorm = a.lengths[k]*x.ClippedNorm()/x.Norm, max(f.LongestNorm, a.lengths[k])
 	}
-	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agentsAtIndices(a.ruleAssessment.FarIndices),
+	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius,
+		Agents:  a.agentsAtIndices(a.ruleAssessment.OutsideRadiusIndices),
 		MaxNorm: by.ClippingRadius}
-	for _, x := range a.ruleAssessment.FarDistances {
+	for _, x := range a.ruleAssessment.OutsideRadiusDistances {
 		far.LongestNorm = max(far.LongestNorm, x)
 	}
 	for _, f := range []UpdatesClipped{norm, above, far} {
@@ -168,11 +172,12 @@ func (a *aggregationAttempt) agentsAtIndices(indices []int) (ids []wire.AgentID)
 }
 
 // tryAggregation aggregates a set. It returns an error if an update or the held-out data cannot be read.
-func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.Aggregate, set []round.Contribution,
+func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.AggregateUpdates,
+	set []round.Contribution,
 	lengths []float64) (*aggregationAttempt, error) {
 	a := &aggregationAttempt{contributions: set, lengths: lengths, spread: math.NaN()}
 	var err error
-	if a.serverState, err = w.loadServerState(run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
+	if a.serverState, err = w.loadServerState(run, e.Plan.BaseModelVersion, e.Plan.BaseModel.Hash); err != nil {
 		return nil, err
 	}
 	if err := w.computeAttemptModel(a, w.newUpdateSource(spool, set), e.Plan.UpdateScale()); err != nil ||
@@ -188,14 +193,14 @@ func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	}
 	a.score = &score
 	base := 0.0
-	if len(e.Plan.Recent) == 0 {
+	if len(e.Plan.RecentAggregations) == 0 {
 		of, err := w.heldOut.score(w.baseModelBlob.Data)
 		if err != nil {
 			return nil, err
 		}
 		base = of.Risk
 	}
-	if round.RiskExploded(score.Risk, base, w.zeroModelRisk, e.Plan.Recent) {
+	if round.RiskExploded(score.Risk, base, w.zeroModelRisk, e.Plan.RecentAggregations) {
 		a.rejectionCause = fmt.Errorf("%w: it is %.4g", errExploded, score.Risk)
 	}
 	return a, nil
@@ -210,7 +215,7 @@ func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *updateSource,
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
 	own := len(o.StateVectorNames())
 	steps, kept := a.serverState[:own], a.serverState[own:]
-	set := rule.UpdateSet[float32]{Scale: scale, State: kept, Source: u}
+	set := rule.UpdateSet[float32]{Scale: scale, State: kept, UpdateReader: u}
 	for _, x := range a.contributions {
 		set.Updates = append(set.Updates, x.UpdateMetadata)
 	}
@@ -268,20 +273,20 @@ type UpdateLeftOut struct {
 	Round           wire.RoundID
 	Agent           wire.AgentID
 	Reason          LeaveOutReason
-	Norm, UsualNorm float64 // of the update, and of most updates (round.UsualLength), for the weight of their steps
+	Norm, UsualNorm float64 // of the update, and of most updates (round.UsualNorm), for the weight of their steps
 }
 
 // Describe implements observe.Event.
-func (e UpdateLeftOut) Describe(d *observe.Description) {
-	d.Inc(leftOutUpdates, string(e.Reason))
+func (e UpdateLeftOut) Describe(d *observe.EventDescription) {
+	d.IncCounter(leftOutUpdates, string(e.Reason))
 	d.Log(observe.Warn, "update left out of the model", "round", e.Round, "agent", e.Agent, "reason", e.Reason,
-		"norm", observe.Rounded(e.Norm), "usual", observe.Rounded(e.UsualNorm))
+		"norm", observe.RoundToFourDigits(e.Norm), "usual", observe.RoundToFourDigits(e.UsualNorm))
 }
 
 var clippedUpdates = observe.CounterByLabel("updates_clipped_total",
 	"Updates of which a part counts, by the bound in aggregation that they are above: clip, clip_above, or "+
 		"the radius of centered_clipping.",
-	"reason", observe.Strings(ClipReasons()))
+	"reason", observe.NamesAsStrings(ClipReasons()))
 
 // UpdatesClipped: updates are in the model of a round as if they were no longer than MaxNorm.
 type UpdatesClipped struct {
@@ -294,8 +299,8 @@ type UpdatesClipped struct {
 }
 
 // Describe implements observe.Event.
-func (e UpdatesClipped) Describe(d *observe.Description) {
-	d.Add(clippedUpdates, float64(len(e.Agents)), string(e.Reason))
+func (e UpdatesClipped) Describe(d *observe.EventDescription) {
+	d.AddToCounter(clippedUpdates, float64(len(e.Agents)), string(e.Reason))
 	d.Log(observe.Info, "updates clipped", "round", e.Round, "reason", e.Reason, "agents", e.Agents,
-		"longest", observe.Rounded(e.LongestNorm), "most", observe.Rounded(e.MaxNorm))
+		"longest", observe.RoundToFourDigits(e.LongestNorm), "most", observe.RoundToFourDigits(e.MaxNorm))
 }

@@ -31,16 +31,16 @@ func rowsOfLine([]string, string) (*learner.Samples[float32], error) {
 
 // benchOf returns a Aggregator with a model of one weight and updates of it in a spool, the k-th of an agent whose risk
 // was k².
-func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*Aggregator, *store.Spool,
-	round.Aggregate) {
+func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*Aggregator, *store.UpdateSpool,
+	round.AggregateUpdates) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), HeldOutSource: held, Task: wire.Task{
 		Name: "line", Features: []string{"x"}, Target: "y",
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
-			MaxSteps: 1, BudgetMillis: 1000},
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
+			MaxSteps: 1, StepTimeBudgetMillis: 1000},
 	}}
-	d, err := runs.OpenFolder(store.Machine, t.TempDir())
+	d, err := runs.OpenFolder(store.LocalDisk, t.TempDir())
 	if err == nil {
 		err = d.OpenCurrentRun(1)
 	}
@@ -53,12 +53,13 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 		t.Fatal(err)
 	}
 	w.useWeight(t, base)
-	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
+		func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.Close()) })
-	e := round.Aggregate{Round: 9, Plan: round.Plan{Kind: wire.KindTraining, Version: 7,
+	e := round.AggregateUpdates{Round: 9, Plan: round.Plan{Kind: wire.KindTraining, BaseModelVersion: 7,
 		Exchange: spec.ExchangeParameters}}
 	var all []round.Participant
 	for k, v := range updates {
@@ -69,25 +70,27 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 			t.Fatal(err)
 		}
 		u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: float64(k * k)}
-		h := wire.Header{Root: wire.FirstRoot,
+		h := wire.Header{Root: wire.FirstRootVersion,
 			Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7,
 			Round: 9, Sequence: 1}
 		meta := wire.SignEnvelope(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
 		if err := spool.Put(
-			store.SpoolEntry{Agent: id, Digest: wire.BlobDigest(p), Size: int64(len(p)), SignedManifest: meta},
+			store.SpoolEntry{Agent: id, PayloadDigest: wire.BlobDigest(p), PayloadSize: int64(len(p)),
+				SignedManifest: meta},
 			p); err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: wire.BlobDigest(p)})
+		all = append(all, round.Participant{Agent: wire.AgentID(id), DrawCount: 1, Weight: 1,
+			AcceptedUpdateDigest: wire.BlobDigest(p)})
 	}
 	onDisk, err := w.SpooledUpdates(spool, wire.KindTraining)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for k := range all {
-		all[k].Norm = onDisk[all[k].Agent].Norm
+		all[k].UpdateNorm = onDisk[all[k].Agent].Norm
 	}
-	e.Contributions = round.Contributions(all, &e.Plan, &cfg.Round)
+	e.Contributions = round.BuildContributions(all, &e.Plan, &cfg.Round)
 	return w, spool, e
 }
 
@@ -110,12 +113,13 @@ func (w *Aggregator) weight() float32 {
 func vector(x ...float32) []byte { return wire.AppendVector(nil, x) }
 
 func TestGuard(t *testing.T) {
-	good := slices.Repeat([]round.RecentAggregation{{Risk: 0.01, Length: 0.1}}, round.RecentFolds)
+	good := slices.Repeat([]round.PastAggregationSummary{{HeldOutRisk: 0.01, MedianNorm: 0.1}},
+		round.MaxPastAggregations)
 	for _, tt := range []struct {
 		name    string
 		held    data.Source
 		base    float32
-		recent  []round.RecentAggregation
+		recent  []round.PastAggregationSummary
 		updates []float32
 		model   float32 // what the weight becomes; 0 = the round is abandoned
 		left    string  // who is left out, and why
@@ -130,11 +134,12 @@ func TestGuard(t *testing.T) {
 		{"two of seven", nil, 1, nil, []float32{1, -1e30, 1, 1, 1e30, 1, 1}, 2, "a4 refuse_above a1 refuse_above"},
 		{"a long one that does good", line, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.014, ""},
 		{"a long one without held-out data", nil, 1, nil, []float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.01, "a4 norm"},
-		{"a long one in a quiet round", nil, 1, []round.RecentAggregation{{Length: 0.31}, {Length: 0.01},
-			{Length: 0.01}},
+		{"a long one in a quiet round", nil, 1, []round.PastAggregationSummary{{MedianNorm: 0.31}, {MedianNorm: 0.01},
+			{MedianNorm: 0.01}},
 			[]float32{0.01, 0.01, 0.01, 0.01, 0.9}, 1.014, ""},
-		{"a clipped one is left out of a fold with a fault", line, 1.9, []round.RecentAggregation{{Risk: 0.01,
-			Length: 3}},
+		{"a clipped one is left out of a fold with a fault", line, 1.9,
+			[]round.PastAggregationSummary{{HeldOutRisk: 0.01,
+				MedianNorm: 3}},
 			[]float32{0.1, 0.1, 250}, 2, "a2 risk"},
 		{"none is long: the longest goes", line, 1.9, good, []float32{0.1, 250}, 2, "a1 risk"},
 		{"most of them lie: the round is abandoned", line, 1.9, good, []float32{0.1, 249, 250}, 0, "a2 risk"},
@@ -145,8 +150,8 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
-			w.cfg.Round.Robust = true
-			e.Plan.Recent = tt.recent
+			w.cfg.Round.UsesRobustAggregation = true
+			e.Plan.RecentAggregations = tt.recent
 			folded, events := w.Aggregate(1, spool, e)
 			next, err := folded.NextPlan, folded.Err
 			var left []string
@@ -164,10 +169,10 @@ func TestGuard(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || math.Abs(float64(w.weight()/tt.model)-1) > 1e-5 || next.Version != 8 {
+			if err != nil || math.Abs(float64(w.weight()/tt.model)-1) > 1e-5 || next.BaseModelVersion != 8 {
 				t.Errorf("weight %v, error %v, plan %+v; want weight %v", w.weight(), err, next, tt.model)
 			}
-			if n := len(next.Recent); n != min(round.RecentFolds, len(tt.recent)+1) {
+			if n := len(next.RecentAggregations); n != min(round.MaxPastAggregations, len(tt.recent)+1) {
 				t.Errorf("%d folds are remembered", n)
 			}
 		})
@@ -233,10 +238,11 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		{"local steps diverge", 4, 4, []wire.AgentID{"a3"}, true, true},
 	} {
 		w.useWeight(t, 1e9)
-		e.Plan.Version, e.BaseModelDiverged = 7, tt.diverged
-		e.Plan.Recent, e.Plan.FirstTold,
-			e.Plan.Suspects = []round.RecentAggregation{{Told: round.ReportedRisks{Median: tt.recent,
-			Mean: tt.recent}}}, round.ReportedRisks{Median: tt.first, Mean: tt.first}, tt.suspects
+		e.Plan.BaseModelVersion, e.MostParticipantsDiverged = 7, tt.diverged
+		e.Plan.RecentAggregations, e.Plan.FirstReportedRisks,
+			e.Plan.SuspectAgents = []round.PastAggregationSummary{{ReportedRisks: round.ReportedRiskSummary{
+			Median: tt.recent,
+			Mean:   tt.recent}}}, round.ReportedRiskSummary{Median: tt.first, Mean: tt.first}, tt.suspects
 		first, events := w.Aggregate(1, spool, e)
 		w.useWeight(t, 1e9)
 		again, _ := w.Aggregate(1, spool, e)
@@ -250,7 +256,7 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		if !rejected {
 			continue
 		}
-		if w.weight() != 1.5 || first.NextPlan.Version != 8 || len(first.NextPlan.Suspects) > 0 ||
+		if w.weight() != 1.5 || first.NextPlan.BaseModelVersion != 8 || len(first.NextPlan.SuspectAgents) > 0 ||
 			!slices.Equal(first.SpoilingAgents, tt.suspects) || len(first.FateByLeftOutAgent) != 5 ||
 			f.EarlierVersion != 6 || f.NextVersion != 8 || f.Version != 7 || !slices.Equal(f.Agents, tt.suspects) {
 			t.Errorf("%s: weight %v, %+v, %+v", tt.name, w.weight(), f, first)
@@ -263,8 +269,8 @@ func TestDivergedModelIsRejected(t *testing.T) {
 func TestGuardAfterACrash(t *testing.T) {
 	for _, held := range []data.Source{line, nil} {
 		w, spool, e := benchOf(t, 1, held, 0.3, 1e30, 0.1, 0.2, -8)
-		w.cfg.Round.Robust = true
-		e.Plan.Recent = []round.RecentAggregation{{Risk: 1.0 / 3, Length: 0.7}}
+		w.cfg.Round.UsesRobustAggregation = true
+		e.Plan.RecentAggregations = []round.PastAggregationSummary{{HeldOutRisk: 1.0 / 3, MedianNorm: 0.7}}
 		journaled, err := json.Marshal(e.Plan)
 		if err != nil {
 			t.Fatal(err)
@@ -285,7 +291,7 @@ func TestGuardAfterACrash(t *testing.T) {
 // The risk of a fold is the mean over the updates that were taken, not over one that was left out.
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
-	w.cfg.Round.Robust = true
+	w.cfg.Round.UsesRobustAggregation = true
 	_, events := w.Aggregate(1, spool, e)
 	if m, ok := events[len(events)-1].(ModelReady); !ok || m.MeanReportedRisk != 7.25 {
 		t.Errorf("events %+v, want a model with the risk (0 + 4 + 9 + 16)/4", events)

@@ -12,14 +12,14 @@ import (
 // heldOut is the data on which each model is scored.
 type heldOut struct {
 	compiledTask *task.CompiledTask[float32]
-	rows         data.Rows
+	rows         data.QueriedRows
 	view         data.View
 }
 
 // openHeld reads the held-out data for a task.
 func openHeld(source data.Source, p *task.CompiledTask[float32]) (*heldOut, error) {
-	h := &heldOut{compiledTask: p, rows: source.Open(data.RowQuery{Features: p.Task.Features, Target: p.Task.Target,
-		Recipe: p.Recipe(), Labels: p.Model.Architecture().LabelSet(), Prepare: p.Preparer()})}
+	h := &heldOut{compiledTask: p, rows: source.OpenRows(data.RowQuery{Features: p.Task.Features, Target: p.Task.Target,
+		Recipe: p.Recipe(), Labels: p.Model.Architecture().LabelSet(), Prepare: p.NewRowPreparer()})}
 	return h, h.readRows()
 }
 
@@ -31,7 +31,7 @@ func (h *heldOut) readRows() error {
 		return fmt.Errorf("the held-out data: %w", err)
 	}
 	if h.view.Rows != nil {
-		v.Rows = v.Rows.First(h.view.Rows.Len())
+		v.Rows = v.Rows.FirstSamples(h.view.Rows.Len())
 	}
 	h.view = v
 	return nil

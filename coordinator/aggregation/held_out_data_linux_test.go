@@ -33,13 +33,14 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 		}
 	}
 	write(text)
-	source, err := sources.Open(&data.Config{CSV: path, Folder: folder})
+	source, err := sources.Open(&data.Config{CSVPath: path, RowFileFolder: folder})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000, MinSteps: 1,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
+			StepTimeBudgetMillis: 1000, MinSteps: 1,
 			MaxSteps: 4}})
 	if err != nil {
 		t.Fatal(err)

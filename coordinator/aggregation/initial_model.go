@@ -34,7 +34,7 @@ func (w *Aggregator) modelAfterStatistics(model []float32, from learner.Standard
 		return w.initialModel()
 	}
 	p := w.compiledTask
-	model = p.AllParameters(model, p.InitialOwn(w.cfg.Round.Seed))
+	model = p.AllParameters(model, p.InitialOwnParameters(w.cfg.Round.Seed))
 	switch err := p.Model.Restandardize(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
@@ -44,7 +44,7 @@ func (w *Aggregator) modelAfterStatistics(model []float32, from learner.Standard
 			"one", "model", w.folder.Origin.Model, "err", err)
 		return w.initialModel()
 	}
-	return p.Shared(model)
+	return p.SharedParameters(model)
 }
 
 // initialModelBytes returns w_0 as it is announced: the shared tensors of Config.InitialModelPath, or of a random
@@ -65,12 +65,12 @@ func (w *Aggregator) initialModelBytes() (data []byte, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("task.model.initial: %s: %w", path, err)
 	}
-	return wire.AppendVector(nil, w.compiledTask.Shared(whole)), nil
+	return wire.AppendVector(nil, w.compiledTask.SharedParameters(whole)), nil
 }
 
 // initialModel returns the shared tensors of a random w_0. Agents make their own tensors from the same seed.
 func (w *Aggregator) initialModel() []float32 {
-	return w.compiledTask.Shared(w.compiledTask.Initial(w.cfg.Round.Seed))
+	return w.compiledTask.SharedParameters(w.compiledTask.InitialParameters(w.cfg.Round.Seed))
 }
 
 // readOriginModel returns the model with which the run began, and its standardisation.
@@ -84,7 +84,7 @@ func (w *Aggregator) readOriginModel(o runs.Origin) ([]float32, learner.Standard
 	if err != nil {
 		return nil, none, err
 	}
-	data := m.EncodeVector(w.compiledTask.Schema(wire.KindTraining))
+	data := m.EncodeVector(w.compiledTask.UpdateSchema(wire.KindTraining))
 	model := make([]float32, len(data)/4)
 	return model, learner.Standardization{Mean: m.Standardization.Mean, Scale: m.Standardization.Scale},
 		wire.DecodeVector(model, data)

@@ -16,7 +16,8 @@ import (
 // Restore loads the task and the model of a journaled round. If the model is lost, it returns a record between two
 // rounds with the newest sound model that is older, or else newer. Unless otherTask is true, the run must learn the
 // configured task. report is called with each repair.
-func (w *Aggregator) Restore(r round.Record, otherTask bool, report func(observe.Event)) (round.Record, error) {
+func (w *Aggregator) Restore(r round.JournalRecord, otherTask bool, report func(observe.Event)) (round.JournalRecord,
+	error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, report)
 	if err != nil {
@@ -28,12 +29,12 @@ func (w *Aggregator) Restore(r round.Record, otherTask bool, report func(observe
 	if other && !otherTask {
 		e := &TaskMismatchError{}
 		if p.Kind == wire.KindTraining {
-			e.NewestModel = runs.ModelName(r.Run, uint64(p.Version))
+			e.NewestModel = runs.ModelName(r.Run, uint64(p.BaseModelVersion))
 		}
 		return r, e
 	}
 	switch err := w.prepareTask(t, blob); {
-	case err != nil || !p.Base.Present():
+	case err != nil || !p.BaseModel.IsSet():
 		return r, err
 	case p.Kind == wire.KindStatistics:
 		return r, w.resumeRefresh(&r)
@@ -44,7 +45,8 @@ func (w *Aggregator) Restore(r round.Record, otherTask bool, report func(observe
 // restoreTask returns the task of the journaled round: from its file, from the journal if the task is small, or rebuilt
 // from the configuration and the standardisation in a model's file. The digest of the task must be equal to the
 // journal's.
-func (w *Aggregator) restoreTask(r round.Record, report func(observe.Event)) (t wire.Task, blob []byte, err error) {
+func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Event)) (t wire.Task, blob []byte,
+	err error) {
 	want := r.Plan.Task
 	is := func(blob []byte) bool { return wire.BlobDigest(blob) == want.Hash }
 	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
@@ -53,7 +55,7 @@ func (w *Aggregator) restoreTask(r round.Record, report func(observe.Event)) (t 
 		return w.cfg.Task, blob, nil
 	}
 	blob, damage := w.folder.LoadTask(is)
-	if errors.As(damage, new(*store.VersionError)) {
+	if errors.As(damage, new(*store.FormatVersionError)) {
 		return t, nil, w.folder.DecisionError(runs.TaskFile,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
@@ -85,8 +87,8 @@ func (w *Aggregator) restoreTask(r round.Record, report func(observe.Event)) (t 
 	if err == nil {
 		err = w.folder.SaveTask(blob)
 	}
-	report(StateFileRecovered{File: StateTask, Damage: damage, MovedTo: aside, PreviousVersion: r.Plan.Version,
-		Version: r.Plan.Version})
+	report(StateFileRecovered{File: StateTask, Damage: damage, MovedTo: aside, PreviousVersion: r.Plan.BaseModelVersion,
+		Version: r.Plan.BaseModelVersion})
 	return t, blob, err
 }
 
@@ -112,31 +114,31 @@ func (w *Aggregator) rebuildTask(is func(blob []byte) bool) []byte {
 }
 
 // restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
-func (w *Aggregator) restoreModel(r round.Record, report func(observe.Event)) (round.Record, error) {
+func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Event)) (round.JournalRecord, error) {
 	p := &r.Plan
 	versions, err := w.folder.Models.Versions()
 	if err != nil {
 		return r, err
 	}
 	// an interrupted aggregation leaves one model newer than the journal; two or more belong to a newer journal
-	if n := len(versions); n > 0 && versions[n-1] > uint64(p.Version)+1 {
-		report(ModelsNewerThanJournal{JournalVersion: p.Version, Newest: wire.ModelVersion(versions[n-1])})
+	if n := len(versions); n > 0 && versions[n-1] > uint64(p.BaseModelVersion)+1 {
+		report(ModelsNewerThanJournal{JournalVersion: p.BaseModelVersion, Newest: wire.ModelVersion(versions[n-1])})
 	}
-	s := w.compiledTask.Schema(wire.KindTraining)
-	kept, err := w.folder.LoadSlot(r.Run, p.Version, p.Base.Hash)
+	s := w.compiledTask.UpdateSchema(wire.KindTraining)
+	kept, err := w.folder.LoadSlot(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
 	if err != nil && !store.IsMissingOrDamaged(err) {
 		return r, err
 	}
 	var data []byte
 	if kept != nil {
-		data = runs.ExtractModelVector(kept.SafetensorsPieces[0], p.Base.Hash, s)
+		data = runs.ExtractModelVector(kept.SafetensorsPieces[0], p.BaseModel.Hash, s)
 	}
-	archived, damage := w.folder.LoadModelVector(p.Version, p.Base.Hash, s)
+	archived, damage := w.folder.LoadModelVector(p.BaseModelVersion, p.BaseModel.Hash, s)
 	switch {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return r, damage
 	case damage == nil && data == nil: // the slots are damaged
-		return r, errors.Join(w.restoreSlot(r.Run, p.Version, archived), w.setBaseModel(archived))
+		return r, errors.Join(w.restoreSlot(r.Run, p.BaseModelVersion, archived), w.setBaseModel(archived))
 	case data != nil && damage != nil: // the previous process ended before it was archived
 		w.unarchivedModel = kept
 		return r, w.setBaseModel(data)
@@ -148,32 +150,33 @@ func (w *Aggregator) restoreModel(r round.Record, report func(observe.Event)) (r
 
 // repairArchivedModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that
 // is not nil, or from the journal.
-func (w *Aggregator) repairArchivedModel(r round.Record, data []byte, versions []uint64, damage error,
+func (w *Aggregator) repairArchivedModel(r round.JournalRecord, data []byte, versions []uint64, damage error,
 	report func(observe.Event)) (
-	round.Record, error) {
+	round.JournalRecord, error) {
 	p := &r.Plan
-	if data == nil && wire.BlobDigest(p.Base.Inline) == p.Base.Hash {
-		data = p.Base.Inline
+	if data == nil && wire.BlobDigest(p.BaseModel.Inline) == p.BaseModel.Hash {
+		data = p.BaseModel.Inline
 	}
-	if errors.As(damage, new(*store.VersionError)) && data == nil {
+	if errors.As(damage, new(*store.FormatVersionError)) && data == nil {
 		return r, w.folder.DecisionError(runs.ModelsDir,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if data == nil {
 		return w.fallBackToEarlierModel(r, versions, damage, report)
 	}
-	aside, err := w.folder.Models.SetAside(uint64(p.Version))
+	aside, err := w.folder.Models.SetAside(uint64(p.BaseModelVersion))
 	if err != nil {
 		return r, err
 	}
-	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: p.Version,
-		Version: p.Version})
-	file, err := w.encodeModel(r.Run, p.Version, data, p.Base.Hash)
+	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside),
+		PreviousVersion: p.BaseModelVersion,
+		Version:         p.BaseModelVersion})
+	file, err := w.encodeModel(r.Run, p.BaseModelVersion, data, p.BaseModel.Hash)
 	if err == nil {
-		err = w.folder.Models.Put(uint64(p.Version), p.Base.Hash, true, file...)
+		err = w.folder.Models.Put(uint64(p.BaseModelVersion), p.BaseModel.Hash, true, file...)
 	}
 	if err == nil {
-		err = w.restoreSlot(r.Run, p.Version, data)
+		err = w.restoreSlot(r.Run, p.BaseModelVersion, data)
 	}
 	return r, errors.Join(err, w.setBaseModel(data))
 }
@@ -202,19 +205,19 @@ func firstName(names []string) string {
 
 // setBaseModel makes data the base model of the round. It returns an error if a number in it is not finite.
 func (w *Aggregator) setBaseModel(data []byte) error {
-	w.baseModelBlob = publish.NewBlob(data, w.compiledTask.Schema(wire.KindTraining).Hash())
+	w.baseModelBlob = publish.NewBlob(data, w.compiledTask.UpdateSchema(wire.KindTraining).Hash())
 	return wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
 // fallBackToEarlierModel ends the journaled round, whose model is lost, and returns a record between it and the next
 // round with the newest sound model that is older, or else newer. The updates accepted for the round are lost.
-func (w *Aggregator) fallBackToEarlierModel(r round.Record, versions []uint64, damage error,
-	report func(observe.Event)) (round.Record, error) {
+func (w *Aggregator) fallBackToEarlierModel(r round.JournalRecord, versions []uint64, damage error,
+	report func(observe.Event)) (round.JournalRecord, error) {
 	p := &r.Plan
-	s := w.compiledTask.Schema(wire.KindTraining)
+	s := w.compiledTask.UpdateSchema(wire.KindTraining)
 	var found *runs.StoredModel
 	for _, v := range versions {
-		if found != nil && found.Version < uint64(p.Version) && v > uint64(p.Version) {
+		if found != nil && found.Version < uint64(p.BaseModelVersion) && v > uint64(p.BaseModelVersion) {
 			break
 		}
 		if m, err := w.folder.ReadModel(w.folder.Models, v); err == nil && m.MatchesSchema(s) {
@@ -224,9 +227,9 @@ func (w *Aggregator) fallBackToEarlierModel(r round.Record, versions []uint64, d
 	if found == nil {
 		return r, w.folder.DecisionError(runs.ModelsDir,
 			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
-				runs.ModelName(r.Run, uint64(p.Version)), damage), damage)
+				runs.ModelName(r.Run, uint64(p.BaseModelVersion)), damage), damage)
 	}
-	aside, err := w.folder.Models.SetAside(uint64(p.Version))
+	aside, err := w.folder.Models.SetAside(uint64(p.BaseModelVersion))
 	if err != nil {
 		return r, err
 	}
@@ -235,18 +238,18 @@ func (w *Aggregator) fallBackToEarlierModel(r round.Record, versions []uint64, d
 	if err := errors.Join(w.restoreSlot(r.Run, version, data), w.setBaseModel(data)); err != nil {
 		return r, err
 	}
-	lost := p.Version
-	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
+	lost := p.BaseModelVersion
+	offset := p.LocalStepOffset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
 	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: lost,
 		Version: version})
-	r.AbandonLostRound(w.now(), version, round.AbandonModel)
+	r.AbandonLostRound(w.now(), version, round.AbandonBaseModelLost)
 	r.Phase, r.Plan = round.CoordinatorIdle, w.planTraining(version, offset, data)
-	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
+	r.Participants, r.Edges, r.MixingBlockRound, r.RandomDrawsMade = nil, nil, 0, 0
 	return r, nil
 }
 
-// TaskMismatchError is returned by New when the run in the state folder learns another task than the configured one. A
-// restart does not help.
+// TaskMismatchError is returned by Restore when the run in the state folder learns another task than the configured
+// one. A restart does not help.
 type TaskMismatchError struct {
 	NewestModel string // the run's newest model, as --from takes it; "" if it has none yet
 }
@@ -264,7 +267,7 @@ var (
 	damagedStateFiles = observe.GaugeByLabel("state_damaged",
 		"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
 			"recovered, or the run went back to an older model; the log says which.",
-		"file", observe.Strings(StateFiles()))
+		"file", observe.NamesAsStrings(StateFiles()))
 	modelsAhead = observe.Gauge("models_ahead",
 		"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
 			"was put back.")
@@ -280,9 +283,9 @@ type StateFileRecovered struct {
 }
 
 // Describe implements observe.Event. The condition lasts until the process ends: an operator should know of the disk.
-func (e StateFileRecovered) Describe(d *observe.Description) {
-	d.Set(damagedStateFiles, 1, string(e.File))
-	d.Set(round.ModelVersion, float64(e.Version))
+func (e StateFileRecovered) Describe(d *observe.EventDescription) {
+	d.SetGauge(damagedStateFiles, 1, string(e.File))
+	d.SetGauge(round.ModelVersion, float64(e.Version))
 	attributes := []any{"file", e.File, "damage", e.Damage}
 	if e.MovedTo != "" {
 		attributes = append(attributes, "moved_to", e.MovedTo)
@@ -300,7 +303,7 @@ func (e StateFileRecovered) Describe(d *observe.Description) {
 		problem = fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered",
 			e.File)
 	}
-	d.Fail("state "+string(e.File), problem, "check the disk of state_dir")
+	d.RaiseCondition("state "+string(e.File), problem, "check the disk of state_dir")
 }
 
 // ModelsNewerThanJournal: at the start there are models that are newer than the journal, which may have been restored
@@ -308,12 +311,13 @@ func (e StateFileRecovered) Describe(d *observe.Description) {
 type ModelsNewerThanJournal struct{ JournalVersion, Newest wire.ModelVersion }
 
 // Describe implements observe.Event.
-func (e ModelsNewerThanJournal) Describe(d *observe.Description) {
-	d.Set(modelsAhead, float64(e.Newest-e.JournalVersion))
+func (e ModelsNewerThanJournal) Describe(d *observe.EventDescription) {
+	d.SetGauge(modelsAhead, float64(e.Newest-e.JournalVersion))
 	d.Log(observe.Warn, "models on disk are newer than the journal", "journal_version", e.JournalVersion,
 		"newest_version", e.Newest)
-	d.Fail("newer models", fmt.Sprintf("models up to version %d are on disk, but the journal, which may have been "+
-		"restored from an older copy, is at version %d", e.Newest, e.JournalVersion),
+	d.RaiseCondition("newer models",
+		fmt.Sprintf("models up to version %d are on disk, but the journal, which may have been "+
+			"restored from an older copy, is at version %d", e.Newest, e.JournalVersion),
 		fmt.Sprintf("`coordinator run --from %d` begins a run from the newest model", e.Newest))
 }
 

@@ -53,17 +53,19 @@ func (r *riskMonitor) assess(m *ModelReady) RiskAssessment {
 }
 
 // describe logs a model that has become much worse, and keeps the condition for it.
-func (a *RiskAssessment) describe(d *observe.Description, version wire.ModelVersion) {
+func (a *RiskAssessment) describe(d *observe.EventDescription, version wire.ModelVersion) {
 	const condition = "model risk"
 	const remedy = "check the devices whose updates were clipped or left out last; `coordinator model rollback --to " +
 		"VERSION` returns to an earlier model"
 	switch {
 	case a.Began:
-		d.Log(observe.Warn, "model has become much worse", "version", version, "risk", observe.Rounded(a.Risk),
-			"of", a.Source, "least", observe.Rounded(a.LowestRisk))
-		d.Fail(condition, fmt.Sprintf("model %d has become much worse: its risk (%s) is %.4g, and the lowest risk of "+
-			"an earlier model is %.4g", version, a.Source, a.Risk, a.LowestRisk), remedy)
+		d.Log(observe.Warn, "model has become much worse", "version", version, "risk",
+			observe.RoundToFourDigits(a.Risk),
+			"of", a.Source, "least", observe.RoundToFourDigits(a.LowestRisk))
+		d.RaiseCondition(condition,
+			fmt.Sprintf("model %d has become much worse: its risk (%s) is %.4g, and the lowest risk of "+
+				"an earlier model is %.4g", version, a.Source, a.Risk, a.LowestRisk), remedy)
 	case a.Risk > 0 && !a.Exploded:
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 	}
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // withCentred returns a Aggregator whose rule is centred clipping, with or without an optimiser.
-func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.Aggregated) {
+func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.AggregationEnded) {
 	t.Helper()
 	w, next := withMomentum(t, updates...)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}
@@ -109,9 +109,9 @@ func TestRuleEvents(t *testing.T) {
 		out     []wire.AgentID
 		clipped []observe.Event
 	}{
-		{rule.Config{Rule: rule.Krum, Byzantine: 1}, []float32{1, 2, 2.5, 3, 9}, 2.5,
+		{rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1}, []float32{1, 2, 2.5, 3, 9}, 2.5,
 			[]wire.AgentID{"a0", "a1", "a3", "a4"}, nil},
-		{rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 3}, []float32{1, 2, 2.5, 3, 9}, 2.5,
+		{rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 1, AveragedUpdates: 3}, []float32{1, 2, 2.5, 3, 9}, 2.5,
 			[]wire.AgentID{"a0", "a4"}, nil},
 		{rule.Config{Rule: rule.Median, ClipNorm: 2}, []float32{1, 1.5, 5}, 1.5, nil,
 			[]observe.Event{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 5, 2}}},
@@ -149,7 +149,7 @@ func TestRuleEvents(t *testing.T) {
 				tt.clipped)
 		}
 		for _, a := range out {
-			if folded.FateByLeftOutAgent[a] != wire.FateAbove {
+			if folded.FateByLeftOutAgent[a] != wire.FateLeftOutByRule {
 				t.Errorf("%+v: %s is told %v", tt.by, a, folded.FateByLeftOutAgent[a])
 			}
 		}
@@ -159,8 +159,8 @@ func TestRuleEvents(t *testing.T) {
 // TestTooFewForKrum: the round is abandoned with that reason.
 func TestTooFewForKrum(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4)
-	w.cfg.Round.Aggregation = rule.Config{Rule: rule.Krum, Byzantine: 1}
-	if folded, _ := w.Aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) {
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1}
+	if folded, _ := w.Aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFewUpdates) {
 		t.Errorf("error %v", folded.Err)
 	}
 }

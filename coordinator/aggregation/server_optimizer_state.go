@@ -90,7 +90,7 @@ type resetComponent struct {
 // unpackState decodes the result of packState for the configured components. begun are the components that get their
 // initial state.
 func (w *Aggregator) unpackState(b []byte) (state [][]float64, begun []resetComponent) {
-	d := w.compiledTask.Schema(wire.KindTraining).Len()
+	d := w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()
 	parts := map[string][]byte{}
 	for len(b) > 0 && len(b) > int(b[0]) {
 		name := string(b[1 : 1+b[0]])
@@ -132,9 +132,10 @@ func stateVectorCount(name string) int {
 }
 
 // archivedState returns the packed state that is stored with a model in the archive.
-func (w *Aggregator) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
+func (w *Aggregator) archivedState(models *store.ModelFolder, version uint64, hash wire.Digest) ([]byte, error) {
 	const most = 3 // vectors, of an optimiser and a rule
-	return models.OptimizerState(version, hash, 2*(1+255)+8*w.compiledTask.Schema(wire.KindTraining).Len()*most)
+	return models.OptimizerState(version, hash,
+		2*(1+255)+8*w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()*most)
 }
 
 // inheritedServerState returns the state that is stored with the model with which the run begins; nil if there is none.

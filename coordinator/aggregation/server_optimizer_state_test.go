@@ -23,19 +23,19 @@ type momentum struct {
 }
 
 // withMomentum returns one, and a function that folds a round of these updates.
-func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggregated) {
+func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.AggregationEnded) {
 	t.Helper()
 	w, spool, e := benchOf(t, 0, nil, updates...)
 	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.5, Momentum: 0.5, Tau: 1}
 	w.cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
-	e.Plan.Version = 0
+	e.Plan.BaseModelVersion = 0
 	plan, err := w.storeAndPlanTraining(1, 0, 0, vector(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return momentum{w, &plan}, func() round.Aggregated {
+	return momentum{w, &plan}, func() round.AggregationEnded {
 		w.folder.ModelSlots.ProtectNewest() // as the journal does
-		plan.Recent = nil
+		plan.RecentAggregations = nil
 		e.Plan = plan
 		folded, _ := w.Aggregate(1, spool, e)
 		if folded.Err != nil {
@@ -64,12 +64,12 @@ func TestFoldAgain(t *testing.T) {
 }
 
 // foldsAgain folds the second round twice, as after a crash: the model and its state are the same.
-func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
+func foldsAgain(t *testing.T, w momentum, next func() round.AggregationEnded) {
 	t.Helper()
 	before := next()
 	base := w.baseModelBlob
 	folded := next()
-	hash := folded.NextPlan.Base.Hash
+	hash := folded.NextPlan.BaseModel.Hash
 	first, err := w.folder.LoadSlot(1, 2, hash)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
 	w.baseModelBlob, *w.journaled = base, before.NextPlan // the journal still names the first model
 	again := next()
 	got, err := w.folder.LoadSlot(1, 2, hash)
-	if again.NextPlan.Base.Hash != hash || err != nil || !bytes.Equal(got.OptimizerState, first.OptimizerState) ||
+	if again.NextPlan.BaseModel.Hash != hash || err != nil || !bytes.Equal(got.OptimizerState, first.OptimizerState) ||
 		len(got.OptimizerState) == 0 {
 		t.Errorf("another model or another state, error %v", err)
 	}
@@ -170,7 +170,7 @@ func TestRefuseAbove(t *testing.T) {
 		{100, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
-		w.cfg.Round.Robust = true
+		w.cfg.Round.UsesRobustAggregation = true
 		w.cfg.Round.Aggregation.RefuseAboveFactor = cmp.Or(tt.above, 1e9) // no update is that long
 		folded, events := w.Aggregate(1, spool, e)
 		var left []UpdateLeftOut
@@ -205,7 +205,7 @@ func TestTooFewToFold(t *testing.T) {
 	}
 	w, spool, e = benchOf(t, 0, nil, 1, 2)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, events := w.Aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(events) != 0 {
+	if folded, events := w.Aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFewUpdates) || len(events) != 0 {
 		t.Errorf("error %v, events %+v; want too few", folded.Err, events)
 	}
 }

@@ -20,9 +20,10 @@ import (
 // refreshStatisticsIfDue returns the plan of a statistics round instead of the training round next, whose model is
 // stored, if one follows that version of the model; else it returns next.
 func (w *Aggregator) refreshStatisticsIfDue(next round.Plan) (round.Plan, error) {
-	last := w.cfg.Round.MaxAggregations > 0 && next.Version >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
+	last := w.cfg.Round.MaxAggregations > 0 && next.BaseModelVersion >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
 	standardization := w.compiledTask.Standardization()
-	if last || !slices.Contains(w.cfg.RestandardizeVersions, int(next.Version)) || len(standardization.Mean) == 0 {
+	if last || !slices.Contains(w.cfg.RestandardizeVersions,
+		int(next.BaseModelVersion)) || len(standardization.Mean) == 0 {
 		return next, nil
 	}
 	w.previousStandardization = standardization
@@ -30,7 +31,7 @@ func (w *Aggregator) refreshStatisticsIfDue(next round.Plan) (round.Plan, error)
 		return round.Plan{}, err
 	}
 	p := w.planStatisticsRound()
-	p.Version, p.Offset, p.Base = next.Version, next.Offset, next.Base
+	p.BaseModelVersion, p.LocalStepOffset, p.BaseModel = next.BaseModelVersion, next.LocalStepOffset, next.BaseModel
 	return p, nil
 }
 
@@ -46,36 +47,37 @@ func (w *Aggregator) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.T
 	switch err := w.compiledTask.Model.Restandardize(model, w.previousStandardization, to); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it goes on a little off",
-			"version", p.Version)
+			"version", p.BaseModelVersion)
 	case err != nil:
 		return round.Plan{}, err
 	}
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, err
 	}
-	return w.storeAndPlanTraining(run, p.Version+1, p.Offset, wire.AppendVector(nil, model), w.newState(len(model)))
+	return w.storeAndPlanTraining(run, p.BaseModelVersion+1, p.LocalStepOffset, wire.AppendVector(nil, model),
+		w.newState(len(model)))
 }
 
 // resumeRefresh loads the model of a statistics round in the middle of a run, and the standardisation of the model.
-func (w *Aggregator) resumeRefresh(r *round.Record) error {
-	p, s := &r.Plan, w.compiledTask.Schema(wire.KindTraining)
-	kept, err := w.folder.LoadSlot(r.Run, p.Version, p.Base.Hash)
+func (w *Aggregator) resumeRefresh(r *round.JournalRecord) error {
+	p, s := &r.Plan, w.compiledTask.UpdateSchema(wire.KindTraining)
+	kept, err := w.folder.LoadSlot(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
 	if err != nil && !store.IsMissingOrDamaged(err) {
 		return err
 	}
 	var file []byte
-	if kept != nil && runs.ExtractModelVector(kept.SafetensorsPieces[0], p.Base.Hash, s) != nil {
+	if kept != nil && runs.ExtractModelVector(kept.SafetensorsPieces[0], p.BaseModel.Hash, s) != nil {
 		file = kept.SafetensorsPieces[0]
 	}
-	archived, damage := w.folder.Models.Get(uint64(p.Version))
+	archived, damage := w.folder.Models.Get(uint64(p.BaseModelVersion))
 	switch {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return damage
 	case damage != nil:
 		w.unarchivedModel = kept // the previous process ended before it was archived
-	case file == nil && runs.ExtractModelVector(archived, p.Base.Hash, s) != nil:
+	case file == nil && runs.ExtractModelVector(archived, p.BaseModel.Hash, s) != nil:
 		file = archived
-		err := w.folder.SaveSlot(&runs.SlotModel{Run: r.Run, Version: p.Version, Hash: p.Base.Hash,
+		err := w.folder.SaveSlot(&runs.SlotModel{Run: r.Run, Version: p.BaseModelVersion, Hash: p.BaseModel.Hash,
 			SafetensorsPieces: [][]byte{file}})
 		if err != nil {
 			return err
@@ -83,7 +85,7 @@ func (w *Aggregator) resumeRefresh(r *round.Record) error {
 	}
 	if file == nil {
 		return w.folder.DecisionError(runs.ModelsDir, "model "+runs.ModelName(r.Run,
-			uint64(p.Version))+" of the run is lost",
+			uint64(p.BaseModelVersion))+" of the run is lost",
 			damage)
 	}
 	m, err := runs.DecodeModel(runs.ModelFile, file)
@@ -92,11 +94,12 @@ func (w *Aggregator) resumeRefresh(r *round.Record) error {
 	}
 	w.previousStandardization = learner.Standardization{Mean: m.Standardization.Mean, Scale: m.Standardization.Scale,
 		Clip: m.Standardization.Clip}
-	return w.setBaseModel(runs.ExtractModelVector(file, p.Base.Hash, s))
+	return w.setBaseModel(runs.ExtractModelVector(file, p.BaseModel.Hash, s))
 }
 
 // aggregateStatistics standardises the task by the agents' moments and plans the next training round.
-func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Plan,
+func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.UpdateSpool,
+	e round.AggregateUpdates) (round.Plan,
 	[]observe.Event,
 	error) {
 	ready := StatisticsReady{Columns: len(w.compiledTask.Task.Features) + 1}
@@ -128,7 +131,7 @@ func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 			ready.ConstantColumns = append(ready.ConstantColumns, name(column))
 		}
 	}
-	if e.Plan.Base.Present() {
+	if e.Plan.BaseModel.IsSet() {
 		next, err := w.planAfterStatistics(run, &e.Plan, t)
 		return next, []observe.Event{ready}, err
 	}
@@ -154,7 +157,7 @@ func (c *constantColumnDetector) add(m *learner.Moments) {
 		c.variesByColumn, c.minMeans, c.maxMeans = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
 	}
 	for j, mean := range m.Mean {
-		c.variesByColumn[j] = c.variesByColumn[j] || !m.Constant(j)
+		c.variesByColumn[j] = c.variesByColumn[j] || !m.IsConstantColumn(j)
 		c.minMeans[j], c.maxMeans[j] = min(c.minMeans[j], mean), max(c.maxMeans[j], mean)
 	}
 }
@@ -169,10 +172,10 @@ func (c *constantColumnDetector) constantIndices() (all []int) {
 }
 
 // eachMoments passes the moments of each agent to take.
-func eachMoments(spool *store.Spool, set []round.Contribution, take func(*learner.Moments)) error {
+func eachMoments(spool *store.UpdateSpool, set []round.Contribution, take func(*learner.Moments)) error {
 	var buffer []byte
 	for _, x := range set {
-		payload, err := spool.Payload(string(x.Agent), buffer)
+		payload, err := spool.ReadPayload(string(x.Agent), buffer)
 		if err != nil {
 			return spoolReadError(x.Agent, err)
 		}
@@ -215,32 +218,33 @@ type DistantDataAgent struct {
 }
 
 // Describe implements observe.Event.
-func (e StatisticsReady) Describe(d *observe.Description) {
+func (e StatisticsReady) Describe(d *observe.EventDescription) {
 	const constantCondition, distantCondition = "constant columns", "distant data"
-	d.Set(statisticsRows, e.Rows)
+	d.SetGauge(statisticsRows, e.Rows)
 	d.Log(observe.Info, "columns standardised", "rows", e.Rows, "columns", e.Columns)
 	for _, column := range e.ConstantColumns {
 		d.Log(observe.Warn, "column is constant on all devices and is not scaled", "column", column)
 	}
 	if len(e.ConstantColumns) > 0 {
-		d.Fail(constantCondition, "columns are constant on all devices and are not scaled: "+
+		d.RaiseCondition(constantCondition, "columns are constant on all devices and are not scaled: "+
 			observe.JoinNames(e.ConstantColumns),
 			"remove them from task.features, or subtract a constant from them if they should vary")
 	} else {
-		d.Resolve(constantCondition)
+		d.ResolveCondition(constantCondition)
 	}
 	var distant []string
 	for _, a := range e.DistantDataAgents {
-		deviations := observe.Rounded(a.DeviationsFromMean)
+		deviations := observe.RoundToFourDigits(a.DeviationsFromMean)
 		d.Log(observe.Warn, "data of an agent lie far from the other agents' data", "agent", a.Agent,
 			"column", a.Column, "deviations", deviations)
 		distant = append(distant, fmt.Sprintf("%s (%s, by %g standard deviations)", a.Agent, a.Column, deviations))
 	}
 	if len(distant) > 0 {
-		d.Fail(distantCondition, "data of agents lie far from the other agents' data, and are disregarded in the "+
-			"standardisation: "+observe.JoinNames(distant),
+		d.RaiseCondition(distantCondition,
+			"data of agents lie far from the other agents' data, and are disregarded in the "+
+				"standardisation: "+observe.JoinNames(distant),
 			"check the unit and the sensor of the column at the device, then run `coordinator restandardize`")
 	} else {
-		d.Resolve(distantCondition)
+		d.ResolveCondition(distantCondition)
 	}
 }

@@ -15,8 +15,8 @@ import (
 // memory that an aggregation needs in addition to the models.
 const strip = 1 << 15
 
-// updateSource is the rule.Source of the updates of a set, which are in a spool. It verifies their checksums as it
-// reads them.
+// updateSource is the rule.UpdateReader of the updates of a set, which are in a spool. It verifies their checksums as
+// it reads them.
 type updateSource struct {
 	packedSpool
 	contributions       []round.Contribution
@@ -38,16 +38,16 @@ func (u *updateSource) forEachStrip(do func(from, to int) error) error {
 	return u.verify()
 }
 
-// Len implements [rule.Source].
+// Len implements [rule.UpdateReader].
 func (u *updateSource) Len() int { return u.dimension }
 
-// Each implements [rule.Source].
-func (u *updateSource) Each(from, to int, take func(k int, v []float32)) error {
+// ForEachUpdate implements [rule.UpdateReader].
+func (u *updateSource) ForEachUpdate(from, to int, take func(k int, v []float32)) error {
 	if u.payloadVerifiers == nil {
 		u.payloadVerifiers = make([]*store.PayloadVerifier, len(u.contributions))
 		for k := range u.payloadVerifiers {
 			var err error
-			if u.payloadVerifiers[k], err = u.NewVerifier(string(u.contributions[k].Agent)); err != nil {
+			if u.payloadVerifiers[k], err = u.NewPayloadVerifier(string(u.contributions[k].Agent)); err != nil {
 				u.payloadVerifiers = nil
 				return u.readError(k, err)
 			}
@@ -69,8 +69,9 @@ func (u *updateSource) Each(from, to int, take func(k int, v []float32)) error {
 	return nil
 }
 
-// Columns implements [rule.Source]. The first call verifies all updates.
-func (u *updateSource) Columns(from int, rows [][]float32) error {
+// ReadColumns implements [rule.UpdateReader]. The first call reads and decodes all updates once more, to verify their
+// checksums.
+func (u *updateSource) ReadColumns(from int, rows [][]float32) error {
 	if err := u.verify(); err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (u *updateSource) verify() error {
 		return nil
 	}
 	for u.checksummedElements < u.dimension {
-		if err := u.Each(u.checksummedElements, min(u.checksummedElements+strip, u.dimension), func(int,
+		if err := u.ForEachUpdate(u.checksummedElements, min(u.checksummedElements+strip, u.dimension), func(int,
 			[]float32) {
 		}); err != nil {
 			return err
@@ -109,10 +110,10 @@ func (u *updateSource) verify() error {
 // call.
 func (u *updateSource) read(k, from, to int) ([]float32, error) {
 	start, end, first := codec.EncodedByteRange(u.codec, u.dimension, from, to)
-	elements, _ := u.codec.Unit()
+	elements, _ := u.codec.IndependentUnitSize()
 	n := min((to+elements-1)/elements*elements, u.dimension) - first
 	u.bytes, u.vectorBuffer = slices.Grow(u.bytes[:0], end-start)[:end-start], slices.Grow(u.vectorBuffer[:0], n)[:n]
-	err := u.PayloadAt(string(u.contributions[k].Agent), u.bytes, int64(start))
+	err := u.ReadPayloadAt(string(u.contributions[k].Agent), u.bytes, int64(start))
 	if err == nil {
 		if u.codec.Decode(u.vectorBuffer, u.bytes) != nil { // it was decoded when it arrived
 			err = u.payloadVerifiers[k].ChangedError()
@@ -130,34 +131,35 @@ func (u *updateSource) readError(k int, err error) error {
 
 // spoolReadError wraps the error of reading an accepted update.
 func spoolReadError(agent wire.AgentID, err error) error {
-	return fmt.Errorf("%w: update of %s: %w", round.ErrSpool, agent, err)
+	return fmt.Errorf("%w: update of %s: %w", round.ErrSpoolDamaged, agent, err)
 }
 
 // SpooledUpdates returns the updates in a spool, with the norms of training updates.
-func (w *Aggregator) SpooledUpdates(s *store.Spool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
+func (w *Aggregator) SpooledUpdates(s *store.UpdateSpool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
 	error) {
 	all := map[wire.AgentID]round.SpooledUpdate{}
 	var set []round.Contribution
 	for _, e := range s.Entries() {
-		all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest}
-		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), Update: e.Digest})
+		all[wire.AgentID(e.Agent)] = round.SpooledUpdate{UpdateDigest: e.PayloadDigest}
+		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), UpdateDigest: e.PayloadDigest})
 	}
 	if kind != wire.KindTraining {
 		return all, nil
 	}
 	if of := w.packedSpoolOf(s); codec.DecodesOnlyWhole(of.codec) {
 		return all, w.forEachUnpacked(s, func(e store.SpoolEntry, v []float32) error {
-			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
+			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{UpdateDigest: e.PayloadDigest,
+				Norm: math.Sqrt(round.AddSquares(0, v))}
 			return nil
 		})
 	}
 	squares := make([]float64, len(set))
 	u := w.newUpdateSource(w.packedSpoolOf(s), set)
 	err := u.forEachStrip(func(from, to int) error {
-		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
+		return u.ForEachUpdate(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
 	})
 	for k, x := range set {
-		all[x.Agent] = round.SpooledUpdate{Update: x.Update, Norm: math.Sqrt(squares[k])}
+		all[x.Agent] = round.SpooledUpdate{UpdateDigest: x.UpdateDigest, Norm: math.Sqrt(squares[k])}
 	}
 	return all, err
 }

@@ -27,17 +27,17 @@ func TestStrips(t *testing.T) {
 		if codec.DecodesOnlyWhole(c) {
 			continue // a fold reads raw ones instead: TestUnpack
 		}
-		if elements, _ := c.Unit(); strip%elements != 0 {
+		if elements, _ := c.IndependentUnitSize(); strip%elements != 0 {
 			t.Fatalf("%s: a strip of %d elements is no whole number of units of %d", word, strip, elements)
 		}
 		dir := t.TempDir()
-		spool, err := store.Machine.OpenSpool(dir, store.SpoolID{}, func(problem string) { t.Error(problem) })
+		spool, err := store.LocalDisk.OpenSpool(dir, store.RoundSpoolID{}, func(problem string) { t.Error(problem) })
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer spool.Close()
 		var set []round.Contribution
-		var whole rule.MemorySource[float32]
+		var whole rule.InMemoryUpdates[float32]
 		for k := range 5 {
 			v := make([]float32, d)
 			for i := range v {
@@ -45,14 +45,16 @@ func TestStrips(t *testing.T) {
 			}
 			p := c.Append(nil, v, rng)
 			id := fmt.Sprint(word, k)
-			if err := errors.Join(c.Decode(v, p), spool.Put(store.SpoolEntry{Agent: id, Digest: wire.BlobDigest(p),
-				Size: int64(len(p))}, p)); err != nil {
+			if err := errors.Join(c.Decode(v, p), spool.Put(store.SpoolEntry{Agent: id,
+				PayloadDigest: wire.BlobDigest(p),
+				PayloadSize:   int64(len(p))}, p)); err != nil {
 				t.Fatal(err)
 			}
 			whole = append(whole, v)
 			set = append(set, round.Contribution{Agent: wire.AgentID(id),
-				UpdateMetadata: rule.UpdateMetadata{Bucket: 13 * k, Rank: k, DrawCount: 1, Factor: 1 + float64(k)/8,
-					Norm: math.Sqrt(round.AddSquares(0, v))}})
+				UpdateMetadata: rule.UpdateMetadata{Bucket: 13 * k, AgentIDRank: k, DrawCount: 1,
+					ContributionFactor: 1 + float64(k)/8,
+					Norm:               math.Sqrt(round.AddSquares(0, v))}})
 		}
 		for _, name := range rule.Names() {
 			want, s := make([]float64, d), setOf(name, set, whole)
@@ -78,7 +80,7 @@ func TestStrips(t *testing.T) {
 			damage(t, logs[0], change)
 			for _, name := range rule.Names() {
 				_, err := foldStrips(name, spool, set, c, d)
-				if !errors.As(err, new(*store.CorruptError)) || !errors.Is(err, round.ErrSpool) {
+				if !errors.As(err, new(*store.CorruptError)) || !errors.Is(err, round.ErrSpoolDamaged) {
 					t.Errorf("%s of %s: an update was changed on disk: error %v", name, word, err)
 				}
 			}
@@ -98,8 +100,8 @@ func ruleOf(name string) rule.Config {
 	return c
 }
 
-func setOf(name string, set []round.Contribution, from rule.Source[float32]) rule.UpdateSet[float32] {
-	s := rule.UpdateSet[float32]{Scale: 1, Source: from, State: rule.NewState(rule.New[float32](ruleOf(name)),
+func setOf(name string, set []round.Contribution, from rule.UpdateReader[float32]) rule.UpdateSet[float32] {
+	s := rule.UpdateSet[float32]{Scale: 1, UpdateReader: from, State: rule.NewState(rule.New[float32](ruleOf(name)),
 		from.Len())}
 	for _, v := range s.State {
 		for j := range v {
@@ -112,7 +114,8 @@ func setOf(name string, set []round.Contribution, from rule.Source[float32]) rul
 	return s
 }
 
-func foldStrips(name string, spool *store.Spool, set []round.Contribution, c codec.Codec[float32], d int) ([]float64,
+func foldStrips(name string, spool *store.UpdateSpool, set []round.Contribution, c codec.Codec[float32],
+	d int) ([]float64,
 	error) {
 	u, dst := &updateSource{packedSpool: packedSpool{spool, c}, contributions: set, dimension: d}, make([]float64, d)
 	fold, s := rule.New[float32](ruleOf(name)), setOf(name, set, u)

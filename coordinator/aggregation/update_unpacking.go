@@ -12,30 +12,31 @@ import (
 
 // packedSpool is a spool whose updates are all packed by one codec.
 type packedSpool struct {
-	*store.Spool
+	*store.UpdateSpool
 	codec codec.Codec[float32]
 }
 
 // packedSpoolOf returns a round's spool with the codec of the task.
-func (w *Aggregator) packedSpoolOf(s *store.Spool) packedSpool {
+func (w *Aggregator) packedSpoolOf(s *store.UpdateSpool) packedSpool {
 	return packedSpool{s, codec.ForName[float32](w.compiledTask.Task.Training.Codec)}
 }
 
 // unpack returns a spool whose updates can be read in strips. If the task's codec decodes only whole vectors, it
 // unpacks the updates of the set into a spool of raw updates inside the round's spool; done removes that. Some updates
 // of such a round may be raw already. After a restart they are unpacked again.
-func (w *Aggregator) unpack(r wire.RoundID, spool *store.Spool, set []round.Contribution) (all packedSpool, done func(),
+func (w *Aggregator) unpack(r wire.RoundID, spool *store.UpdateSpool, set []round.Contribution) (all packedSpool,
+	done func(),
 	err error) {
 	all, done = w.packedSpoolOf(spool), func() {}
 	if !codec.DecodesOnlyWhole(all.codec) {
 		return all, done, nil
 	}
 	dir := filepath.Join(w.folder.SpoolPath(r), "unpacked")
-	var raw *store.Spool
+	var raw *store.UpdateSpool
 	err = w.RetryWrite("unpack the updates", func() error {
 		err := w.folder.Disk.RemoveAll(dir)
 		if err == nil {
-			raw, err = w.folder.Disk.OpenSpool(dir, store.SpoolID{Round: uint64(r)}, func(string) {})
+			raw, err = w.folder.Disk.OpenSpool(dir, store.RoundSpoolID{Round: uint64(r)}, func(string) {})
 		}
 		return err
 	})
@@ -57,18 +58,19 @@ func (w *Aggregator) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 		}
 		out = wire.AppendVector(out[:0], v)
 		return w.RetryWrite("unpack the updates", func() error {
-			return raw.Put(store.SpoolEntry{Agent: e.Agent, Digest: e.Digest, Size: int64(len(out))}, out)
+			return raw.Put(store.SpoolEntry{Agent: e.Agent, PayloadDigest: e.PayloadDigest,
+				PayloadSize: int64(len(out))}, out)
 		})
 	})
 	return packedSpool{raw, codec.ForName[float32](spec.CodecRaw)}, done, err
 }
 
 // forEachUnpacked passes each update of a spool to take, unpacked. v is valid until it returns.
-func (w *Aggregator) forEachUnpacked(spool *store.Spool, take func(e store.SpoolEntry, v []float32) error) error {
+func (w *Aggregator) forEachUnpacked(spool *store.UpdateSpool, take func(e store.SpoolEntry, v []float32) error) error {
 	var payload []byte
-	v := make([]float32, w.compiledTask.Schema(wire.KindTraining).Len())
+	v := make([]float32, w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount())
 	for _, e := range spool.Entries() {
-		p, err := spool.Payload(e.Agent, payload)
+		p, err := spool.ReadPayload(e.Agent, payload)
 		if err == nil {
 			payload = p
 			err = codec.ForName[float32](w.codecOf(&e)).Decode(v, p)

@@ -24,9 +24,9 @@ import (
 
 // wideBench is a Aggregator with a model of more than a strip of parameters, whose agents pack updates by a codec, and
 // the spool of round 9.
-func wideBench(t *testing.T, word spec.Codec) (*Aggregator, *store.Spool, string) {
+func wideBench(t *testing.T, word spec.Codec) (*Aggregator, *store.UpdateSpool, string) {
 	t.Helper()
-	d, err := runs.OpenFolder(store.Machine, t.TempDir())
+	d, err := runs.OpenFolder(store.LocalDisk, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,24 +34,24 @@ func wideBench(t *testing.T, word spec.Codec) (*Aggregator, *store.Spool, string
 		RetryWrite: func(_ string, write func() error) error { return write() }}
 	wide := wire.Task{
 		Name: "wide", Features: []string{"x"}, Target: "y",
-		Model: wire.ModelShape{HiddenUnits: []uint32{strip/2 + 5}, Outputs: 1, Activation: spec.ActivationTanh,
-			Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, Codec: word, BatchSize: 1, StepSize: 0.1,
-			MinSteps: 1, MaxSteps: 1, BudgetMillis: 1000},
+		Model: wire.ModelSpec{HiddenUnits: []uint32{strip/2 + 5}, Outputs: 1, Activation: spec.ActivationTanh,
+			Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, Codec: word, BatchSize: 1, StepSize: 0.1,
+			MinSteps: 1, MaxSteps: 1, StepTimeBudgetMillis: 1000},
 	}
 	err = errors.Join(w.prepareTask(wide, wide.Append(nil)), os.MkdirAll(filepath.Join(d.Dir, runs.SpoolDir), 0o700))
 	dir := d.SpoolPath(9)
-	spool, opened := store.Machine.OpenSpool(dir, store.SpoolID{}, func(string) {})
+	spool, opened := store.LocalDisk.OpenSpool(dir, store.RoundSpoolID{}, func(string) {})
 	if err := errors.Join(err, opened); err != nil {
 		t.Fatal(err)
 	}
-	w.baseModelBlob = publish.Blob{Data: make([]byte, w.compiledTask.Schema(wire.KindTraining).Bytes())}
+	w.baseModelBlob = publish.Blob{Data: make([]byte, w.compiledTask.UpdateSchema(wire.KindTraining).VectorByteCount())}
 	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.Close()) })
 	return w, spool, dir
 }
 
 // putPacked puts an update into a spool as its agent signs it.
-func putPacked(t *testing.T, spool *store.Spool, id wire.AgentID, word spec.Codec, p []byte) {
+func putPacked(t *testing.T, spool *store.UpdateSpool, id wire.AgentID, word spec.Codec, p []byte) {
 	t.Helper()
 	m, err := wire.NewManifest(p, wire.Digest{})
 	if err != nil {
@@ -59,10 +59,11 @@ func putPacked(t *testing.T, spool *store.Spool, id wire.AgentID, word spec.Code
 	}
 	m.Codec = word
 	u := wire.Update{Kind: wire.KindTraining, Payload: m}
-	h := wire.Header{Root: wire.FirstRoot, Type: wire.TypeUpdate, Federation: "plant", Sender: id, Epoch: 1, Run: 7,
+	h := wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeUpdate, Federation: "plant", Sender: id, Epoch: 1,
+		Run:   7,
 		Round: 9, Sequence: 1}
 	meta := wire.SignEnvelope(nil, h, u.Body(), ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
-	e := store.SpoolEntry{Agent: string(id), Digest: m.Hash, Size: int64(len(p)), SignedManifest: meta}
+	e := store.SpoolEntry{Agent: string(id), PayloadDigest: m.Hash, PayloadSize: int64(len(p)), SignedManifest: meta}
 	if err := spool.Put(e, p); err != nil {
 		t.Fatal(err)
 	}
@@ -115,14 +116,14 @@ func TestUnpack(t *testing.T) {
 			}
 		}
 		err = u.forEachStrip(func(from, to int) error {
-			return u.Each(from, to, func(k int, v []float32) {
+			return u.ForEachUpdate(from, to, func(k int, v []float32) {
 				if !slices.Equal(v, whole[k+1][from:to]) {
 					t.Errorf("%s: update %d differs from element %d on", word, k+1, from)
 				}
 			})
 		})
 		rows := [][]float32{make([]float32, 9), make([]float32, 9), make([]float32, 9)}
-		if err := errors.Join(err, u.Columns(strip-4, rows)); err != nil {
+		if err := errors.Join(err, u.ReadColumns(strip-4, rows)); err != nil {
 			t.Fatal(err)
 		}
 		for k, row := range rows {
@@ -149,7 +150,7 @@ func TestUnpackDamaged(t *testing.T) {
 		t.Fatal(logs, err)
 	}
 	damage(t, logs[0], func(p []byte) { p[0] ^= 1 })
-	if _, done, err := w.unpack(9, spool, []round.Contribution{{Agent: "a"}}); !errors.Is(err, round.ErrSpool) {
+	if _, done, err := w.unpack(9, spool, []round.Contribution{{Agent: "a"}}); !errors.Is(err, round.ErrSpoolDamaged) {
 		t.Errorf("unpacked: %v", err)
 	} else {
 		done()

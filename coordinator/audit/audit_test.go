@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-const federation = wire.Federation("air")
+const federation = wire.FederationName("air")
 
 func keyOf(n byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize))
@@ -37,7 +37,7 @@ type site struct {
 }
 
 func newSite(t *testing.T) *site {
-	return &site{t: t, dir: t.TempDir(), key: keyOf(1), disk: store.Machine}
+	return &site{t: t, dir: t.TempDir(), key: keyOf(1), disk: store.LocalDisk}
 }
 
 func (s *site) open() {
@@ -278,7 +278,7 @@ func (f fullFile) WriteAt(p []byte, at int64) (int, error) {
 func TestFull(t *testing.T) {
 	s := newSite(t)
 	is := false
-	s.disk = store.Disk{FS: full{store.Machine.FS, &is}}
+	s.disk = store.Disk{FS: full{store.LocalDisk.FS, &is}}
 	synctest.Test(t, func(t *testing.T) {
 		s.open()
 		is = true

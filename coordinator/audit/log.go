@@ -76,7 +76,7 @@ const (
 type Log struct {
 	disk          store.Disk
 	dir           string
-	federation    wire.Federation
+	federation    wire.FederationName
 	key           ed25519.PrivateKey
 	now           func() time.Time
 	reportFailure func(error)
@@ -99,7 +99,7 @@ type Log struct {
 
 // Open opens the log of a state folder, or begins it, and says who has. Entries that nobody waits for are written by a
 // goroutine of its own; failed is told when they cannot be, and then kept for the next try.
-func Open(disk store.Disk, state string, federation wire.Federation, key ed25519.PrivateKey, now func() time.Time,
+func Open(disk store.Disk, state string, federation wire.FederationName, key ed25519.PrivateKey, now func() time.Time,
 	failed func(error)) (*Log, error) {
 	l := &Log{disk: disk, dir: filepath.Join(state, Folder), federation: federation, key: key, now: now,
 		reportFailure: failed,
@@ -127,7 +127,7 @@ func (l *Log) resumeNewestFile() error {
 		names = []string{fileOf(1)}
 	}
 	newest := filepath.Join(l.dir, names[len(names)-1])
-	if l.file, err = l.disk.OpenHistory(newest); err != nil {
+	if l.file, err = l.disk.OpenRoundHistory(newest); err != nil {
 		return err
 	}
 	for _, name := range slices.Backward(names) { // a file may have been begun without a line
@@ -205,7 +205,7 @@ func (l *Log) append(e Entry) error {
 
 // startNextFile begins the next file.
 func (l *Log) startNextFile() error {
-	next, err := l.disk.OpenHistory(filepath.Join(l.dir, fileOf(l.lastNumber+1)))
+	next, err := l.disk.OpenRoundHistory(filepath.Join(l.dir, fileOf(l.lastNumber+1)))
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (l *Log) Sign(run wire.RunID, round wire.RoundID) *Head {
 }
 
 // signedBytes are the bytes that a head's signature is for.
-func (h *Head) signedBytes(federation wire.Federation, run wire.RunID, round wire.RoundID) []byte {
+func (h *Head) signedBytes(federation wire.FederationName, run wire.RunID, round wire.RoundID) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "fedmesh audit\x00%s\x00%d\x00%d\x00%d\x00", federation, run, round, h.EntryCount)
 	b.Write(h.Hash)

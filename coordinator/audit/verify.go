@@ -46,7 +46,7 @@ func (e *lineError) Error() string { return fmt.Sprintf("%s:%d: %s", e.path, e.l
 // error says where the log is not what was written: an entry whose hash the next one does not have, a number that is
 // missing, a head that the log does not have, or that none of its coordinator's keys has signed. key is the present
 // public key; the log names earlier ones.
-func Verify(state string, federation wire.Federation, key ed25519.PublicKey, heads iter.Seq2[*SignedHead,
+func Verify(state string, federation wire.FederationName, key ed25519.PublicKey, heads iter.Seq2[*SignedHead,
 	error]) (VerificationReport,
 	error) {
 	var r VerificationReport
@@ -72,7 +72,7 @@ func Verify(state string, federation wire.Federation, key ed25519.PublicKey, hea
 // names, by entry.
 func (r *VerificationReport) verifyChain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey,
 	error) {
-	names, err := Files(store.Machine, state)
+	names, err := Files(store.LocalDisk, state)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func lines(path string, failed *error) iter.Seq2[int, []byte] {
 
 // verifySignatures checks those of the heads: by the present key, or by one that an entry names for which the present
 // key stands.
-func (r *VerificationReport) verifySignatures(federation wire.Federation, present ed25519.PublicKey,
+func (r *VerificationReport) verifySignatures(federation wire.FederationName, present ed25519.PublicKey,
 	keys map[uint64]ed25519.PublicKey,
 	signed map[uint64]*SignedHead) error {
 	by := func(key ed25519.PublicKey, h *SignedHead) bool {

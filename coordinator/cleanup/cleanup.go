@@ -66,13 +66,14 @@ func (s *Cleanup) start(now time.Time, filters []string) {
 	s.beaconCellByAgent, s.deleted, s.foundForeign = map[wire.AgentID]string{}, ForeignMessagesDeleted{}, false
 	s.cfg.Conn.Subscribe(mqtt.AtMostOnce, slices.Concat(filters, s.temporaryFilters())...)
 	// if the connection is busy or down, the cleanup ends by its time
-	_ = s.cfg.Conn.Publish(mqtt.Message{Topic: s.cfg.Topics.PeerProbe(), QoS: mqtt.AtMostOnce})
+	_ = s.cfg.Conn.Publish(mqtt.Message{Topic: s.cfg.Topics.PeerFilterProbe(), QoS: mqtt.AtMostOnce})
 }
 
 // temporaryFilters are the filters for the cleanup alone. The probe is behind the neighbours' messages, so their filter
 // is the last one.
 func (s *Cleanup) temporaryFilters() []string {
-	return []string{s.cfg.Topics.AllCoordinatorToAgentFilter(), s.cfg.Topics.AllBeacons(), s.cfg.Topics.AllPeers()}
+	return []string{s.cfg.Topics.AllCoordinatorToAgentFilter(), s.cfg.Topics.AllBeaconsFilter(),
+		s.cfg.Topics.AllPeerPartsFilter()}
 }
 
 // finish ends the present cleanup, and reports the deleted messages.
@@ -120,9 +121,9 @@ func (s *Cleanup) Tick(now time.Time) {
 // the last part of the topic.
 func (s *Cleanup) Handle(now time.Time, m mqtt.Message, kind mqtt.TopicKind, agent wire.AgentID, id string) bool {
 	switch {
-	case kind == mqtt.KindRound || kind == mqtt.KindBlob:
+	case kind == mqtt.KindAnnouncement || kind == mqtt.KindBlob:
 		return false
-	case m.Topic == s.cfg.Topics.PeerProbe():
+	case m.Topic == s.cfg.Topics.PeerFilterProbe():
 		if !s.endsAt.IsZero() {
 			s.finish(now)
 		}
@@ -132,7 +133,7 @@ func (s *Cleanup) Handle(now time.Time, m mqtt.Message, kind mqtt.TopicKind, age
 		s.remove(m.Topic, agent)
 		return true
 	}
-	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon || kind == mqtt.KindDirect
+	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon || kind == mqtt.KindCoordinatorToAgent
 }
 
 // isProtocolMessage reports whether the protocol retains a message: the presence of an agent, or its beacon in one
@@ -181,12 +182,13 @@ type ForeignMessagesDeleted struct {
 }
 
 // Describe implements observe.Event. The condition lasts until the process ends, since the sender may continue.
-func (e ForeignMessagesDeleted) Describe(d *observe.Description) {
-	d.Add(foreignRetainedMessages, float64(e.DeletedTopics))
+func (e ForeignMessagesDeleted) Describe(d *observe.EventDescription) {
+	d.AddToCounter(foreignRetainedMessages, float64(e.DeletedTopics))
 	d.Log(observe.Warn, "foreign retained messages deleted", "topics", e.DeletedTopics, "example", e.ExampleTopic,
 		"agents", e.Agents)
-	d.Fail("foreign messages", fmt.Sprintf("%d messages that are not part of the protocol were retained at the "+
-		"broker, such as %s, and were deleted: a device, or a stranger at a broker without access rules, fills it",
-		e.DeletedTopics, e.ExampleTopic),
+	d.RaiseCondition("foreign messages",
+		fmt.Sprintf("%d messages that are not part of the protocol were retained at the "+
+			"broker, such as %s, and were deleted: a device, or a stranger at a broker without access rules, fills it",
+			e.DeletedTopics, e.ExampleTopic),
 		"write access rules with `coordinator acl`, or revoke the device with `coordinator devices revoke ID`")
 }

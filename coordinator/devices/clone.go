@@ -54,10 +54,10 @@ func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	switch e.Type {
 	case wire.TypeHello:
 		m, err := wire.DecodeHello(e.Body)
-		return m.Nonce, err == nil
+		return m.InstanceNonce, err == nil
 	case wire.TypePresence:
 		m, err := wire.DecodePresence(e.Body)
-		return m.Nonce, err == nil && m.State == wire.StateOnline
+		return m.InstanceNonce, err == nil && m.State == wire.PresenceOnline
 	}
 	return 0, false
 }
@@ -95,11 +95,11 @@ type CloneSeen struct {
 }
 
 // Describe implements observe.Event. The condition lasts until the agent is removed from the list or gets another key.
-func (e CloneSeen) Describe(d *observe.Description) {
-	d.Inc(host.ClonesSeen)
+func (e CloneSeen) Describe(d *observe.EventDescription) {
+	d.IncCounter(host.ClonesSeen)
 	d.Log(observe.Error, "two devices use the identity of one agent", "agent", e.Agent, "starts",
 		fmt.Sprintf("%d (%016x) and %d (%016x)", e.BootEpochs[0], e.Nonces[0], e.BootEpochs[1], e.Nonces[1]))
-	d.Fail(CloneCondition(e.Agent), fmt.Sprintf("two devices use the identity of %s", e.Agent),
+	d.RaiseCondition(CloneCondition(e.Agent), fmt.Sprintf("two devices use the identity of %s", e.Agent),
 		"give one of them an id and a key of its own with `agentd key new`, and add it to identity.agents_file")
 }
 

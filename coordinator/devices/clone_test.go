@@ -16,10 +16,10 @@ import (
 // two of them take turns, once an hour.
 func TestTurns(t *testing.T) {
 	hello := func(nonce uint64) (wire.MessageType, []byte) {
-		return wire.TypeHello, (&wire.Hello{Nonce: nonce}).Body()
+		return wire.TypeHello, (&wire.Hello{InstanceNonce: nonce}).Body()
 	}
 	presence := func(s wire.PresenceState, nonce uint64) (wire.MessageType, []byte) {
-		return wire.TypePresence, (&wire.Presence{State: s, Nonce: nonce, MaxProtocolVersion: 1}).Body()
+		return wire.TypePresence, (&wire.Presence{State: s, InstanceNonce: nonce, MaxProtocolVersion: 1}).Body()
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
@@ -28,7 +28,7 @@ func TestTurns(t *testing.T) {
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.MessageType, body []byte,
 			clones int) {
 			t.Helper()
-			sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot,
+			sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRootVersion,
 				Type: typ, Federation: "plant", Sender: agent, Epoch: epoch,
 				Sequence: sequence}, body, make(ed25519.PrivateKey, ed25519.PrivateKeySize))
 			e, err := wire.ParseEnvelope(sealed)
@@ -51,10 +51,10 @@ func TestTurns(t *testing.T) {
 		greet(2, 22, 1, 0) // a restart
 		greet(1, 11, 6, 0) // an old message again
 		greet(1, 11, 3, 0)
-		typ, body := presence(wire.StateLost, 11) // the will of the start before
+		typ, body := presence(wire.PresenceLost, 11) // the will of the start before
 		say("press", 1, 7, typ, body, 0)
 		greet(3, 33, 1, 0)
-		typ, body = presence(wire.StateOnline, 22)
+		typ, body = presence(wire.PresenceOnline, 22)
 		say("press", 2, 9, typ, body, 0) // a device that was thought to have restarted
 		greet(3, 33, 2, 1)
 		greet(2, 22, 10, 0) // once an hour

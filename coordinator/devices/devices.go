@@ -109,8 +109,8 @@ func (d *Devices) Forget(agents []wire.AgentID) {
 // ErrKnown says that the broker has delivered a retained message once more after a reconnect.
 var ErrKnown = errors.New("known already")
 
-// Accept accepts a message that its agent has signed. The error is ErrKnown, or a host.DropError because the message is
-// not newer than the previous ones.
+// Accept accepts a message that its agent has signed. The error is ErrKnown, or a host.MessageDropError because the
+// message is not newer than the previous ones.
 func (d *Devices) Accept(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) error {
 	if d.detectClone(agent, e) {
 		d.Reject(agent, e, m, wire.RejectedClone)
@@ -127,7 +127,7 @@ func (d *Devices) Accept(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) e
 		case t != nil && t.alternations > 0: // a start that was replaced has sent a message again
 			d.Reject(agent, e, m, wire.RejectedClone)
 		default:
-			d.Reject(agent, e, m, wire.RejectedBehind)
+			d.Reject(agent, e, m, wire.RejectedOldEpoch)
 		}
 		return replayed(e, last)
 	}
@@ -145,14 +145,15 @@ func (d *Devices) NewestStart(agent wire.AgentID, t wire.MessageType) wire.Epoch
 }
 
 func replayed(e *wire.Envelope, last serial) error {
-	return host.NewDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, e.Epoch, e.Sequence,
+	return host.NewMessageDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, e.Epoch,
+		e.Sequence,
 		last.epoch, last.sequence)
 }
 
 // isDeparture reports whether a message is an agent's goodbye, or its last will, which the broker publishes.
 func isDeparture(e *wire.Envelope) bool {
 	p, err := wire.DecodePresence(e.Body)
-	return e.Type == wire.TypePresence && err == nil && p.State != wire.StateOnline
+	return e.Type == wire.TypePresence && err == nil && p.State != wire.PresenceOnline
 }
 
 // A device gets another key or certificate at most once in RenewalInterval, and all devices together at most
@@ -162,7 +163,7 @@ const (
 	MaxRenewalsPerInterval = 200
 )
 
-// AcceptRenewal accepts a request for another key or certificate. The error is a host.DropError.
+// AcceptRenewal accepts a request for another key or certificate. The error is a host.MessageDropError.
 func (d *Devices) AcceptRenewal(agent wire.AgentID, e *wire.Envelope) error {
 	from, now := source{agent, e.Type}, serial{e.Epoch, e.Sequence}
 	if last := d.newest[from]; now.olderThan(last) {
@@ -170,7 +171,8 @@ func (d *Devices) AcceptRenewal(agent wire.AgentID, e *wire.Envelope) error {
 	}
 	d.newest[from] = now
 	if !d.renewals.allow(agent, d.cfg.Now()) {
-		return host.NewDropError(DropOverflow, "more than one %s in %s, or %d of all devices", e.Type, RenewalInterval,
+		return host.NewMessageDropError(DropOverflow, "more than one %s in %s, or %d of all devices", e.Type,
+			RenewalInterval,
 			MaxRenewalsPerInterval)
 	}
 	return nil

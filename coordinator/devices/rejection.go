@@ -19,11 +19,12 @@ const (
 
 // Reject answers a hello, a presence or a report that is ignored. Somebody else than the agent may have sent it. A
 // retained message is not answered, since it may be old; a will is not answered, since its agent is gone.
-func (d *Devices) Reject(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.RejectionReason) {
+func (d *Devices) Reject(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.MessageRejectionReason) {
 	presence, err := wire.DecodePresence(e.Body)
-	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.StateLost
+	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.PresenceLost
 	sealed := e.Type == wire.TypeSealed && m.Topic == d.cfg.Topics.AgentToCoordinator(agent) // a hello, or a report
-	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport && !sealed ||
+	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeMetricsReport &&
+		!sealed ||
 		lost || !d.rejections.allow(agent, d.cfg.Now()) {
 		return
 	}
@@ -32,17 +33,18 @@ func (d *Devices) Reject(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, r
 
 func digestOf(m mqtt.Message) wire.Digest { return sha256.Sum256(m.Payload[:wire.HeaderSize]) }
 
-func (d *Devices) sendRejection(agent wire.AgentID, message wire.Digest, reason wire.RejectionReason) {
-	answer := wire.Rejection{MessageDigest: message, Reason: reason}
-	d.cfg.Send(agent, wire.TypeRejection, answer.Body())
+func (d *Devices) sendRejection(agent wire.AgentID, message wire.Digest, reason wire.MessageRejectionReason) {
+	answer := wire.MessageRejection{MessageDigest: message, Reason: reason}
+	d.cfg.Send(agent, wire.TypeMessageRejection, answer.Body())
 	d.cfg.Observer.Observe(AgentRejected{Agent: agent, Reason: reason})
 }
 
 // isAnswerable reports whether a message that counts may still be answered by a rejection, when its agent leaves the
 // list.
 func isAnswerable(e *wire.Envelope, m mqtt.Message) bool {
-	return !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeReport || e.Type == wire.TypePresence &&
-		!isDeparture(e))
+	return !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeMetricsReport ||
+		e.Type == wire.TypePresence &&
+			!isDeparture(e))
 }
 
 // RejectRemoved sends rejections to agents that have left the list, over the links that they still have. At their next
@@ -52,7 +54,7 @@ func (d *Devices) RejectRemoved(gone []wire.AgentID) {
 		digest, known := d.newestAnswerableByAgent[agent]
 		delete(d.newestAnswerableByAgent, agent)
 		if known && d.Key(agent) == nil {
-			d.sendRejection(agent, digest, wire.RejectedUnlisted)
+			d.sendRejection(agent, digest, wire.RejectedUnlistedAgent)
 		}
 	}
 }
@@ -61,12 +63,12 @@ func (d *Devices) RejectRemoved(gone []wire.AgentID) {
 // sent the message in the agent's name.
 type AgentRejected struct {
 	Agent  wire.AgentID
-	Reason wire.RejectionReason
+	Reason wire.MessageRejectionReason
 }
 
 // Describe implements observe.Event. The table of devices shows the reason; strangers could make any number of
 // conditions.
-func (e AgentRejected) Describe(d *observe.Description) {
+func (e AgentRejected) Describe(d *observe.EventDescription) {
 	attributes := []any{"agent", e.Agent, "reason", e.Reason}
 	if remedy := e.remedy(); remedy != "" {
 		attributes = append(attributes, "remedy", remedy)
@@ -76,11 +78,11 @@ func (e AgentRejected) Describe(d *observe.Description) {
 
 func (e AgentRejected) remedy() string {
 	switch e.Reason {
-	case wire.RejectedUnlisted:
+	case wire.RejectedUnlistedAgent:
 		return "add its id and public key to identity.agents_file, and reload"
-	case wire.RejectedKey:
+	case wire.RejectedOtherKey:
 		return "if it is a new device under this id, put its public key into identity.agents_file, and reload"
-	case wire.RejectedBehind:
+	case wire.RejectedOldEpoch:
 		return fmt.Sprintf("if its state folder was lost: coordinator devices reset %s", e.Agent)
 	case wire.RejectedClone:
 		return "give one of the two devices an id and a key of its own"

@@ -78,17 +78,18 @@ type AgentsAhead struct {
 }
 
 // Describe implements observe.Event.
-func (e AgentsAhead) Describe(d *observe.Description) {
+func (e AgentsAhead) Describe(d *observe.EventDescription) {
 	const condition = "agents ahead"
-	d.Set(agentsAhead, float64(e.Agents))
+	d.SetGauge(agentsAhead, float64(e.Agents))
 	if e.Agents == 0 {
 		d.Log(observe.Info, "no agent is ahead of this coordinator any more")
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 		return
 	}
 	d.Log(observe.Warn, "agents are ahead of this coordinator and do not obey it", "agents", e.Agents,
 		"run", e.NewestRun, "round", e.NewestRound)
-	d.Fail(condition, fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another "+
-		"coordinator leads them, or the state folder is an older copy", e.Agents, e.NewestRun, e.NewestRound),
+	d.RaiseCondition(condition,
+		fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another "+
+			"coordinator leads them, or the state folder is an older copy", e.Agents, e.NewestRun, e.NewestRound),
 		"to continue from this copy, stop the coordinator and run `coordinator restore`")
 }

@@ -281,7 +281,7 @@ func (g *Guard) Receive(now time.Time, m mqtt.Message) (Finding, error) {
 		return Finding{}, err
 	}
 	g.newestIssue = max(g.newestIssue, body.IssuedAt)
-	a := announcement{wire.PositionOf(e.Header, &body), body.InstanceNonce, e.Digest()}
+	a := announcement{wire.AnnouncementPositionOf(e.Header, &body), body.InstanceNonce, e.Digest()}
 	own := slices.Contains(g.ownDigests, a.digest)
 	if own {
 		g.noteReturned(now, a, m.Retained)
@@ -437,10 +437,11 @@ type ForeignAnnouncementSeen struct{ Foreign, Own wire.AnnouncementPosition }
 
 // Describe implements observe.Event. The condition lasts until the process ends, since no event shows that the other
 // coordinator has stopped.
-func (e ForeignAnnouncementSeen) Describe(d *observe.Description) {
-	d.Inc(foreignAnnouncements)
+func (e ForeignAnnouncementSeen) Describe(d *observe.EventDescription) {
+	d.IncCounter(foreignAnnouncements)
 	d.Log(observe.Error, "foreign announcement signed with this coordinator's key", "foreign", e.Foreign, "own", e.Own)
-	d.Fail("foreign announcement", "an announcement is signed with this coordinator's key, but this coordinator did "+
-		"not make it: another coordinator runs with the key, or somebody replays an old message",
+	d.RaiseCondition("foreign announcement",
+		"an announcement is signed with this coordinator's key, but this coordinator did "+
+			"not make it: another coordinator runs with the key, or somebody replays an old message",
 		"stop the other coordinator that runs with identity.key_file and a copy of state_dir")
 }

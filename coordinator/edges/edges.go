@@ -46,9 +46,9 @@ func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeigh
 
 // MakeMesh makes the edges between agents, which are in id order. Agents that do
 // not mix get none. Each connected part is weighed by itself.
-func (m *MeshMaker) MakeMesh(agents []round.MeshAgent) (meshplan.Graph, error) {
+func (m *MeshMaker) MakeMesh(agents []round.MixingAgent) (meshplan.Graph, error) {
 	var mesh meshplan.Graph
-	var mixing []round.MeshAgent
+	var mixing []round.MixingAgent
 	for _, a := range agents {
 		switch {
 		case !a.CanMix:
@@ -88,17 +88,18 @@ func (m *MeshMaker) MakeMesh(agents []round.MeshAgent) (meshplan.Graph, error) {
 	}
 	slices.SortStableFunc(mesh.ConnectedComponents, func(a, b []wire.AgentID) int { return len(b) - len(a) })
 	for k, e := range g.Edges() {
-		mesh.Edges = append(mesh.Edges, round.Edge{A: mixing[e.I].ID, B: mixing[e.J].ID, Weight: weights[k]})
+		mesh.Edges = append(mesh.Edges, round.MixingEdge{A: mixing[e.I].ID, B: mixing[e.J].ID,
+			MixingWeight: weights[k]})
 	}
-	w, err := graph.NewMixingFromWeights(g, weights)
+	w, err := graph.NewMixingMatrixFromWeights(g, weights)
 	if err == nil && len(mesh.ConnectedComponents) == 1 {
 		mesh.SecondEigenvalue = w.SecondEigenvalue(1)
-		mesh.EigenvalueRatio = graph.MixingAlpha(mesh.SecondEigenvalue)
+		mesh.EigenvalueRatio = graph.MixingAlphaOfEigenvalue(mesh.SecondEigenvalue)
 	}
 	return mesh, err
 }
 
-func (m *MeshMaker) buildGraph(agents []round.MeshAgent) (*graph.Graph, error) {
+func (m *MeshMaker) buildGraph(agents []round.MixingAgent) (*graph.Graph, error) {
 	n := len(agents)
 	switch m.Edges {
 	case spec.EdgesRing:
@@ -120,8 +121,8 @@ func (m *MeshMaker) buildGraph(agents []round.MeshAgent) (*graph.Graph, error) {
 		}
 		var all []graph.Edge
 		for _, e := range m.ConfiguredGraph.Edges() {
-			i, here := at[m.ConfiguredGraph.ID(e.I)]
-			j, there := at[m.ConfiguredGraph.ID(e.J)]
+			i, here := at[m.ConfiguredGraph.NodeID(e.I)]
+			j, there := at[m.ConfiguredGraph.NodeID(e.J)]
 			if here && there {
 				all = append(all, graph.Edge{I: min(i, j), J: max(i, j)})
 			}
@@ -132,7 +133,7 @@ func (m *MeshMaker) buildGraph(agents []round.MeshAgent) (*graph.Graph, error) {
 }
 
 // withoutAvoidedEdges leaves out the edges between agents that avoid each other.
-func withoutAvoidedEdges(g *graph.Graph, agents []round.MeshAgent) (*graph.Graph, error) {
+func withoutAvoidedEdges(g *graph.Graph, agents []round.MixingAgent) (*graph.Graph, error) {
 	left := slices.DeleteFunc(slices.Clone(g.Edges()), func(e graph.Edge) bool {
 		return slices.Contains(agents[e.I].AvoidedAgents, agents[e.J].ID)
 	})
@@ -143,7 +144,7 @@ func withoutAvoidedEdges(g *graph.Graph, agents []round.MeshAgent) (*graph.Graph
 }
 
 // mutualNeighborGraph joins agents that name each other.
-func mutualNeighborGraph(agents []round.MeshAgent) (*graph.Graph, error) {
+func mutualNeighborGraph(agents []round.MixingAgent) (*graph.Graph, error) {
 	at := map[wire.AgentID]int{}
 	for i, a := range agents {
 		at[a.ID] = i
@@ -180,14 +181,14 @@ func (m *MeshMaker) weighComponent(weights []float64, g *graph.Graph, part []int
 	if err != nil {
 		return err
 	}
-	w, err := graph.NewMixing(p, m.WeightRule)
+	w, err := graph.NewMixingMatrix(p, m.WeightRule)
 	if err != nil {
 		return err
 	}
-	live := w.Weights
-	if m.WeightRule == spec.Fastest {
-		live = make([]float64, len(w.Weights))
-		graph.CapNodeWeightSums(live, p, w.Weights)
+	live := w.EdgeWeights
+	if m.WeightRule == spec.EdgeWeightsFastest {
+		live = make([]float64, len(w.EdgeWeights))
+		graph.CapNodeWeightSums(live, p, w.EdgeWeights)
 	}
 	for k, number := range of {
 		weights[number] = live[k]

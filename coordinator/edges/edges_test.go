@@ -16,11 +16,11 @@ import (
 )
 
 // onALine has agents at 0, 1, 2, … and some of them do not mix, or have no place.
-func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
-	all := make([]round.MeshAgent, n)
+func onALine(n int, more func(i int, a *round.MixingAgent)) []round.MixingAgent {
+	all := make([]round.MixingAgent, n)
 	for i := range all {
-		all[i] = round.MeshAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), CanMix: true,
-			Location: wire.Location{Known: true, X: float64(i)}}
+		all[i] = round.MixingAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), CanMix: true,
+			Location: wire.AgentLocation{Known: true, X: float64(i)}}
 		if more != nil {
 			more(i, &all[i])
 		}
@@ -31,7 +31,7 @@ func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
 func names(m meshplan.Graph) string {
 	var all []string
 	for _, e := range m.Edges {
-		all = append(all, fmt.Sprintf("%s-%s*%.3g", e.A, e.B, e.Weight))
+		all = append(all, fmt.Sprintf("%s-%s*%.3g", e.A, e.B, e.MixingWeight))
 	}
 	return strings.Join(all, " ")
 }
@@ -48,43 +48,45 @@ func TestMake(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		maker  MeshMaker
-		agents []round.MeshAgent
+		agents []round.MixingAgent
 		want   string
 		lambda float64
 		parts  int
 	}{
 		{"ring", MeshMaker{Edges: spec.EdgesRing}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
-		{"two that avoid each other", MeshMaker{Edges: spec.EdgesRing}, onALine(3, func(i int, a *round.MeshAgent) {
+		{"two that avoid each other", MeshMaker{Edges: spec.EdgesRing}, onALine(3, func(i int, a *round.MixingAgent) {
 			if i == 0 {
 				a.AvoidedAgents = []wire.AgentID{"a02"}
 			}
 		}), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
 		{"radius", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5},
 			onALine(3, nil), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"best constant of a path", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.BestConstant},
+		{"best constant of a path", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5,
+			WeightRule: spec.EdgeWeightsBestConstant},
 			onALine(3, nil),
 			"a00-a01*0.5 a01-a02*0.5", 0.25, 1},
 		{"file", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: file}, onALine(3, nil),
 			"a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
 		{"two do not mix", MeshMaker{Edges: spec.EdgesRing},
-			onALine(4, func(i int, a *round.MeshAgent) { a.CanMix = i%2 == 0 }),
+			onALine(4, func(i int, a *round.MixingAgent) { a.CanMix = i%2 == 0 }),
 			"a00-a02*0.5", 0, 1},
-		{"in two parts", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.Fastest},
-			onALine(5, func(i int, a *round.MeshAgent) { a.Location.X += float64(10 * (i / 3)) }),
+		{"in two parts", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.EdgeWeightsFastest},
+			onALine(5, func(i int, a *round.MixingAgent) { a.Location.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
 		// the fastest constant of a star is 2/(1 + n), 0.4 for a hub whose four edges weigh 1.6 together
-		{"fastest of a star", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: star, WeightRule: spec.Fastest},
+		{"fastest of a star", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: star,
+			WeightRule: spec.EdgeWeightsFastest},
 			onALine(5, nil),
 			"a00-a01*0.25 a00-a02*0.25 a00-a03*0.25 a00-a04*0.25", 9. / 16, 1},
-		{"discovered", MeshMaker{Edges: spec.EdgesDiscovered}, onALine(4, func(i int, a *round.MeshAgent) {
+		{"discovered", MeshMaker{Edges: spec.EdgesDiscovered}, onALine(4, func(i int, a *round.MixingAgent) {
 			a.Neighbors = [][]wire.AgentID{{"a01", "a02", "zz"}, {"a00", "a03"}, {"a00"}, {"a00", "a03"}}[i]
 		}), "a00-a01*0.333 a00-a02*0.333", 1, 2},
 		{"nobody mixes", MeshMaker{Edges: spec.EdgesRing},
-			onALine(2, func(_ int, a *round.MeshAgent) { a.CanMix = false }), "", 1, 0},
+			onALine(2, func(_ int, a *round.MixingAgent) { a.CanMix = false }), "", 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.maker.WeightRule == "" {
-				tt.maker.WeightRule = spec.Metropolis
+				tt.maker.WeightRule = spec.EdgeWeightsMetropolis
 			}
 			m, err := tt.maker.MakeMesh(tt.agents)
 			if err != nil {
@@ -106,12 +108,12 @@ func TestMake(t *testing.T) {
 
 // A fleet in many cells: what is made of it is as long as its edges are many, not as its agents squared.
 func TestMakeForAFleet(t *testing.T) {
-	agents := onALine(2_000, func(i int, a *round.MeshAgent) {
+	agents := onALine(2_000, func(i int, a *round.MixingAgent) {
 		a.ID = wire.AgentID(fmt.Sprintf("a%05d", i))
 		a.Location.X = 10 * float64(i/100)
 		a.Location.Y = float64(i%100) / 100
 	})
-	for _, rule := range []spec.EdgeWeightRule{spec.Metropolis, spec.BestConstant} {
+	for _, rule := range []spec.EdgeWeightRule{spec.EdgeWeightsMetropolis, spec.EdgeWeightsBestConstant} {
 		m, err := (&MeshMaker{Edges: spec.EdgesRadius, Radius: 0.055, WeightRule: rule}).MakeMesh(agents)
 		if err != nil || len(m.ConnectedComponents) != 20 || len(m.Edges) != 20*(99+98+97+96+95) ||
 			m.SecondEigenvalue != 1 {
@@ -119,15 +121,16 @@ func TestMakeForAFleet(t *testing.T) {
 				m.SecondEigenvalue, err)
 		}
 	}
-	m, err := (&MeshMaker{Edges: spec.EdgesRing, WeightRule: spec.BestConstant}).MakeMesh(agents)
+	m, err := (&MeshMaker{Edges: spec.EdgesRing, WeightRule: spec.EdgeWeightsBestConstant}).MakeMesh(agents)
 	if err != nil || len(m.ConnectedComponents) != 1 || m.SecondEigenvalue >= 1 || m.SecondEigenvalue < 0.99 {
 		t.Errorf("a ring: %d parts, |λ₂| = %v, error %v", len(m.ConnectedComponents), m.SecondEigenvalue, err)
 	}
 }
 
 func TestMakeTells(t *testing.T) {
-	m, err := (&MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.Metropolis}).MakeMesh(onALine(4,
-		func(i int, a *round.MeshAgent) { a.Location.Known = i > 0 }))
+	m, err := (&MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5,
+		WeightRule: spec.EdgeWeightsMetropolis}).MakeMesh(onALine(4,
+		func(i int, a *round.MixingAgent) { a.Location.Known = i > 0 }))
 	if err != nil || fmt.Sprint(m.UnlocatedAgents) != "[a00]" || m.MixingAgents != 3 {
 		t.Errorf("%+v, %v", m, err)
 	}

@@ -18,15 +18,16 @@ var errProof = errors.New("the request is not signed with the key of the certifi
 
 // RenewCertificate makes a certificate for a device that has asked for one, from now on. The caller knows that the
 // request is the device's.
-func (d *Registrar) RenewCertificate(federation wire.Federation, agent wire.AgentID, m *wire.RenewalRequest,
+func (d *Registrar) RenewCertificate(federation wire.FederationName, agent wire.AgentID,
+	m *wire.CredentialRenewalRequest,
 	now time.Time) ([]byte,
 	error) {
 	if d.IsRevoked(agent) {
 		return nil, ErrRevoked
 	}
-	key := clientKey(*m.TLS)
+	key := clientKey(*m.TLSKey)
 	sum := sha256.Sum256(m.SignedText(federation, agent))
-	if key == nil || !ecdsa.VerifyASN1(key, sum[:], m.TLSSignature) {
+	if key == nil || !ecdsa.VerifyASN1(key, sum[:], m.TLSKeySignature) {
 		return nil, errProof
 	}
 	return d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, now, d.cfg.CertificateLifetime)
@@ -45,8 +46,8 @@ type CredentialsRenewed struct {
 }
 
 // Describe implements observe.Event.
-func (e CredentialsRenewed) Describe(d *observe.Description) {
-	d.Inc(renewedCredentials)
+func (e CredentialsRenewed) Describe(d *observe.EventDescription) {
+	d.IncCounter(renewedCredentials)
 	attributes := []any{"agent", e.Agent, "again", e.IsRepeated}
 	if !e.CertificateExpiresAt.IsZero() {
 		attributes = append(attributes, "certificate_until", e.CertificateExpiresAt.UTC().Format(time.DateTime))
@@ -60,18 +61,18 @@ func (e CredentialsRenewed) Describe(d *observe.Description) {
 
 var refusedRenewals = observe.CounterByLabel("renewals_refused_total",
 	"Devices that wanted another key or certificate and got none.",
-	"reason", observe.StringerNames(wire.RenewalRefusals()))
+	"reason", observe.StringerNames(wire.RenewalRefusalReasons()))
 
 // RenewRefused: a device asked for another key or certificate, and did not get it.
 type RenewRefused struct {
 	Agent  wire.AgentID
-	Reason wire.RenewalRefusal
+	Reason wire.RenewalRefusalReason
 	Err    error // nil if the reason is the only cause
 }
 
 // Describe implements observe.Event.
-func (e RenewRefused) Describe(d *observe.Description) {
-	d.Inc(refusedRenewals, e.Reason.String())
+func (e RenewRefused) Describe(d *observe.EventDescription) {
+	d.IncCounter(refusedRenewals, e.Reason.String())
 	attributes := []any{"agent", e.Agent, "reason", e.Reason}
 	if e.Err != nil {
 		attributes = append(attributes, "err", e.Err)

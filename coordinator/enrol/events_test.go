@@ -11,7 +11,7 @@ import (
 func TestRefusalWithoutError(t *testing.T) {
 	for _, e := range []observe.Event{JoinRefused{Agent: "a", From: "127.0.0.1", Reason: 1},
 		RenewRefused{Agent: "a", Reason: 1}} {
-		var d observe.Description
+		var d observe.EventDescription
 		e.Describe(&d)
 		if len(d.Records) != 1 || slices.Contains(d.Records[0].Attributes, any("err")) {
 			t.Errorf("%T: %+v", e, d.Records)

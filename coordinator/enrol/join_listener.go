@@ -102,14 +102,14 @@ func (d *Registrar) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this listener only takes what `agentd join` sends", http.StatusNotFound)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxJoinRequest))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxEnrolmentRequestBytes))
 	var j wire.EnrolmentRequest
 	var binding []byte
 	if err == nil {
 		j, err = wire.DecodeEnrolmentRequest(body)
 	}
 	if err == nil {
-		binding, err = r.TLS.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
+		binding, err = r.TLS.ExportKeyingMaterial(wire.EnrolmentExporterLabel, nil, 32)
 	}
 	if err != nil {
 		d.CountMalformedRequest(from.Addr())

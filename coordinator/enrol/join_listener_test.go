@@ -49,8 +49,8 @@ func FuzzListener(f *testing.F) {
 			t.Fatalf("%q is in the list", p)
 		}
 		a := o.Join(context.Background(), d.join(t, token, "press-02"), binding, home)
-		if a.Refusal != wire.JoinUnknown {
-			t.Errorf("after %q the answer is %v", p, a.Refusal)
+		if a.RefusalReason != wire.EnrolmentUnknownToken {
+			t.Errorf("after %q the answer is %v", p, a.RefusalReason)
 		}
 	})
 }
@@ -168,12 +168,12 @@ func TestSlowCoordinator(t *testing.T) {
 		for range mostTries {
 			o.CountMalformedRequest(home.Next())
 		}
-		if a := o.Join(ctx, j, binding, home.Next()); a.Refusal != wire.JoinTries {
-			t.Errorf("another one: %v", a.Refusal)
+		if a := o.Join(ctx, j, binding, home.Next()); a.RefusalReason != wire.EnrolmentTooManyTries {
+			t.Errorf("another one: %v", a.RefusalReason)
 		}
 		end()
-		if a := <-done; a.Refusal != wire.JoinFailed {
-			t.Errorf("the slow one: %v", a.Refusal)
+		if a := <-done; a.RefusalReason != wire.EnrolmentStorageFailed {
+			t.Errorf("the slow one: %v", a.RefusalReason)
 		}
 	})
 }
@@ -194,7 +194,7 @@ func TestSlowAnswer(t *testing.T) {
 			t.Fatal(err)
 		}
 		state, since := conn.ConnectionState(), time.Now()
-		binding, err := state.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
+		binding, err := state.ExportKeyingMaterial(wire.EnrolmentExporterLabel, nil, 32)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,8 +212,8 @@ func TestSlowAnswer(t *testing.T) {
 		}
 		p, _ := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if a, err := wire.DecodeEnrolmentAnswer(p); err != nil || a.Refusal != wire.JoinFailed {
-			t.Errorf("the answer is %v, %v", a.Refusal, err)
+		if a, err := wire.DecodeEnrolmentAnswer(p); err != nil || a.RefusalReason != wire.EnrolmentStorageFailed {
+			t.Errorf("the answer is %v, %v", a.RefusalReason, err)
 		}
 		if took := time.Since(since); took != patience {
 			t.Errorf("it came after %s, want %s", took, patience)

@@ -44,7 +44,7 @@ type Config struct {
 	Key                  ed25519.PrivateKey // of the coordinator; the root document names it
 	Authority            *Authority
 	CertificateLifetime  time.Duration             // of devices' certificates
-	SharedDeviceSettings []wire.Setting            // that all devices share; ascending
+	SharedDeviceSettings []wire.AgentSetting       // that all devices share; ascending
 	BrokerUserName       func(wire.AgentID) string // of a device at the broker
 	List                 AgentList
 	Observer             observe.Observer
@@ -69,7 +69,7 @@ type Registrar struct {
 
 // Check reports why keys, authority and root document do not belong together.
 func (c *Config) Check() error {
-	root, err := wire.DecodeVerifiedRoot(c.Root)
+	root, err := wire.DecodeAndVerifyRootDocument(c.Root)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (d *Registrar) SetRoot(p []byte) error {
 	if err := d.CheckRoot(p); err != nil {
 		return err
 	}
-	document, err := wire.DecodeVerifiedRoot(p)
+	document, err := wire.DecodeAndVerifyRootDocument(p)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (d *Registrar) SetRoot(p []byte) error {
 
 // IsRevoked reports whether the root document revokes a device.
 func (d *Registrar) IsRevoked(agent wire.AgentID) bool {
-	return slices.Contains(d.presentedRoot.Load().document.Revoked, agent)
+	return slices.Contains(d.presentedRoot.Load().document.RevokedAgents, agent)
 }
 
 // IssueToken makes a token that is valid for ttl. An empty agent makes one for any device that is not in the list; it
@@ -178,7 +178,7 @@ func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) 
 
 // CheckName reports why no device can have that name.
 func (d *Registrar) CheckName(agent wire.AgentID) error {
-	if err := agent.ValidateAgent(); err != nil {
+	if err := agent.ValidateNonCoordinator(); err != nil {
 		return err
 	}
 	if d.IsRevoked(agent) {
@@ -213,8 +213,8 @@ func (d *Registrar) RemoveTokens(agent wire.AgentID) error {
 func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte,
 	from netip.Addr) wire.EnrolmentAnswer {
 	if d.attemptLimiter.blocked(from, d.cfg.Now()) {
-		d.Observe(JoinRefused{j.Agent, from.String(), wire.JoinTries, nil})
-		return wire.EnrolmentAnswer{Refusal: wire.JoinTries}
+		d.Observe(JoinRefused{j.Agent, from.String(), wire.EnrolmentTooManyTries, nil})
+		return wire.EnrolmentAnswer{RefusalReason: wire.EnrolmentTooManyTries}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -223,7 +223,7 @@ func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 	a, reason, err := d.join(ctx, j, binding, from, now)
 	if reason != 0 {
 		d.Observe(JoinRefused{j.Agent, from.String(), reason, err})
-		return wire.EnrolmentAnswer{Refusal: reason}
+		return wire.EnrolmentAnswer{RefusalReason: reason}
 	}
 	return a
 }
@@ -235,31 +235,31 @@ func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 
 func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
 	now time.Time) (
-	a wire.EnrolmentAnswer, reason wire.EnrolmentRefusal, err error) {
+	a wire.EnrolmentAnswer, reason wire.EnrolmentRefusalReason, err error) {
 	if err := ctx.Err(); err != nil { // others were before it for too long
-		return a, wire.JoinFailed, err
+		return a, wire.EnrolmentStorageFailed, err
 	}
 	t := d.tokens.findForJoin(j, binding, now)
-	key := clientKey(j.TLS)
+	key := clientKey(j.TLSKey)
 	if t == nil || key == nil || !hasBothSignatures(j, key, binding) {
 		d.attemptLimiter.countFailure(from, now)
-		return a, wire.JoinUnknown, nil
+		return a, wire.EnrolmentUnknownToken, nil
 	}
 	if d.IsRevoked(j.Agent) {
-		return a, wire.JoinRevoked, nil
+		return a, wire.EnrolmentDeviceRevoked, nil
 	}
 	if err := d.CheckName(j.Agent); err != nil { // an open token is for any name
-		return a, wire.JoinFailed, err
+		return a, wire.EnrolmentStorageFailed, err
 	}
 	if t.isUsed() && !t.isUsedBy(j) {
-		return a, wire.JoinUsed, nil
+		return a, wire.EnrolmentTokenUsed, nil
 	}
 	if reason, err := d.admitToList(ctx, *t, j, now); reason != 0 {
 		return a, reason, err
 	}
 	joined := DeviceJoined{Agent: j.Agent, ReplacedAgent: t.ReplacedAgent, IsRepeated: t.isUsed()}
 	if a, err = d.newAdmissionAnswer(j.Agent, key, t.IssuedAt); err != nil {
-		return a, wire.JoinFailed, err
+		return a, wire.EnrolmentStorageFailed, err
 	}
 	d.Observe(joined)
 	return a, 0, nil
@@ -267,13 +267,13 @@ func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 
 // admitToList puts the device of a join into the list, once a token: a list that was changed after that stays as it is.
 func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentRequest,
-	now time.Time) (wire.EnrolmentRefusal, error) {
+	now time.Time) (wire.EnrolmentRefusalReason, error) {
 	if t.DeviceListed {
 		switch is, err := d.cfg.List.Has(j.Agent, j.DeviceKey); {
 		case err != nil:
-			return wire.JoinFailed, err
+			return wire.EnrolmentStorageFailed, err
 		case !is:
-			return wire.JoinUsed, nil
+			return wire.EnrolmentTokenUsed, nil
 		}
 		return 0, nil
 	}
@@ -282,7 +282,7 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 	}
 	if !t.isUsed() && t.Agent != "" {
 		if err := d.tokens.bindToDevice(t, j, now); err != nil {
-			return wire.JoinFailed, err
+			return wire.EnrolmentStorageFailed, err
 		}
 	}
 	if err := d.cfg.List.Admit(ctx, j.Agent, j.DeviceKey, t.ReplacedAgent); err != nil {
@@ -290,7 +290,7 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 	}
 	if t.Agent != "" {
 		if err := d.tokens.markDeviceListed(t, j, now); err != nil {
-			return wire.JoinFailed, err
+			return wire.EnrolmentStorageFailed, err
 		}
 	}
 	return 0, nil
@@ -298,7 +298,7 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 
 // Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when
 // its certificate counts its time.
-func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey, tls wire.TLSKey,
+func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey, tls wire.TLSPublicKey,
 	made time.Time) (
 	wire.EnrolmentAnswer, error) {
 	d.mu.Lock()
@@ -321,14 +321,14 @@ func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.Sign
 	return d.newAdmissionAnswer(agent, client, made)
 }
 
-func refusalForError(err error) wire.EnrolmentRefusal {
+func refusalForError(err error) wire.EnrolmentRefusalReason {
 	switch {
 	case errors.Is(err, ErrListed):
-		return wire.JoinListed
+		return wire.EnrolmentOtherKeyListed
 	case errors.Is(err, ErrOther):
-		return wire.JoinOther
+		return wire.EnrolmentKeyOfOtherDevice
 	}
-	return wire.JoinFailed
+	return wire.EnrolmentStorageFailed
 }
 
 // newAdmissionAnswer is what a device gets that is in the list.
@@ -336,13 +336,13 @@ func (d *Registrar) newAdmissionAnswer(agent wire.AgentID, key *ecdsa.PublicKey,
 	error) {
 	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, made,
 		d.cfg.CertificateLifetime)
-	return wire.EnrolmentAnswer{Root: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
-		CA:       d.cfg.Authority.Certificate.Raw,
-		Settings: d.cfg.SharedDeviceSettings}, err
+	return wire.EnrolmentAnswer{RootDocument: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
+		CACertificate: d.cfg.Authority.Certificate.Raw,
+		Settings:      d.cfg.SharedDeviceSettings}, err
 }
 
 // clientKey reads the key of a client certificate; nil if it is no point of the curve.
-func clientKey(k wire.TLSKey) *ecdsa.PublicKey {
+func clientKey(k wire.TLSPublicKey) *ecdsa.PublicKey {
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), k[:])
 	if err != nil {
 		return nil
@@ -355,7 +355,7 @@ func hasBothSignatures(j *wire.EnrolmentRequest, key *ecdsa.PublicKey, binding [
 	text := j.SignedText(binding)
 	sum := sha256.Sum256(text)
 	return ed25519.Verify(j.DeviceKey[:], text, j.DeviceKeySignature[:]) && ecdsa.VerifyASN1(key, sum[:],
-		j.TLSSignature)
+		j.TLSKeySignature)
 }
 
 var joinedDevices = observe.Counter("joins_total",
@@ -369,8 +369,8 @@ type DeviceJoined struct {
 }
 
 // Describe implements observe.Event.
-func (e DeviceJoined) Describe(d *observe.Description) {
-	d.Inc(joinedDevices)
+func (e DeviceJoined) Describe(d *observe.EventDescription) {
+	d.IncCounter(joinedDevices)
 	attributes := []any{"agent", e.Agent, "again", e.IsRepeated}
 	if e.ReplacedAgent != "" {
 		attributes = append(attributes, "in_place_of", e.ReplacedAgent)
@@ -379,19 +379,19 @@ func (e DeviceJoined) Describe(d *observe.Description) {
 }
 
 var refusedJoins = observe.CounterByLabel("joins_refused_total",
-	"Devices that wanted to join and were refused.", "reason", observe.StringerNames(wire.EnrolmentRefusals()))
+	"Devices that wanted to join and were refused.", "reason", observe.StringerNames(wire.EnrolmentRefusalReasons()))
 
 // JoinRefused: the request of a device to join was refused. A device without a valid token may have sent any name.
 type JoinRefused struct {
 	Agent  wire.AgentID
 	From   string
-	Reason wire.EnrolmentRefusal
-	Err    error // of JoinFailed
+	Reason wire.EnrolmentRefusalReason
+	Err    error // of EnrolmentStorageFailed
 }
 
 // Describe implements observe.Event.
-func (e JoinRefused) Describe(d *observe.Description) {
-	d.Inc(refusedJoins, e.Reason.String())
+func (e JoinRefused) Describe(d *observe.EventDescription) {
+	d.IncCounter(refusedJoins, e.Reason.String())
 	attributes := []any{"agent", e.Agent, "from", e.From, "reason", e.Reason}
 	if e.Err != nil {
 		attributes = append(attributes, "err", e.Err)
@@ -406,17 +406,17 @@ var openTokenExists = observe.Gauge("joins_open",
 type OpenJoinChanged struct{ OpenUntil time.Time } // zero = a device needs a token of its own
 
 // Describe implements observe.Event.
-func (e OpenJoinChanged) Describe(d *observe.Description) {
+func (e OpenJoinChanged) Describe(d *observe.EventDescription) {
 	const condition = "open enrolment"
-	d.SetBool(openTokenExists, !e.OpenUntil.IsZero())
+	d.SetBoolGauge(openTokenExists, !e.OpenUntil.IsZero())
 	if e.OpenUntil.IsZero() {
 		d.Log(observe.Info, "enrolment closed: a device joins with a token of its own")
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 		return
 	}
 	until := e.OpenUntil.Local().Format(time.DateTime)
 	d.Log(observe.Warn, "enrolment open: every device with the open token may join, under any free name",
 		"until", until)
-	d.Fail(condition, "every device with the open token may join, under any free name, until "+until,
+	d.RaiseCondition(condition, "every device with the open token may join, under any free name, until "+until,
 		"`coordinator enrol --close` removes the token")
 }

@@ -85,15 +85,15 @@ func newOffice(t testing.TB) *office {
 		0)}
 	authority := newAuthority(t)
 	key := keyNumbered(1)
-	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRootVersion,
 		CoordinatorKey:    wire.SigningPublicKeyOf(key),
-		CACertificateHash: authority.Digest(), Revoked: []wire.AgentID{"stolen"}}
+		CACertificateHash: authority.Digest(), RevokedAgents: []wire.AgentID{"stolen"}}
 	root.Sign(keyNumbered(2), nil)
 	o.cfg = Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: lifeOfTests,
 		List:                 o.members,
 		Observer:             &o.told,
-		SharedDeviceSettings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}},
-		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.Machine,
+		SharedDeviceSettings: []wire.AgentSetting{{Name: "broker.url", Value: "tls://gw:8883"}},
+		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.LocalDisk,
 		TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: func() time.Time { return o.now }}
 	o.open()
 	return o
@@ -161,12 +161,13 @@ func (d device) joinOver(t testing.TB, binding []byte, token wire.EnrolmentToken
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: wire.SigningPublicKeyOf(d.key), TLS: wire.TLSKey(public)}
+	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: wire.SigningPublicKeyOf(d.key),
+		TLSKey: wire.TLSPublicKey(public)}
 	text := j.SignedText(binding)
-	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.Key(), text)),
+	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.SigningKey(), text)),
 		wire.Signature(ed25519.Sign(d.key, text))
 	sum := sha256.Sum256(text)
-	if j.TLSSignature, err = ecdsa.SignASN1(rand.Reader, d.tls, sum[:]); err != nil {
+	if j.TLSKeySignature, err = ecdsa.SignASN1(rand.Reader, d.tls, sum[:]); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -179,11 +180,11 @@ func (o *office) ask(j *wire.EnrolmentRequest) wire.EnrolmentAnswer {
 }
 
 // want asks, and wants that answer.
-func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusal) wire.EnrolmentAnswer {
+func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusalReason) wire.EnrolmentAnswer {
 	o.t.Helper()
 	a := o.ask(j)
-	if a.Refusal != want {
-		o.t.Errorf("%s: refused is %v, want %v", what, a.Refusal, want)
+	if a.RefusalReason != want {
+		o.t.Errorf("%s: refused is %v, want %v", what, a.RefusalReason, want)
 	}
 	return a
 }
@@ -212,7 +213,7 @@ func TestJoin(t *testing.T) {
 	if !d.tls.PublicKey.Equal(leaf.PublicKey) || leaf.Subject.CommonName != "plant_7-press-01" || leaf.IsCA {
 		t.Errorf("the certificate is %+v of %v", leaf.Subject, leaf.PublicKey)
 	}
-	if !bytes.Equal(a.Root, o.cfg.Root) || !bytes.Equal(a.CA, o.cfg.Authority.Certificate.Raw) ||
+	if !bytes.Equal(a.RootDocument, o.cfg.Root) || !bytes.Equal(a.CACertificate, o.cfg.Authority.Certificate.Raw) ||
 		!reflect.DeepEqual(a.Settings, o.cfg.SharedDeviceSettings) {
 		t.Errorf("the answer is %+v", a)
 	}
@@ -235,14 +236,14 @@ func TestJoinAgain(t *testing.T) {
 		if again := o.want("once more", d.join(t, token, "press-01"), 0); !reflect.DeepEqual(again, first) {
 			t.Errorf("the answer is another one: %+v, then %+v", first, again)
 		}
-		o.want("another key", thief.join(t, token, "press-01"), wire.JoinUsed)
+		o.want("another key", thief.join(t, token, "press-01"), wire.EnrolmentTokenUsed)
 		half := d
 		half.tls = thief.tls
-		o.want("another key of the certificate", half.join(t, token, "press-01"), wire.JoinUsed)
+		o.want("another key of the certificate", half.join(t, token, "press-01"), wire.EnrolmentTokenUsed)
 		o.open()
 	}
 	o.now = o.now.Add(20 * time.Minute)
-	o.want("expired", d.join(t, token, "press-01"), wire.JoinUnknown)
+	o.want("expired", d.join(t, token, "press-01"), wire.EnrolmentUnknownToken)
 	if f, ok := o.told[1].(DeviceJoined); !ok || !f.IsRepeated {
 		t.Errorf("told was %+v", o.told)
 	}
@@ -256,29 +257,31 @@ func TestJoinRefused(t *testing.T) {
 	guess := token
 	guess.Secret[3] ^= 1
 	foreign := d.join(t, token, "press-01")
-	foreign.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), foreign.SignedText(bytes.Repeat([]byte{8}, 32))))
+	foreign.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), foreign.SignedText(bytes.Repeat([]byte{8},
+		32))))
 	stolen := d.join(t, token, "press-01") // the public key of another one
 	stolen.DeviceKey = wire.SigningPublicKeyOf(other.key)
-	stolen.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), stolen.SignedText(binding)))
+	stolen.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), stolen.SignedText(binding)))
 	leaf := d.join(t, token, "press-01")
-	leaf.TLSSignature[len(leaf.TLSSignature)-1] ^= 1
+	leaf.TLSKeySignature[len(leaf.TLSKeySignature)-1] ^= 1
 	point := d.join(t, token, "press-01")
-	point.TLS[64] ^= 1
-	point.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), point.SignedText(binding)))
+	point.TLSKey[64] ^= 1
+	point.TokenSignature = wire.Signature(ed25519.Sign(token.SigningKey(), point.SignedText(binding)))
 	point.DeviceKeySignature = wire.Signature(ed25519.Sign(d.key, point.SignedText(binding)))
 	for name, tt := range map[string]struct {
 		join *wire.EnrolmentRequest
-		want wire.EnrolmentRefusal
+		want wire.EnrolmentRefusalReason
 	}{
-		"a guessed secret":              {d.join(t, guess, "press-01"), wire.JoinUnknown},
-		"another device's name":         {d.join(t, token, "press-03"), wire.JoinUnknown},
-		"a listed device's name":        {d.join(t, token, "press-02"), wire.JoinUnknown},
-		"of another connection":         {foreign, wire.JoinUnknown},
-		"a key that it does not have":   {stolen, wire.JoinUnknown},
-		"no key of the certificate":     {leaf, wire.JoinUnknown},
-		"no point of the curve":         {point, wire.JoinUnknown},
-		"the key of another device":     {other.join(t, token, "press-01"), wire.JoinOther},
-		"a listed device, with another": {d.join(t, o.token("press-02", "", time.Hour), "press-02"), wire.JoinListed},
+		"a guessed secret":            {d.join(t, guess, "press-01"), wire.EnrolmentUnknownToken},
+		"another device's name":       {d.join(t, token, "press-03"), wire.EnrolmentUnknownToken},
+		"a listed device's name":      {d.join(t, token, "press-02"), wire.EnrolmentUnknownToken},
+		"of another connection":       {foreign, wire.EnrolmentUnknownToken},
+		"a key that it does not have": {stolen, wire.EnrolmentUnknownToken},
+		"no key of the certificate":   {leaf, wire.EnrolmentUnknownToken},
+		"no point of the curve":       {point, wire.EnrolmentUnknownToken},
+		"the key of another device":   {other.join(t, token, "press-01"), wire.EnrolmentKeyOfOtherDevice},
+		"a listed device, with another": {d.join(t, o.token("press-02", "", time.Hour), "press-02"),
+			wire.EnrolmentOtherKeyListed},
 	} {
 		o.attemptLimiter.forget()
 		o.want(name, tt.join, tt.want)
@@ -293,12 +296,12 @@ func TestTries(t *testing.T) {
 	guess := token
 	guess.Secret[3] ^= 1
 	for i := range mostTries {
-		o.want(fmt.Sprint("try ", i), d.join(t, guess, "press-01"), wire.JoinUnknown)
+		o.want(fmt.Sprint("try ", i), d.join(t, guess, "press-01"), wire.EnrolmentUnknownToken)
 	}
-	o.want("the right token, from there", d.join(t, token, "press-01"), wire.JoinTries)
+	o.want("the right token, from there", d.join(t, token, "press-01"), wire.EnrolmentTooManyTries)
 	a := o.Join(context.Background(), d.join(t, token, "press-01"), binding, netip.MustParseAddr("192.0.2.8"))
-	if a.Refusal != 0 {
-		t.Errorf("from another address: %v", a.Refusal)
+	if a.RefusalReason != 0 {
+		t.Errorf("from another address: %v", a.RefusalReason)
 	}
 	o.now = o.now.Add(2 * time.Minute)
 	o.want("two minutes later", d.join(t, token, "press-01"), 0)
@@ -342,7 +345,7 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.open()
-	o.want("after it was revoked", fresh.join(t, renamed, "press-1"), wire.JoinUnknown)
+	o.want("after it was revoked", fresh.join(t, renamed, "press-1"), wire.EnrolmentUnknownToken)
 }
 
 // TestUsedTokenStaysUsed: the keys that have burnt a token do not change the list with it again: neither does a device
@@ -353,7 +356,7 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	o.want("a join", d.join(t, first, "old"), 0)
 	second := o.token("new", "old", time.Hour)
 	o.want("a rename", d.join(t, second, "new"), 0)
-	if a := o.ask(d.join(t, first, "old")); a.Refusal == 0 {
+	if a := o.ask(d.join(t, first, "old")); a.RefusalReason == 0 {
 		t.Error("the renamed device has come back under its old name")
 	}
 	o.want("the freed name", next.join(t, o.token("old", "", time.Hour), "old"), 0)
@@ -365,7 +368,7 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	}
 	delete(o.members.is, "new") // by hand
 	o.open()
-	o.want("taken out by hand", d.join(t, second, "new"), wire.JoinUsed)
+	o.want("taken out by hand", d.join(t, second, "new"), wire.EnrolmentTokenUsed)
 	if _, is := o.members.is["new"]; is {
 		t.Error("a device that was taken out is back")
 	}
@@ -378,12 +381,12 @@ func TestOpenToken(t *testing.T) {
 	for i, id := range []wire.AgentID{"a", "b"} {
 		o.want("open", newDevice(t, byte(20+i)).join(t, token, id), 0)
 	}
-	o.want("listed", newDevice(t, 30).join(t, token, "a"), wire.JoinListed)
+	o.want("listed", newDevice(t, 30).join(t, token, "a"), wire.EnrolmentOtherKeyListed)
 	if until := o.OpenUntil(); !until.Equal(o.now.Add(time.Hour)) {
 		t.Errorf("open until %s", until)
 	}
 	o.now = o.now.Add(time.Hour)
-	o.want("expired", newDevice(t, 31).join(t, token, "c"), wire.JoinUnknown)
+	o.want("expired", newDevice(t, 31).join(t, token, "c"), wire.EnrolmentUnknownToken)
 	if until := o.OpenUntil(); !until.IsZero() {
 		t.Errorf("open until %s", until)
 	}
@@ -396,7 +399,7 @@ func TestOpenToken(t *testing.T) {
 		t.Errorf("closed: %v, open until %s", err, o.OpenUntil())
 	}
 	o.open()
-	o.want("closed", newDevice(t, 32).join(t, token, "e"), wire.JoinUnknown)
+	o.want("closed", newDevice(t, 32).join(t, token, "e"), wire.EnrolmentUnknownToken)
 	o.want("a token of its own", newDevice(t, 33).join(t, own, "d"), 0)
 }
 
@@ -412,7 +415,7 @@ func TestTokenRefused(t *testing.T) {
 		t.Error("a token of any device in the place of one")
 	}
 	long := wire.AgentID(bytes.Repeat([]byte{'x'}, 58))
-	o.want("a long name", newDevice(t, 9).join(t, o.token("", "", time.Hour), long), wire.JoinFailed)
+	o.want("a long name", newDevice(t, 9).join(t, o.token("", "", time.Hour), long), wire.EnrolmentStorageFailed)
 	if len(o.members.is) > 0 {
 		t.Errorf("the list is %v", o.members.is)
 	}
@@ -521,9 +524,9 @@ func TestJoinKilled(t *testing.T) {
 			o.members.err, left = errPower, 100
 		}
 		a := o.ask(d.join(t, token, "press-01"))
-		given := a.Refusal == 0
-		if !given && a.Refusal != wire.JoinFailed {
-			t.Fatalf("cut %d: %v", cut, a.Refusal)
+		given := a.RefusalReason == 0
+		if !given && a.RefusalReason != wire.EnrolmentStorageFailed {
+			t.Fatalf("cut %d: %v", cut, a.RefusalReason)
 		}
 		o.cfg.Disk, o.members.err = whole, nil
 		o.open()
@@ -532,10 +535,11 @@ func TestJoinKilled(t *testing.T) {
 			t.Errorf("cut %d: an answer was given, and the token is not burnt", cut)
 		}
 		if burnt {
-			o.want(fmt.Sprint("another device after cut ", cut), thief.join(t, token, "press-01"), wire.JoinUsed)
+			o.want(fmt.Sprint("another device after cut ", cut), thief.join(t, token, "press-01"),
+				wire.EnrolmentTokenUsed)
 		}
 		o.want(fmt.Sprint("the device after cut ", cut), d.join(t, token, "press-01"), 0)
-		o.want("another one", thief.join(t, token, "press-01"), wire.JoinUsed)
+		o.want("another one", thief.join(t, token, "press-01"), wire.EnrolmentTokenUsed)
 		if given && cut > 0 && left > 0 {
 			if cut < 5 {
 				t.Fatalf("a burn takes %d operations of the disk: the test cuts none", cut)

@@ -36,7 +36,7 @@ func (t *token) isUsed() bool { return len(t.DeviceSignKey) > 0 }
 
 // isUsedBy reports whether a join comes from the device that has burnt the token.
 func (t *token) isUsedBy(j *wire.EnrolmentRequest) bool {
-	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.DeviceTLSKey, j.TLS[:])
+	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.DeviceTLSKey, j.TLSKey[:])
 }
 
 // tokenStore are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
@@ -54,7 +54,7 @@ func openTokens(disk store.Disk, path string) (*tokenStore, error) {
 	case errors.Is(err, store.ErrNoRecord):
 		return t, nil
 	case err == nil && version != tokensVersion:
-		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: tokensVersion}
+		err = &store.FormatVersionError{Path: path, FileVersion: version, SupportedVersion: tokensVersion}
 	case err == nil:
 		err = json.Unmarshal(body, &t.unexpired)
 	}
@@ -93,7 +93,7 @@ func (t *tokenStore) issue(agent, replaces wire.AgentID, pin wire.RootPin, now t
 			fmt.Errorf("%d tokens have not expired: wait, or revoke devices that will not join",
 				maxTokens)
 	}
-	public := is.Key().Public().(ed25519.PublicKey)
+	public := is.SigningKey().Public().(ed25519.PublicKey)
 	made := now.UTC().Truncate(time.Second)
 	all = append(all, token{Agent: agent, ReplacedAgent: replaces, Key: public, IssuedAt: made, Expires: made.Add(ttl)})
 	return is, t.saveTokens(all)
@@ -118,13 +118,13 @@ func (t *tokenStore) bindToDevice(x token, j *wire.EnrolmentRequest, now time.Ti
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(y token) bool {
 		return y.Agent != "" && y.Agent == x.ReplacedAgent && y.Agent != x.Agent
 	})
-	x.DeviceSignKey, x.DeviceTLSKey = j.DeviceKey[:], j.TLS[:]
+	x.DeviceSignKey, x.DeviceTLSKey = j.DeviceKey[:], j.TLSKey[:]
 	return t.replaceToken(all, x)
 }
 
 // markDeviceListed notes that the device of a burnt token is in the list.
 func (t *tokenStore) markDeviceListed(x token, j *wire.EnrolmentRequest, now time.Time) error {
-	x.DeviceSignKey, x.DeviceTLSKey, x.DeviceListed = j.DeviceKey[:], j.TLS[:], true
+	x.DeviceSignKey, x.DeviceTLSKey, x.DeviceListed = j.DeviceKey[:], j.TLSKey[:], true
 	return t.replaceToken(t.unexpiredTokens(now), x)
 }
 

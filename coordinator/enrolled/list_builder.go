@@ -122,10 +122,10 @@ func ListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 func (t *ListBuilder) Save(d store.Disk, path string, text store.FileStamp) error {
 	head := append(t.file[:0], magic...)
 	head = binary.LittleEndian.AppendUint32(head, uint32(t.Len()))
-	for _, x := range []int64{text.Size, text.ModifiedAt, text.Changed} {
+	for _, x := range []int64{text.Size, text.ModifiedAt, text.ChangedAt} {
 		head = binary.LittleEndian.AppendUint64(head, uint64(x))
 	}
 	sum := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, t.file[headSize:])
 	binary.LittleEndian.PutUint32(t.file[headSize-4:], sum)
-	return d.WriteFile(path, t.file, 0o600)
+	return d.WriteFileDurably(path, t.file, 0o600)
 }

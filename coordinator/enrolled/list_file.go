@@ -52,7 +52,7 @@ func openAndReadHeader(d store.Disk, path string, text store.FileStamp) (f store
 		_, err = io.ReadFull(f, head[:])
 	}
 	number := func(at int) int64 { return int64(binary.LittleEndian.Uint64(head[at:])) }
-	made := store.FileStamp{Size: number(8), ModifiedAt: number(16), Changed: number(24)}
+	made := store.FileStamp{Size: number(8), ModifiedAt: number(16), ChangedAt: number(24)}
 	records = int(binary.LittleEndian.Uint32(head[len(magic):]))
 	if err != nil || string(head[:len(magic)]) != magic || made != text ||
 		info.Size() != int64(headSize)+int64(records)*recordSize {

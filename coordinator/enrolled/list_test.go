@@ -34,16 +34,16 @@ func tableOf(t testing.TB, n int) *ListBuilder {
 // TestList looks all agents of lists of many sizes up, in memory and in the file.
 func TestList(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 15, 16, 17, 1023, 1024, 1025, 5000} {
-		path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, Changed: 3}
+		path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, ChangedAt: 3}
 		table := tableOf(t, n)
-		if err := table.Save(store.Machine, path, text); err != nil {
+		if err := table.Save(store.LocalDisk, path, text); err != nil {
 			t.Fatal(err)
 		}
-		file, err := Open(store.Machine, path, text)
+		file, err := Open(store.LocalDisk, path, text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if counted, err := Count(store.Machine, path, text); counted != n || err != nil {
+		if counted, err := Count(store.LocalDisk, path, text); counted != n || err != nil {
 			t.Errorf("%d agents counted, error %v, want %d", counted, err, n)
 		}
 		for where, l := range map[string]*List{"memory": table.BuildList(), "file": file} {
@@ -83,21 +83,21 @@ func TestRepeated(t *testing.T) {
 
 // TestStale wants no list from a file that is missing, of another text, or damaged at any byte.
 func TestStale(t *testing.T) {
-	path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, Changed: 3}
+	path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, ChangedAt: 3}
 	stale := func(what string, text store.FileStamp) {
 		t.Helper()
-		if _, err := Open(store.Machine, path, text); !errors.Is(err, ErrStale) {
+		if _, err := Open(store.LocalDisk, path, text); !errors.Is(err, ErrStale) {
 			t.Errorf("%s: error %v", what, err)
 		}
 	}
 	stale("missing", text)
-	if err := tableOf(t, 40).Save(store.Machine, path, text); err != nil {
+	if err := tableOf(t, 40).Save(store.LocalDisk, path, text); err != nil {
 		t.Fatal(err)
 	}
-	for _, other := range []store.FileStamp{{ModifiedAt: 2, Changed: 3}, {Size: 1, Changed: 3}, {Size: 1,
+	for _, other := range []store.FileStamp{{ModifiedAt: 2, ChangedAt: 3}, {Size: 1, ChangedAt: 3}, {Size: 1,
 		ModifiedAt: 2}} {
 		stale("another text", other)
-		if _, err := Count(store.Machine, path, other); !errors.Is(err, ErrStale) {
+		if _, err := Count(store.LocalDisk, path, other); !errors.Is(err, ErrStale) {
 			t.Errorf("counted: error %v", err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestStale(t *testing.T) {
 	put(good[:headSize-1])
 	stale("head", text)
 	put(good)
-	if l, err := Open(store.Machine, path, text); err != nil || l.Close() != nil {
+	if l, err := Open(store.LocalDisk, path, text); err != nil || l.Close() != nil {
 		t.Error("the whole file is stale:", err)
 	}
 }

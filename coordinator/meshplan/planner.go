@@ -13,8 +13,8 @@ import (
 
 // Graph is the edges of a round in which agents mix, and their properties.
 type Graph struct {
-	Edges        []round.Edge // in the order of (A, B)
-	MixingAgents int          // number of agents that can mix
+	Edges        []round.MixingEdge // in the order of (A, B)
+	MixingAgents int                // number of agents that can mix
 	// SecondEigenvalue is |λ̂₂| of W when no message is lost, and EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and
 	// +Inf if the graph is not connected.
 	SecondEigenvalue, EigenvalueRatio float64
@@ -27,13 +27,13 @@ type Graph struct {
 // Planner computes the edges between agents. All methods are called on the owner's goroutine.
 type Planner struct {
 	loop      *host.EventLoop
-	makeEdges func(agents []round.MeshAgent) (Graph, error)
+	makeEdges func(agents []round.MixingAgent) (Graph, error)
 	latest    *job // nil before the first request, and after one that failed
 }
 
 // job computes the edges between some agents.
 type job struct {
-	agents  []round.MeshAgent
+	agents  []round.MixingAgent
 	done    bool
 	graph   Graph
 	err     error
@@ -41,16 +41,16 @@ type job struct {
 }
 
 // NewPlanner makes a planner. makeEdges is called beside the owner: see package edges.
-func NewPlanner(loop *host.EventLoop, makeEdges func(agents []round.MeshAgent) (Graph, error)) *Planner {
+func NewPlanner(loop *host.EventLoop, makeEdges func(agents []round.MixingAgent) (Graph, error)) *Planner {
 	return &Planner{loop: loop, makeEdges: makeEdges}
 }
 
 // Plan computes the edges between agents beside the owner, and then calls next: the fastest weights of a large graph
 // take seconds. The edges depend on the agents only, so they are not computed again while the agents are the same.
 // After an error there are no edges.
-func (p *Planner) Plan(agents []round.MeshAgent, next func(Graph, error)) {
+func (p *Planner) Plan(agents []round.MixingAgent, next func(Graph, error)) {
 	j := p.latest
-	if j == nil || !slices.EqualFunc(j.agents, agents, round.MeshAgent.Equal) {
+	if j == nil || !slices.EqualFunc(j.agents, agents, round.MixingAgent.Equal) {
 		j = &job{agents: agents}
 		p.latest = j
 		p.loop.GoThen(func() func() {
@@ -100,32 +100,34 @@ type Computed struct {
 }
 
 // Describe implements observe.Event.
-func (e Computed) Describe(d *observe.Description) {
+func (e Computed) Describe(d *observe.EventDescription) {
 	const errorCondition, placesCondition = "mesh", "agents without a place"
-	d.Set(meshAgents, float64(e.MixingAgents))
-	d.Set(meshEdges, float64(len(e.Edges)))
-	d.Set(meshParts, float64(len(e.ConnectedComponents)))
-	d.Set(meshEigenvalue, e.SecondEigenvalue)
-	d.Set(meshEigenvalueRatio, e.EigenvalueRatio)
+	d.SetGauge(meshAgents, float64(e.MixingAgents))
+	d.SetGauge(meshEdges, float64(len(e.Edges)))
+	d.SetGauge(meshParts, float64(len(e.ConnectedComponents)))
+	d.SetGauge(meshEigenvalue, e.SecondEigenvalue)
+	d.SetGauge(meshEigenvalueRatio, e.EigenvalueRatio)
 	if e.Err != nil {
 		d.Log(observe.Error, "no edges between the agents, so they do not mix in this round", "round", e.Round,
 			"err", e.Err)
-		d.Fail(errorCondition, fmt.Sprintf("there are no edges between the agents, so they do not mix: %v", e.Err),
+		d.RaiseCondition(errorCondition, fmt.Sprintf("there are no edges between the agents, so they do not mix: %v",
+			e.Err),
 			"correct mesh.edges and the keys beside it with `coordinator task set KEY=VALUE`")
 		return
 	}
-	d.Resolve(errorCondition)
+	d.ResolveCondition(errorCondition)
 	if len(e.UnlocatedAgents) > 0 {
 		d.Log(observe.Warn, "agents without a place cannot mix", "round", e.Round, "agents", e.UnlocatedAgents)
-		d.Fail(placesCondition, "agents without a place cannot mix: "+observe.JoinNames(e.UnlocatedAgents),
+		d.RaiseCondition(placesCondition, "agents without a place cannot mix: "+observe.JoinNames(e.UnlocatedAgents),
 			"set d2d.place at these agents, or take the edges from mesh.file with mesh.edges: file")
 	} else {
-		d.Resolve(placesCondition)
+		d.ResolveCondition(placesCondition)
 	}
 	if len(e.ConnectedComponents) > 1 {
 		d.Log(observe.Warn, "graph of the agents is not connected: each part mixes by itself", "round", e.Round,
 			"parts", e.ConnectedComponents)
 	}
 	d.Log(observe.Info, "agents mix", "round", e.Round, "agents", e.MixingAgents, "edges", len(e.Edges),
-		"second_eigenvalue", observe.Rounded(e.SecondEigenvalue), "alpha", observe.Rounded(e.EigenvalueRatio))
+		"second_eigenvalue", observe.RoundToFourDigits(e.SecondEigenvalue), "alpha",
+		observe.RoundToFourDigits(e.EigenvalueRatio))
 }

@@ -10,7 +10,7 @@ type Blob struct {
 	Ref      wire.BlobRef // without inline data
 	Data     []byte
 	manifest wire.Manifest
-	seal     *wire.BlobSeal // nil if the parts are not sealed
+	seal     *wire.BlobSealer // nil if the parts are not sealed
 }
 
 // NewBlob makes a blob of data, whose length task.Compile has limited. The schema describes the vector in a model; it
@@ -26,7 +26,7 @@ func NewBlob(data []byte, schema wire.Digest) Blob {
 
 // SealedForGroup returns the blob with parts that only agents with the group key can open.
 func (b Blob) SealedForGroup(group wire.SealKey) Blob {
-	b.seal = group.BlobSeal(b.Ref.Hash)
+	b.seal = group.BlobSealer(b.Ref.Hash)
 	b.Ref, _ = transfer.SealedBlobMessages(b.manifest, b.Data, b.seal)
 	b.Ref.GroupKeyID = group.ID()
 	return b
@@ -46,9 +46,9 @@ func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 // chunkMessage returns the name and the message of chunk k. The manifest follows the last chunk.
 func (b Blob) chunkMessage(k int) (name string, message []byte) {
 	if k == b.chunks() {
-		return transfer.ManifestPart, transfer.ManifestMessage(b.manifest, b.seal)
+		return transfer.ManifestPartName, transfer.ManifestMessage(b.manifest, b.seal)
 	}
-	return transfer.ChunkPart(k), transfer.ChunkMessage(b.Ref.Hash, b.Data, k, b.seal)
+	return transfer.ChunkPartName(k), transfer.ChunkMessage(b.Ref.Hash, b.Data, k, b.seal)
 }
 
 func (b Blob) chunks() int { return wire.ChunkCount(len(b.Data)) }

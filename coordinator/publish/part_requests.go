@@ -25,7 +25,7 @@ type partRequest struct {
 
 // ResendParts publishes the parts that an agent lacks once more, if the present announcement names their blob. A part
 // that is still to be published is published once, however many agents ask.
-func (b *Publisher) ResendParts(now time.Time, l wire.MissingParts) {
+func (b *Publisher) ResendParts(now time.Time, l wire.MissingBlobParts) {
 	i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.Ref.Hash == l.Blob })
 	if i < 0 || !b.up {
 		return

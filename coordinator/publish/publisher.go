@@ -42,7 +42,7 @@ type Publisher struct {
 	readBack       *blobReadBack
 	lastRecheckAt  time.Time                   // the last connect, or recheck for an agent
 	nextMessage    func() (mqtt.Message, bool) // the messages still to be published
-	stopMessages   func()
+	stopOutgoing   func()
 	onMessagesSent func()        // called when the connection has taken all messages
 	unsentMessage  *mqtt.Message // taken from nextMessage, and not published yet
 	retryAt        time.Time     // nothing is published before
@@ -133,8 +133,8 @@ type replacedAnnouncement struct {
 // rounds ago.
 const maxHelloDelay = 10 * time.Second
 
-// retireAnnouncement moves the present announcement to recent, and removes entries older than maxHelloDelay from it,
-// except the newest.
+// retireAnnouncement moves the present announcement to recentAnnouncements, and removes entries older than
+// maxHelloDelay from it, except the newest.
 func (b *Publisher) retireAnnouncement(now time.Time) {
 	if b.announcement == nil {
 		return
@@ -185,10 +185,10 @@ func (b *Publisher) LinkDown() {
 
 // Halt stops publishing and reading back. BeforeWait resumes both if they are still needed.
 func (b *Publisher) Halt() {
-	if b.stopMessages != nil {
-		b.stopMessages()
+	if b.stopOutgoing != nil {
+		b.stopOutgoing()
 	}
-	b.nextMessage, b.stopMessages, b.onMessagesSent, b.unsentMessage, b.retryAt = nil, nil, nil, nil, time.Time{}
+	b.nextMessage, b.stopOutgoing, b.onMessagesSent, b.unsentMessage, b.retryAt = nil, nil, nil, nil, time.Time{}
 	b.stopReadBack()
 }
 
@@ -238,7 +238,7 @@ func Retained(topic string, payload []byte) mqtt.Message {
 }
 
 func (b *Publisher) startPublishing(messages iter.Seq[mqtt.Message], done func()) {
-	b.nextMessage, b.stopMessages = iter.Pull(messages)
+	b.nextMessage, b.stopOutgoing = iter.Pull(messages)
 	b.onMessagesSent = done
 }
 
@@ -246,11 +246,11 @@ func (b *Publisher) staleBlobDeletions() iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for _, x := range b.listing.Gone {
 			for k := range x.Chunks {
-				if !yield(Retained(b.topics.Blob(x.Hash.TopicLevel(), transfer.ChunkPart(k)), nil)) {
+				if !yield(Retained(b.topics.BlobPart(x.Hash.TopicLevel(), transfer.ChunkPartName(k)), nil)) {
 					return
 				}
 			}
-			if !yield(Retained(b.topics.Blob(x.Hash.TopicLevel(), transfer.ManifestPart), nil)) {
+			if !yield(Retained(b.topics.BlobPart(x.Hash.TopicLevel(), transfer.ManifestPartName), nil)) {
 				return
 			}
 		}
@@ -264,14 +264,14 @@ func (b *Publisher) publishQueuedMessages(now time.Time) {
 			m, ok := b.nextMessage()
 			if !ok {
 				done := b.onMessagesSent // which may begin something else
-				b.nextMessage, b.stopMessages, b.onMessagesSent = nil, nil, nil
+				b.nextMessage, b.stopOutgoing, b.onMessagesSent = nil, nil, nil
 				done()
 				return
 			}
 			b.unsentMessage = &m
 		}
 		switch err := b.conn.Publish(*b.unsentMessage); {
-		case errors.Is(err, mqtt.ErrBusy):
+		case errors.Is(err, mqtt.ErrOutboxFull):
 			b.retryAt = now.Add(outboxRetryDelay)
 			return
 		case err != nil: // down: everything is published again after the next connect

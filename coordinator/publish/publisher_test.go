@@ -40,7 +40,7 @@ func (c *narrow) Publish(m mqtt.Message) error {
 	case c.err != nil:
 		return c.err
 	case c.room == 0:
-		return mqtt.ErrBusy
+		return mqtt.ErrOutboxFull
 	}
 	c.room--
 	c.order = append(c.order, m.Topic)
@@ -126,7 +126,7 @@ func newPublisher(t *testing.T) (*Publisher, *narrow, *[]BlobChecked) {
 }
 
 func modelOf(letter byte) Blob {
-	return NewBlob(bytes.Repeat([]byte{letter}, 2*wire.MaxChunk), wire.Digest{})
+	return NewBlob(bytes.Repeat([]byte{letter}, 2*wire.MaxChunkBytes), wire.Digest{})
 }
 
 // showModels shows announcement n, which names the models given by a letter each.
@@ -274,7 +274,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 // announcement does not wait for it.
 func TestBoardReadsBack(t *testing.T) {
 	b, c, told := newPublisher(t)
-	chunk := b.topics.Blob(modelOf('A').Ref.Hash.TopicLevel(), "1")
+	chunk := b.topics.BlobPart(modelOf('A').Ref.Hash.TopicLevel(), "1")
 	full := true
 	c.loses = func(topic string) bool { return full && topic == chunk }
 	c.showModels(1, "A")
@@ -329,7 +329,7 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 		for _, forgets := range []string{"nothing", "a chunk", "all"} {
 			switch forgets {
 			case "a chunk":
-				delete(c.retained, c.b.topics.Blob(modelOf('A').Ref.Hash.TopicLevel(), "0"))
+				delete(c.retained, c.b.topics.BlobPart(modelOf('A').Ref.Hash.TopicLevel(), "0"))
 			case "all":
 				clear(c.retained)
 			}

@@ -36,7 +36,7 @@ type retainedBlob struct {
 	returnedChunks     []bool        // chunks that the broker has returned
 	partRequests       []partRequest // parts, to agents
 	allPartsSent       bool          // all was published, perhaps by an earlier process
-	publishedInSession bool          // in this session, since the last uncheck
+	publishedInSession bool          // in this session, since the last resetBlobChecks
 	allPartsReturned   bool          // the broker has returned all of it
 	fruitlessChecks    int           // checks in a row that found nothing new
 	republishAt        time.Time     // nothing of it is published again before
@@ -62,7 +62,7 @@ func (p *retainedBlob) missingMessages(topics mqtt.Topics) iter.Seq[mqtt.Message
 // partMessage returns the topic and the payload of a part.
 func (p *retainedBlob) partMessage(topics mqtt.Topics, k int) (topic string, payload []byte) {
 	name, payload := p.chunkMessage(k)
-	return topics.Blob(p.Ref.Hash.TopicLevel(), name), payload
+	return topics.BlobPart(p.Ref.Hash.TopicLevel(), name), payload
 }
 
 func (p *retainedBlob) missingChunkCount() (n int) {
@@ -74,15 +74,16 @@ func (p *retainedBlob) missingChunkCount() (n int) {
 	return n
 }
 
-// Has, Put and Close make a post the storage of its own check. It keeps only the event that a chunk came.
-func (p *retainedBlob) Has(k int) bool            { return p.returnedChunks[k] }
-func (p *retainedBlob) Put(k int, _ []byte) error { p.returnedChunks[k] = true; return nil }
-func (p *retainedBlob) Close() error              { return nil }
+// HasChunk, PutChunk and Close make a retainedBlob the storage of its own check. It keeps only the event that a chunk
+// came.
+func (p *retainedBlob) HasChunk(k int) bool            { return p.returnedChunks[k] }
+func (p *retainedBlob) PutChunk(k int, _ []byte) error { p.returnedChunks[k] = true; return nil }
+func (p *retainedBlob) Close() error                   { return nil }
 
-// blobReadBack is a post that is being read back.
+// blobReadBack is a retainedBlob that is being read back.
 type blobReadBack struct {
 	*retainedBlob
-	puller           *transfer.Puller
+	puller           *transfer.BlobPuller
 	missingAtStart   int
 	beganAt          time.Time
 	subscribedTopics map[string]bool // topics
@@ -110,11 +111,12 @@ func (b *Publisher) Recheck(now time.Time) {
 
 func (b *Publisher) startReadBack(now time.Time, p *retainedBlob) {
 	cfg := transfer.DefaultPullerConfig()
-	cfg.FirstTimeout, cfg.MaxTimeout, cfg.MaxStalls, cfg.Seal = checkTimeout, checkTimeout, 1, p.seal
+	cfg.FirstStallTimeout, cfg.MaxStallTimeout, cfg.MaxStalls, cfg.Sealer = checkTimeout, checkTimeout, 1, p.seal
 	if p.publishedInSession {
 		cfg.MaxStalls = checkPatience
 	}
-	b.readBack = &blobReadBack{p, transfer.NewPuller(cfg, p.Ref, b.rng), p.missingChunkCount(), now, map[string]bool{}}
+	b.readBack = &blobReadBack{p, transfer.NewBlobPuller(cfg, p.Ref, b.rng), p.missingChunkCount(), now,
+		map[string]bool{}}
 	b.stepReadBack(now, transfer.Start{})
 }
 
@@ -138,7 +140,7 @@ func (b *Publisher) ReceivePart(now time.Time, m mqtt.Message, hash, part string
 	switch {
 	case r == nil || r.Ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
 	case m.Retained:
-		b.stepReadBack(now, transfer.PartReceived{Name: part, Payload: m.Payload, Retained: true})
+		b.stepReadBack(now, transfer.PartReceived{PartName: part, Payload: m.Payload, Retained: true})
 	default:
 		b.conn.Subscribe(mqtt.AtMostOnce, m.Topic)
 	}
@@ -174,7 +176,7 @@ func (b *Publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 			}
 			b.conn.Unsubscribe(topics...)
 		case transfer.OpenStorage:
-			b.stepReadBack(now, transfer.StorageOpened{Blob: r.Ref.Hash, Data: r.retainedBlob})
+			b.stepReadBack(now, transfer.StorageOpened{Blob: r.Ref.Hash, Storage: r.retainedBlob})
 		case transfer.PullDone:
 			b.readBack = nil
 			r.allPartsReturned, r.fruitlessChecks = true, 0
@@ -191,7 +193,7 @@ func (b *Publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 func (b *Publisher) partTopics(r *blobReadBack, parts []string) []string {
 	topics := slices.Clone(parts)
 	for i, part := range topics {
-		topics[i] = b.topics.Blob(r.Ref.Hash.TopicLevel(), part)
+		topics[i] = b.topics.BlobPart(r.Ref.Hash.TopicLevel(), part)
 	}
 	return topics
 }
@@ -219,8 +221,8 @@ var missingBlobParts = observe.Gauge("blob_missing_parts",
 	"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
 		"from it; they are published again.")
 
-// BlobChecked: the coordinator read back a blob from the broker that was published for the agents. A blob is
-// not announced until no part is missing.
+// BlobChecked: the coordinator read back a blob from the broker that was published for the agents. The announcement
+// does not wait for this. Missing parts are published again.
 type BlobChecked struct {
 	Blob           wire.Digest
 	Parts, Missing int           // the manifest and the chunks
@@ -230,13 +232,13 @@ type BlobChecked struct {
 }
 
 // Describe implements observe.Event.
-func (e BlobChecked) Describe(d *observe.Description) {
+func (e BlobChecked) Describe(d *observe.EventDescription) {
 	const condition = "retained blob"
-	d.Set(missingBlobParts, float64(e.Missing))
+	d.SetGauge(missingBlobParts, float64(e.Missing))
 	if e.Missing == 0 {
 		d.Log(observe.Debug, "broker returns the whole blob", "blob", e.Blob.TopicLevel(), "parts", e.Parts,
 			"took", e.CheckDuration)
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 		return
 	}
 	attributes := []any{"blob", e.Blob.TopicLevel(), "parts", e.Parts, "missing", e.Missing,
@@ -251,5 +253,5 @@ func (e BlobChecked) Describe(d *observe.Description) {
 	} else {
 		d.Log(observe.Error, "broker does not return all parts of a blob", attributes...)
 	}
-	d.Fail(condition, problem+", and agents cannot take part until it does", remedy)
+	d.RaiseCondition(condition, problem+", and agents cannot take part until it does", remedy)
 }

@@ -13,13 +13,15 @@ import (
 var Metrics = []*observe.Metric{leads, leaseEndsAt, takeovers, leadsLost, storeOK}
 
 var (
-	leads = &observe.Metric{Name: "leads", Kind: observe.GaugeKind, Series: observe.NoLabels, Initial: 1,
-		Help: "Whether this coordinator leads (1), as one that is alone does, or stands by (0)."}
+	leads = &observe.Metric{Name: "leads", Kind: observe.GaugeKind, InitialSeries: observe.UnlabeledSeries,
+		InitialValue: 1,
+		Help:         "Whether this coordinator leads (1), as one that is alone does, or stands by (0)."}
 	leaseEndsAt = observe.OptionalGauge("lease_until_timestamp_seconds",
 		"When the lead is over unless it is renewed; absent where the coordinator has not led.")
 	takeovers = observe.Counter("takeovers_total", "How often this coordinator has taken the lead.")
 	leadsLost = observe.Counter("leads_lost_total", "How often this coordinator has lost the lead.")
-	storeOK   = &observe.Metric{Name: "cluster_ok", Kind: observe.GaugeKind, Series: observe.NoLabels, Initial: 1,
+	storeOK   = &observe.Metric{Name: "cluster_ok", Kind: observe.GaugeKind, InitialSeries: observe.UnlabeledSeries,
+		InitialValue: 1,
 		Help: "Whether the engine that keeps the state of several coordinators does so (1), or the last call has " +
 			"failed (0); 1 where there is only one."}
 )
@@ -34,15 +36,15 @@ const (
 type StandingBy struct{ Leader string } // empty while it is not known which
 
 // Describe implements observe.Event.
-func (e StandingBy) Describe(d *observe.Description) {
+func (e StandingBy) Describe(d *observe.EventDescription) {
 	leader := cmp.Or(e.Leader, "a coordinator that is not known yet")
-	d.Set(leads, 0)
+	d.SetGauge(leads, 0)
 	if e.Leader != "" {
 		d.Log(observe.Info, "standing by", "leader", e.Leader)
 	}
-	d.FailReadiness(standbyCondition, "this coordinator stands by: "+leader+" leads",
+	d.RaiseNotReadyCondition(standbyCondition, "this coordinator stands by: "+leader+" leads",
 		"send commands to the leader; this coordinator takes over when the leader is gone")
-	d.Show(observe.Activity, "stands by; "+leader+" leads")
+	d.ShowStatusValue(observe.ActivityStatus, "stands by; "+leader+" leads")
 }
 
 // LeadershipGained: this replica leads, in an epoch.
@@ -55,32 +57,32 @@ type LeadershipGained struct {
 }
 
 // Describe implements observe.Event.
-func (e LeadershipGained) Describe(d *observe.Description) {
-	d.Set(leads, 1)
-	d.Inc(takeovers)
+func (e LeadershipGained) Describe(d *observe.EventDescription) {
+	d.SetGauge(leads, 1)
+	d.IncCounter(takeovers)
 	d.Log(observe.Warn, "this coordinator leads", "epoch", e.Epoch, "founded", e.ClusterFounded, "took",
 		e.TakeoverDuration.Round(time.Millisecond))
-	d.Resolve(standbyCondition)
-	d.Show(observe.Activity, fmt.Sprintf("leads in epoch %d", e.Epoch))
+	d.ResolveCondition(standbyCondition)
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("leads in epoch %d", e.Epoch))
 }
 
 // LeaseRenewed: the lease was renewed, by a commit or without one. It happens every 2.5 s, so it is not logged.
 type LeaseRenewed struct{ Until time.Time }
 
 // Describe implements observe.Event.
-func (e LeaseRenewed) Describe(d *observe.Description) {
-	d.Set(leaseEndsAt, observe.UnixSeconds(e.Until))
+func (e LeaseRenewed) Describe(d *observe.EventDescription) {
+	d.SetGauge(leaseEndsAt, observe.UnixSeconds(e.Until))
 }
 
 // LeadershipLost: this replica does not lead any more.
 type LeadershipLost struct{ Err error }
 
 // Describe implements observe.Event.
-func (e LeadershipLost) Describe(d *observe.Description) {
-	d.Set(leads, 0)
-	d.Inc(leadsLost)
+func (e LeadershipLost) Describe(d *observe.EventDescription) {
+	d.SetGauge(leads, 0)
+	d.IncCounter(leadsLost)
 	d.Log(observe.Warn, "this coordinator no longer leads", "err", e.Err)
-	d.Show(observe.Activity, "no longer leads")
+	d.ShowStatusValue(observe.ActivityStatus, "no longer leads")
 }
 
 // StoreFailing: the store that keeps the state of the replicas has begun to fail. Its calls are tried again.
@@ -90,10 +92,11 @@ type StoreFailing struct {
 }
 
 // Describe implements observe.Event.
-func (e StoreFailing) Describe(d *observe.Description) {
-	d.Set(storeOK, 0)
+func (e StoreFailing) Describe(d *observe.EventDescription) {
+	d.SetGauge(storeOK, 0)
 	d.Log(observe.Error, "cluster state store fails", "operation", e.Operation, "err", e.Err)
-	d.FailReadiness(storeCondition, fmt.Sprintf("the cluster's state store fails: cannot %s: %v", e.Operation, e.Err),
+	d.RaiseNotReadyCondition(storeCondition, fmt.Sprintf("the cluster's state store fails: cannot %s: %v", e.Operation,
+		e.Err),
 		"check the servers in cluster.nats: the call is tried again until it succeeds")
 }
 
@@ -101,8 +104,8 @@ func (e StoreFailing) Describe(d *observe.Description) {
 type StoreRecovered struct{}
 
 // Describe implements observe.Event.
-func (StoreRecovered) Describe(d *observe.Description) {
-	d.Set(storeOK, 1)
+func (StoreRecovered) Describe(d *observe.EventDescription) {
+	d.SetGauge(storeOK, 1)
 	d.Log(observe.Info, "cluster state store works again")
-	d.Resolve(storeCondition)
+	d.ResolveCondition(storeCondition)
 }

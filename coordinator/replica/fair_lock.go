@@ -16,7 +16,7 @@ type fairLock struct {
 }
 
 // lock returns when the caller is in, who must leave then. The error is that of ctx.
-func (g *fairLock) lock(ctx context.Context, rt host.Runtime) error {
+func (g *fairLock) lock(ctx context.Context, rt host.JobRuntime) error {
 	w := rt.NewWaiter()
 	g.mu.Lock()
 	g.waiters = append(g.waiters, w)
@@ -39,7 +39,7 @@ func (g *fairLock) lock(ctx context.Context, rt host.Runtime) error {
 }
 
 // tryLock reports whether the caller is in, at once.
-func (g *fairLock) tryLock(rt host.Runtime) bool {
+func (g *fairLock) tryLock(rt host.JobRuntime) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.waiters) > 0 {

@@ -55,7 +55,7 @@ func (e *engine) put(key string, b []byte, revision uint64) (uint64, error) {
 // machine is where a replica runs: it may be stopped and go on, and be cut off from the engine.
 type machine struct {
 	*engine
-	host.RealTime // of the bubble
+	host.RealTimeRuntime // of the bubble
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -100,8 +100,8 @@ func (m *machine) setCut(cut bool) {
 	m.cut = cut
 }
 
-// NewWaiter implements host.Runtime: nobody wakes on a machine that is stopped.
-func (m *machine) NewWaiter() host.Waiter { return stoppable{m, m.RealTime.NewWaiter()} }
+// NewWaiter implements host.JobRuntime: nobody wakes on a machine that is stopped.
+func (m *machine) NewWaiter() host.Waiter { return stoppable{m, m.RealTimeRuntime.NewWaiter()} }
 
 type stoppable struct {
 	m *machine

@@ -31,7 +31,7 @@ type Config struct {
 	Folder   ReplicatedFolder
 	Name     string // of this replica, unlike that of any other
 	Instance uint64 // drawn at random for this process
-	Runtime  host.Runtime
+	Runtime  host.JobRuntime
 	Observer observe.Observer
 }
 
@@ -51,7 +51,7 @@ type Replica struct {
 
 // CurrentLeader returns the name of the replica that leads, empty if none does, and whether it has renewed its lease
 // while this was looked at, which takes as long as two renewals at most. The error wraps ErrNone in an empty cluster.
-func CurrentLeader(ctx context.Context, s Store, rt host.Runtime) (name string, lives bool, err error) {
+func CurrentLeader(ctx context.Context, s Store, rt host.JobRuntime) (name string, lives bool, err error) {
 	r := New(Config{Store: s, Runtime: rt})
 	first := uint64(0)
 	for until := r.now().Add(2 * renewEvery); ; {

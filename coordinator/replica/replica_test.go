@@ -47,7 +47,7 @@ func newPlant(t *testing.T, n int, seed uint64) *plant {
 }
 
 func (p *plant) folder(i int) ReplicatedFolder {
-	return ReplicatedFolder{Disk: store.Machine, Dir: p.dirs[i], IsReplicated: func(name string) bool {
+	return ReplicatedFolder{Disk: store.LocalDisk, Dir: p.dirs[i], IsReplicated: func(name string) bool {
 		return !strings.HasPrefix(name, "spool")
 	}}
 }

@@ -192,7 +192,7 @@ func (f *ReplicatedFolder) write(ctx context.Context, x replicatedFile, get piec
 	if err := f.makeParents(x.Name); err != nil {
 		return err
 	}
-	return f.Disk.WriteFile(f.path(x.Name), content, 0o600)
+	return f.Disk.WriteFileDurably(f.path(x.Name), content, 0o600)
 }
 
 // makeParents makes the folders between Dir and a file of it.

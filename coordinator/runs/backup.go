@@ -133,7 +133,7 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return wire.AnnouncementPosition{}, err
 	}
-	if _, found, err := NewFolder(store.Machine, dir).LoadRecord(); found || err != nil {
+	if _, found, err := NewFolder(store.LocalDisk, dir).LoadRecord(); found || err != nil {
 		return wire.AnnouncementPosition{},
 			errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
 				"empty this one if an interrupted restore has left it", dir), err)
@@ -149,7 +149,7 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 				fmt.Errorf("the folder %s is not empty (%s) and is not a state folder: choose a new "+
 					"folder", dir, e.Name())
 		case BelongsToBackup(e.Name()), BelongsToBackup(e.Name() + "/"):
-			if _, err := store.Machine.SetAside(filepath.Join(dir, e.Name())); err != nil {
+			if _, err := store.LocalDisk.SetAsideFile(filepath.Join(dir, e.Name())); err != nil {
 				return wire.AnnouncementPosition{}, err
 			}
 		}
@@ -205,5 +205,5 @@ func restoreFile(dir string, h *tar.Header, r io.Reader) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return err
 	}
-	return store.Machine.WriteFile(name, data, 0o600)
+	return store.LocalDisk.WriteFileDurably(name, data, 0o600)
 }

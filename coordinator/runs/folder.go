@@ -54,7 +54,7 @@ type Folder struct {
 	JournalDamage error
 
 	JournalSlots, ModelSlots, TaskSlots, ControlSlots, SealSlots *store.RecordSlots
-	Models                                                       *store.Models // of the present run
+	Models                                                       *store.ModelFolder // of the present run
 
 	history          *store.RoundHistory
 	historyChecked   bool        // this process has written to the history, or found its last round there
@@ -85,14 +85,14 @@ const (
 // The longest contents that are read, in bytes.
 const (
 	MaxRecord = 1 << 30 // some 10 million edges
-	maxTask   = wire.MaxBlob
-	maxModel  = 16 * wire.MaxBlob // with the state of an optimiser
+	maxTask   = wire.MaxBlobBytes
+	maxModel  = 16 * wire.MaxBlobBytes // with the state of an optimiser
 )
 
 // savedRecord is the journal's content.
 type savedRecord struct {
 	Epoch     wire.Epoch
-	Record    round.Record
+	Record    round.JournalRecord
 	Origin    Origin
 	Published publish.Listing
 	Applied   uint64 `json:",omitempty"`
@@ -117,7 +117,7 @@ func OpenFolder(files store.Disk, dir string) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
-	if d.history, err = d.Disk.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
+	if d.history, err = d.Disk.OpenRoundHistory(filepath.Join(dir, historyFile)); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -130,13 +130,13 @@ func (d *Folder) Close() error { return d.history.Close() }
 func (d *Folder) Path(name string) string { return filepath.Join(d.Dir, name) }
 
 // SaveRecord writes the journal. The record is in force from then on, and with it the model that it names.
-func (d *Folder) SaveRecord(r round.Record) error {
+func (d *Folder) SaveRecord(r round.JournalRecord) error {
 	body, err := json.Marshal(savedRecord{d.Epoch, r, d.Origin, d.PublishedBlobs, d.AppliedTaskVersion,
 		d.RunStartedFresh})
 	if err == nil {
 		err = d.JournalSlots.WriteAndProtect(recordVersion, body)
 	}
-	if err == nil && !d.unjournaledModel.IsZero() && r.Plan.Base.Hash == d.unjournaledModel {
+	if err == nil && !d.unjournaledModel.IsZero() && r.Plan.BaseModel.Hash == d.unjournaledModel {
 		d.ModelSlots.ProtectNewest()
 		d.unjournaledModel = wire.Digest{}
 	}
@@ -144,20 +144,21 @@ func (d *Folder) SaveRecord(r round.Record) error {
 }
 
 // LoadRecord returns the journaled record, and false if there is none.
-func (d *Folder) LoadRecord() (round.Record, bool, error) {
+func (d *Folder) LoadRecord() (round.JournalRecord, bool, error) {
 	found, err := d.JournalSlots.Load(MaxRecord, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-		return round.Record{}, false, nil
-	case err == nil && found.Version != recordVersion:
-		err = &store.VersionError{Path: d.Path(RecordFile), FileVersion: found.Version, SupportedVersion: recordVersion}
+		return round.JournalRecord{}, false, nil
+	case err == nil && found.FormatVersion != recordVersion:
+		err = &store.FormatVersionError{Path: d.Path(RecordFile), FileVersion: found.FormatVersion,
+			SupportedVersion: recordVersion}
 	}
 	var s savedRecord
 	if err == nil {
 		err = d.ParseJSONFile(RecordFile, found.Body, &s)
 	}
 	if err != nil {
-		return round.Record{}, false, err
+		return round.JournalRecord{}, false, err
 	}
 	d.Epoch, d.Origin, d.PublishedBlobs, d.JournalDamage = max(s.Epoch, d.MinEpoch), s.Origin, s.Published,
 		found.NewerCopyDamage
@@ -166,11 +167,11 @@ func (d *Folder) LoadRecord() (round.Record, bool, error) {
 }
 
 // LoadVersionedFile reads a file with a version, of at most the given number of bytes. The error is a
-// store.VersionError if the file has another version than want.
+// store.FormatVersionError if the file has another version than want.
 func (d *Folder) LoadVersionedFile(name string, most int, want uint16) ([]byte, error) {
 	version, body, err := d.Disk.LoadRecord(d.Path(name), most)
 	if err == nil && version != want {
-		err = &store.VersionError{Path: d.Path(name), FileVersion: version, SupportedVersion: want}
+		err = &store.FormatVersionError{Path: d.Path(name), FileVersion: version, SupportedVersion: want}
 	}
 	return body, err
 }
@@ -191,14 +192,15 @@ func (d *Folder) SaveTask(blob []byte) error {
 // LoadTask returns the blob of a task: the wanted one if a slot has it, otherwise the newest.
 func (d *Folder) LoadTask(wanted func(blob []byte) bool) ([]byte, error) {
 	found, err := d.TaskSlots.Load(maxTask, func(s store.SavedRecord) bool {
-		return s.Version == taskVersion &&
+		return s.FormatVersion == taskVersion &&
 			wanted(s.Body)
 	})
 	if errors.Is(err, store.ErrNoRecord) {
 		found, err = d.TaskSlots.Load(maxTask, nil)
 	}
-	if err == nil && found.Version != taskVersion {
-		err = &store.VersionError{Path: d.Path(TaskFile), FileVersion: found.Version, SupportedVersion: taskVersion}
+	if err == nil && found.FormatVersion != taskVersion {
+		err = &store.FormatVersionError{Path: d.Path(TaskFile), FileVersion: found.FormatVersion,
+			SupportedVersion: taskVersion}
 	}
 	return found.Body, err
 }
@@ -211,7 +213,7 @@ func (d *Folder) DecisionError(name, problem string, err error) error {
 		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, "+
 			"or %s", ModelName(run, newest), do)
 	}
-	if errors.As(err, new(*store.VersionError)) && name == RecordFile {
+	if errors.As(err, new(*store.FormatVersionError)) && name == RecordFile {
 		problem += ", so another version of the program wrote it: finish the run with that one"
 	}
 	return &StateError{Path: d.Path(name), Problem: problem, Remedy: do, Err: err}
@@ -243,7 +245,7 @@ func (d *Folder) RemoveSpoolsBut(r wire.RoundID) error {
 
 // ModelName returns RUN/VERSION, the name of a stored model for --from.
 func ModelName(run wire.RunID, version uint64) string {
-	return wire.ModelName{Run: run, Version: wire.ModelVersion(version)}.String()
+	return wire.ModelRef{Run: run, Version: wire.ModelVersion(version)}.String()
 }
 
 // ParseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
@@ -259,7 +261,7 @@ func ParseModelName(name string, newest wire.RunID) (run wire.RunID, version uin
 
 // Origin is the model with which a run began. Its zero value means an initial model.
 type Origin struct {
-	Given  string // as Config.From named it
+	Given  string // as coordinator.Config.StartModel named it
 	Model  string // RUN/VERSION, or the path of a file
 	Digest wire.Digest
 	// Restandardized means that the run begins with a statistics round, and goes on with the model expressed in the new
@@ -267,8 +269,8 @@ type Origin struct {
 	Restandardized bool
 }
 
-// StateError is returned by New when the state on disk does not tell how to continue, and by Run when an announcement
-// at the broker contradicts it. An operator must choose; a restart does not help.
+// StateError is returned by coordinator.New when the state on disk does not tell how to continue, and by
+// coordinator.Run when an announcement at the broker contradicts it. An operator must choose; a restart does not help.
 type StateError struct {
 	Path    string
 	Problem string
@@ -280,7 +282,7 @@ func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e
 func (e *StateError) Unwrap() error { return e.Err }
 
 // PositionOfRecord returns the place of the newest announcement that may have been made from a record.
-func PositionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.Record) wire.AnnouncementPosition {
+func PositionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.JournalRecord) wire.AnnouncementPosition {
 	phase := wire.PhaseFinished // also between two rounds: the next announcement is of another round
 	switch r.Phase {
 	case round.CoordinatorGathering:

@@ -31,7 +31,7 @@ type HistoryEntry struct {
 	Time         time.Time         `json:"time,omitzero"`
 	Run          wire.RunID        `json:"run,omitzero"`
 	Round        wire.RoundID      `json:"round"`
-	Attempt      wire.Attempt      `json:"attempt,omitzero"`
+	Attempt      wire.RoundAttempt `json:"attempt,omitzero"`
 	Kind         string            `json:"kind"`
 	Outcome      string            `json:"outcome,omitempty"`
 	Reason       string            `json:"reason,omitempty"` // of an abandoned round
@@ -99,14 +99,15 @@ const (
 func historyLine(e round.WriteHistory) HistoryEntry {
 	o := &e.Outcome
 	h := HistoryEntry{
-		Time: o.At, Run: e.Run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
-		Version:  o.Version,
-		Selected: o.Selected, Accepted: o.Accepted, RoundSeconds: o.Took.Seconds(), Risk: o.Measured.Risk,
-		R2:       o.Measured.R2,
-		Accuracy: o.Measured.Accuracy, HeldOutRisk: o.Measured.HeldOut, StopReason: e.StopReason,
+		Time: o.EndedAt, Run: e.Run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
+		Version:  o.ModelVersionAfter,
+		Selected: o.SelectedAgents, Accepted: o.AcceptedUpdates, RoundSeconds: o.RoundDuration.Seconds(),
+		Risk:     o.Measurements.MeanAgentRisk,
+		R2:       o.Measurements.R2,
+		Accuracy: o.Measurements.Accuracy, HeldOutRisk: o.Measurements.HeldOutRisk, StopReason: e.StopReason,
 	}
-	if o.Abandoned != "" {
-		h.Outcome, h.Reason = outcomeAbandoned, string(o.Abandoned)
+	if o.AbandonReason != "" {
+		h.Outcome, h.Reason = outcomeAbandoned, string(o.AbandonReason)
 	}
 	return h
 }
@@ -136,7 +137,7 @@ func (d *Folder) historyHasRound(e round.WriteHistory) bool {
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
 		}
-		if h.Round == o.Round && h.Kind != KindEvaluation && h.Time.Equal(o.At) && h.StopReason == e.StopReason {
+		if h.Round == o.Round && h.Kind != KindEvaluation && h.Time.Equal(o.EndedAt) && h.StopReason == e.StopReason {
 			return true
 		}
 	}
@@ -155,8 +156,8 @@ const pastLines = 10_000
 
 // SummarizeRun reads the lines of the run's models, newest first. It skips a line whose model is not older than that of
 // the line after it: that line was written before an older state folder was restored.
-func (d *Folder) SummarizeRun(rec round.Record, most int) (p RunSummary, err error) {
-	if p.Version = rec.Plan.Version; p.Version == 0 {
+func (d *Folder) SummarizeRun(rec round.JournalRecord, most int) (p RunSummary, err error) {
+	if p.Version = rec.Plan.BaseModelVersion; p.Version == 0 {
 		return p, nil
 	}
 	defer func() { slices.Reverse(p.Risks) }()
@@ -169,7 +170,8 @@ func (d *Folder) SummarizeRun(rec round.Record, most int) (p RunSummary, err err
 			p.Risks = append(p.Risks, *h.Risk)
 		}
 	}
-	if o := rec.Last; o != nil && o.Abandoned == "" && o.Kind == wire.KindTraining { // its line may be missing yet
+	// its line may be missing yet
+	if o := rec.LastOutcome; o != nil && o.AbandonReason == "" && o.Kind == wire.KindTraining {
 		take(historyLine(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}
 	read := 0

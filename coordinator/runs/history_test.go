@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func recordAt(run wire.RunID, version wire.ModelVersion) round.Record {
-	return round.Record{Run: run, Plan: round.Plan{Version: version}}
+func recordAt(run wire.RunID, version wire.ModelVersion) round.JournalRecord {
+	return round.JournalRecord{Run: run, Plan: round.Plan{BaseModelVersion: version}}
 }
 
 // TestPast wants the newest rounds of the run in the state folder, whatever was before.
@@ -30,7 +30,7 @@ func TestPast(t *testing.T) {
 `
 	for _, tt := range []struct {
 		name, lines string
-		rec         round.Record
+		rec         round.JournalRecord
 		most        int
 		risks       []float64
 		r2          float64
@@ -45,7 +45,7 @@ func TestPast(t *testing.T) {
 			`{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9,
 			[]float64{3, 2, 5}, 0},
 	} {
-		d := &Folder{Disk: store.Machine, Dir: t.TempDir()}
+		d := &Folder{Disk: store.LocalDisk, Dir: t.TempDir()}
 		if err := os.WriteFile(filepath.Join(d.Dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
 			0o600); tt.lines != "" && err != nil {
 			t.Fatal(err)
@@ -56,12 +56,12 @@ func TestPast(t *testing.T) {
 			}
 		}
 		p, err := d.SummarizeRun(tt.rec, tt.most)
-		if err != nil || p.Version != tt.rec.Plan.Version || !slices.Equal(p.Risks, tt.risks) ||
+		if err != nil || p.Version != tt.rec.Plan.BaseModelVersion || !slices.Equal(p.Risks, tt.risks) ||
 			(p.R2 == nil) != (tt.r2 == 0) || p.R2 != nil && *p.R2 != tt.r2 {
 			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
 		}
 	}
-	d := &Folder{Disk: store.Machine, Dir: t.TempDir()}
+	d := &Folder{Disk: store.LocalDisk, Dir: t.TempDir()}
 	if p, err := d.SummarizeRun(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
 		t.Errorf("without a history: %+v, error %v", p, err)
 	}
@@ -77,9 +77,9 @@ func TestPast(t *testing.T) {
 func TestPastKnowsTheJournal(t *testing.T) {
 	risk, r2 := 4.0, 0.25
 	rec := recordAt(7, 3)
-	rec.Last = &round.RoundOutcome{Round: 5, Kind: wire.KindTraining, Version: 3,
-		Measured: round.RoundMeasurements{Risk: &risk, R2: &r2}}
-	d := &Folder{Disk: store.Machine, Dir: t.TempDir()}
+	rec.LastOutcome = &round.RoundOutcome{Round: 5, Kind: wire.KindTraining, ModelVersionAfter: 3,
+		Measurements: round.RoundMeasurements{MeanAgentRisk: &risk, R2: &r2}}
+	d := &Folder{Disk: store.LocalDisk, Dir: t.TempDir()}
 	if p, err := d.SummarizeRun(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil ||
 		*p.R2 != r2 {
 		t.Errorf("got %+v, error %v", p, err)
@@ -94,10 +94,10 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	ended := stop.Reason("")
 	write := func(run wire.RunID, r wire.RoundID, later time.Duration) {
 		t.Helper()
-		o := round.RoundOutcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum,
-			At: at.Add(later), Took: 1500 * time.Millisecond}
+		o := round.RoundOutcome{Round: r, Attempt: 2, Kind: wire.KindTraining, AbandonReason: round.AbandonQuorumMissed,
+			EndedAt: at.Add(later), RoundDuration: 1500 * time.Millisecond}
 		for range 2 {
-			d, err := OpenFolder(store.Machine, dir)
+			d, err := OpenFolder(store.LocalDisk, dir)
 			if err == nil {
 				err = errors.Join(d.AppendRoundToHistory(round.WriteHistory{Run: run, Outcome: o, StopReason: ended}),
 					d.Close())
@@ -113,10 +113,10 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 	write(7, 1, 0) // an older state folder was put back
 	write(7, 2, time.Second)
 	write(8, 1, time.Minute)
-	ended = stop.Time // afterwards, between two rounds
+	ended = stop.TimeLimitReached // afterwards, between two rounds
 	write(8, 1, time.Minute)
 	var got []string
-	for line, err := range store.Machine.NewestHistoryLines(filepath.Join(dir, historyFile)) {
+	for line, err := range store.LocalDisk.NewestHistoryLines(filepath.Join(dir, historyFile)) {
 		if err != nil {
 			t.Fatal(err)
 		}

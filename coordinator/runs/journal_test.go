@@ -29,9 +29,10 @@ func TestJournalOfVersion3(t *testing.T) {
 	}
 	r := s.Record
 	if s.Epoch != 3 || r.Run != 7 || r.Round != 5 || r.Phase != round.CoordinatorCollecting ||
-		r.Plan.Kind != wire.KindTraining || r.Plan.Offset != 40 ||
-		len(r.Plan.Task.Inline) != 2 || r.Participants[0].Agent != "a1" || r.Edges[0].Weight != 0.25 ||
-		r.Last.Accepted != 2 || s.Origin.Model != "6/3" || r.Sidelined[0].Agent != "a3" || r.Outcomes[0].Round != 4 ||
+		r.Plan.Kind != wire.KindTraining || r.Plan.LocalStepOffset != 40 ||
+		len(r.Plan.Task.Inline) != 2 || r.Participants[0].Agent != "a1" || r.Edges[0].MixingWeight != 0.25 ||
+		r.LastOutcome.AcceptedUpdates != 2 || s.Origin.Model != "6/3" || r.SidelinedAgents[0].Agent != "a3" ||
+		r.RecentOutcomes[0].Round != 4 ||
 		s.Published.Now[0].Chunks != 2 {
 		t.Errorf("read as %+v", s)
 	}

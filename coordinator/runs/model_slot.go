@@ -23,7 +23,8 @@ type SlotModel struct {
 const slotHead = 8 + 8 + len(wire.Digest{}) + 8
 
 // SaveSlot writes a model into the slot that the present model does not use. The model is in force with the journal
-// that names it.
+// that names it. The slot is protected only by SaveRecord, when the journal names the model; until then the next
+// SaveSlot overwrites it and not the model in force.
 func (d *Folder) SaveSlot(m *SlotModel) error {
 	head := binary.LittleEndian.AppendUint64(make([]byte, 0, slotHead), uint64(m.Run))
 	head = binary.LittleEndian.AppendUint64(head, uint64(m.Version))
@@ -61,7 +62,7 @@ func (d *Folder) LoadSlot(run wire.RunID, version wire.ModelVersion, hash wire.D
 
 func parseSlot(s store.SavedRecord) (*SlotModel, bool) {
 	b := s.Body
-	if s.Version != slotVersion || len(b) < slotHead {
+	if s.FormatVersion != slotVersion || len(b) < slotHead {
 		return nil, false
 	}
 	m := &SlotModel{Run: wire.RunID(binary.LittleEndian.Uint64(b)),
@@ -77,7 +78,7 @@ func parseSlot(s store.SavedRecord) (*SlotModel, bool) {
 }
 
 // ExtractModelVector returns the vector of a model file if it has this hash, otherwise nil.
-func ExtractModelVector(file []byte, hash wire.Digest, schema wire.Schema) []byte {
+func ExtractModelVector(file []byte, hash wire.Digest, schema wire.TensorSchema) []byte {
 	m, err := DecodeModel("", file)
 	if err != nil || !m.MatchesSchema(schema) {
 		return nil

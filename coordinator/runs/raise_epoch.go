@@ -11,7 +11,7 @@ import (
 // RaiseEpoch raises the epoch of the run in a state folder, so that agents obey it from the next start on, whatever
 // later place they have obeyed before. It returns where the run then stands. No daemon may be using the folder.
 func RaiseEpoch(dir string) (wire.AnnouncementPosition, error) {
-	d := NewFolder(store.Machine, dir)
+	d := NewFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadRecord()
 	if err == nil && !found {
 		err = errors.New("no run has been begun there, so there is none to restore")
@@ -23,5 +23,5 @@ func RaiseEpoch(dir string) (wire.AnnouncementPosition, error) {
 	if err != nil {
 		return wire.AnnouncementPosition{}, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return PositionOfRecord(wire.FirstRoot, d.Epoch, record), nil
+	return PositionOfRecord(wire.FirstRootVersion, d.Epoch, record), nil
 }

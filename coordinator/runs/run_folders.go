@@ -38,16 +38,16 @@ func (d *Folder) RemoveRun(run wire.RunID) error { return d.Disk.RemoveAll(d.run
 
 // OpenCurrentRun opens the models of the present run as Models.
 func (d *Folder) OpenCurrentRun(run wire.RunID) (err error) {
-	d.Models, err = d.Disk.OpenModels(d.runPath(run))
+	d.Models, err = d.Disk.OpenModelFolder(d.runPath(run))
 	return err
 }
 
 // ModelsOf opens the models of a run. The error is that it has none.
-func (d *Folder) ModelsOf(run wire.RunID) (*store.Models, error) {
+func (d *Folder) ModelsOf(run wire.RunID) (*store.ModelFolder, error) {
 	if _, err := d.Disk.Lstat(d.runPath(run)); err != nil {
 		return nil, fmt.Errorf("there are no models of run %d: %w", run, err)
 	}
-	return d.Disk.OpenModels(d.runPath(run))
+	return d.Disk.OpenModelFolder(d.runPath(run))
 }
 
 // NewestModel returns the newest sound model of the newest run that has trained one, or version 0.
@@ -72,7 +72,7 @@ func (d *Folder) NewestModel() (wire.RunID, uint64) {
 // before, that one is renamed.
 func (d *Folder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger) error {
 	err := d.Models.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
-	if !errors.Is(err, store.ErrConflict) {
+	if !errors.Is(err, store.ErrDigestConflict) {
 		return err
 	}
 	aside, err := d.Models.SetAside(uint64(m.Version))

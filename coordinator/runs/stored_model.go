@@ -23,7 +23,7 @@ type StoredModel struct {
 }
 
 // ReadModel returns a stored model. Its file has the SHA-256 of its record.
-func (d *Folder) ReadModel(models *store.Models, version uint64) (*StoredModel, error) {
+func (d *Folder) ReadModel(models *store.ModelFolder, version uint64) (*StoredModel, error) {
 	file, err := models.Get(version)
 	if err != nil {
 		return nil, err
@@ -69,8 +69,9 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 		if err != nil {
 			return nil, &store.CorruptError{Path: path, Reason: "its format_version is " + strconv.Quote(text)}
 		}
-		if v != modelfile.Format {
-			return nil, &store.VersionError{Path: path, FileVersion: uint16(v), SupportedVersion: modelfile.Format}
+		if v != modelfile.FormatVersion {
+			return nil, &store.FormatVersionError{Path: path, FileVersion: uint16(v),
+				SupportedVersion: modelfile.FormatVersion}
 		}
 	}
 	for key, into := range map[string]any{"mean": &m.Standardization.Mean, "scale": &m.Standardization.Scale,
@@ -85,7 +86,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 }
 
 // MatchesSchema reports whether the file has exactly the tensors of the schema.
-func (m *StoredModel) MatchesSchema(s wire.Schema) bool {
+func (m *StoredModel) MatchesSchema(s wire.TensorSchema) bool {
 	for _, x := range s {
 		t, ok := m.tensors[x.Name]
 		if !ok || t.DType != x.DType.String() || !slices.Equal(t.Shape, shapeAsInts(x.Shape)) {
@@ -96,7 +97,7 @@ func (m *StoredModel) MatchesSchema(s wire.Schema) bool {
 }
 
 // EncodeVector returns the model as it is sent, in the order of the schema.
-func (m *StoredModel) EncodeVector(s wire.Schema) []byte {
+func (m *StoredModel) EncodeVector(s wire.TensorSchema) []byte {
 	var data []byte
 	for _, x := range s {
 		data = append(data, m.tensors[x.Name].Data...)
@@ -106,7 +107,7 @@ func (m *StoredModel) EncodeVector(s wire.Schema) []byte {
 
 // StartVector returns the model's vector for a run of a task with that schema, or the reason why such a run cannot
 // begin with the model.
-func (m *StoredModel) StartVector(s wire.Schema) ([]byte, error) {
+func (m *StoredModel) StartVector(s wire.TensorSchema) ([]byte, error) {
 	if !m.MatchesSchema(s) {
 		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
 			describeSchemaTensors(s))
@@ -125,7 +126,7 @@ func (m *StoredModel) describeTensors() string {
 }
 
 // describeSchemaTensors names the tensors of a schema for a person.
-func describeSchemaTensors(s wire.Schema) string {
+func describeSchemaTensors(s wire.TensorSchema) string {
 	m := StoredModel{tensors: map[string]store.Tensor{}}
 	for _, x := range s {
 		m.tensors[x.Name] = store.Tensor{DType: x.DType.String(), Shape: shapeAsInts(x.Shape)}
@@ -135,7 +136,8 @@ func describeSchemaTensors(s wire.Schema) string {
 
 // LoadModelVector returns the vector of a model of the present run; nil if the vector has another hash or cannot be
 // read. The error reports damage even if the vector is complete, for example because the record beside it is damaged.
-func (d *Folder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
+func (d *Folder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.TensorSchema) ([]byte,
+	error) {
 	path := d.Models.Path(uint64(version))
 	file, damage := d.Models.Get(uint64(version))
 	if damage != nil {

@@ -12,8 +12,8 @@ import (
 // OpenModels opens the models of the run in a state folder, for reading, and
 // tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the
 // newest run; the record then has only the run.
-func OpenModels(dir string) (*store.Models, round.Record, error) {
-	d := NewFolder(store.Machine, dir)
+func OpenModels(dir string) (*store.ModelFolder, round.JournalRecord, error) {
+	d := NewFolder(store.LocalDisk, dir)
 	record, found, err := d.LoadRecord()
 	if err == nil && found {
 		err = d.OpenCurrentRun(record.Run)
@@ -30,8 +30,8 @@ func OpenModels(dir string) (*store.Models, round.Record, error) {
 }
 
 // OpenRun opens the models of one run in a state folder, for reading.
-func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
-	d := NewFolder(store.Machine, dir)
+func OpenRun(dir string, run wire.RunID) (*store.ModelFolder, error) {
+	d := NewFolder(store.LocalDisk, dir)
 	models, err := d.ModelsOf(run)
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
@@ -50,11 +50,11 @@ type RunInfo struct {
 
 // Runs returns the runs that have models in a state folder, in the order in which they began.
 func Runs(dir string) ([]RunInfo, error) {
-	d := NewFolder(store.Machine, dir)
+	d := NewFolder(store.LocalDisk, dir)
 	runs, err := d.Runs()
 	all := []RunInfo{}
 	for _, run := range runs {
-		var models *store.Models
+		var models *store.ModelFolder
 		if models, err = d.ModelsOf(run); err != nil {
 			break
 		}

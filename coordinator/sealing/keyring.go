@@ -50,7 +50,7 @@ type Keyring struct {
 	groupKeyIDByAgent map[wire.AgentID]uint64 // the newest group key that an agent is known to have
 	agentsJustSentKey map[wire.AgentID]bool   // agents that were sent the group key, and have sent no hello since
 
-	sealKeysByPair      map[pair]wire.SealKeys
+	sealKeysByPair      map[sealKeysID]wire.AgentSealKeys
 	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey
 }
 
@@ -70,8 +70,8 @@ type secret struct {
 	group  wire.SealKey
 }
 
-// pair identifies the keys that an agent and the coordinator share by one secret.
-type pair struct {
+// sealKeysID identifies the keys that an agent and the coordinator share by one secret.
+type sealKeysID struct {
 	agent     wire.AgentID
 	announced wire.X25519PublicKey
 }
@@ -80,7 +80,7 @@ type pair struct {
 // agents seal to the key that is announced.
 func Load(cfg Config, list *enrolled.List) (*Keyring, error) {
 	k := &Keyring{cfg: cfg, groupKeyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{},
-		sealKeysByPair: map[pair]wire.SealKeys{}, selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{}}
+		sealKeysByPair: map[sealKeysID]wire.AgentSealKeys{}, selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{}}
 	saved, err := loadFile(cfg.Folder)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
@@ -110,7 +110,7 @@ func Load(cfg Config, list *enrolled.List) (*Keyring, error) {
 func (k *Keyring) use(saved savedSecrets) error {
 	k.saved, k.secrets = saved, nil
 	for _, x := range saved.Secrets {
-		public, err := x.Public()
+		public, err := x.PublicKey()
 		if err != nil {
 			return fmt.Errorf("the key of seals: %w", err)
 		}
@@ -181,7 +181,7 @@ func (k *Keyring) Forget(agent wire.AgentID) {
 	delete(k.agentsJustSentKey, agent)
 	delete(k.selectionKeyByAgent, agent)
 	for _, s := range k.secrets {
-		delete(k.sealKeysByPair, pair{agent, s.public})
+		delete(k.sealKeysByPair, sealKeysID{agent, s.public})
 	}
 }
 
@@ -197,9 +197,9 @@ func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (reseale
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
 		i := slices.IndexFunc(blobs, func(b publish.Blob) bool { return b.Ref.Hash == ref.Hash })
 		switch {
-		case !ref.Present():
+		case !ref.IsSet():
 		case len(ref.Inline) > 0:
-			*ref = ref.Seal(group)
+			*ref = ref.SealInline(group)
 		case i >= 0:
 			*ref = blobs[i].Ref
 		}
@@ -211,12 +211,12 @@ func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (reseale
 
 // GroupKeyFor returns the group key for an agent, which is sent to it. ok is false if no blob was announced under it
 // yet.
-func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKey, ok bool) {
+func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKeyDelivery, ok bool) {
 	if k.announcedKeyID == 0 {
 		return key, false
 	}
 	k.groupKeyIDByAgent[agent], k.agentsJustSentKey[agent] = k.announcedKeyID, true
-	return wire.GroupKey{Key: k.secrets[0].group}, true
+	return wire.GroupKeyDelivery{Key: k.secrets[0].group}, true
 }
 
 // LacksGroupKey reports whether an agent is not known to have the group key under which blobs are announced.
@@ -232,10 +232,10 @@ func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent 
 	delete(k.agentsJustSentKey, agent)
 	switch {
 	case m.MissingGroupKeyID != 0 && m.MissingGroupKeyID == k.announcedKeyID:
-		return true, m.UnfitReason != wire.DeclineFetch
+		return true, m.UnfitReason != wire.DeclineFetchFailed
 	case m.MissingGroupKeyID == 0 && followsPresent:
 		k.groupKeyIDByAgent[agent] = k.announcedKeyID
-		return false, !justSent && m.MissingParts.Blob.IsZero() || m.UnfitReason != wire.DeclineFetch
+		return false, !justSent && m.MissingParts.Blob.IsZero() || m.UnfitReason != wire.DeclineFetchFailed
 	}
 	return false, true
 }
@@ -261,14 +261,14 @@ func (k *Keyring) Recipient(agent wire.AgentID) *host.SealRecipient {
 		return nil
 	}
 	s := &k.secrets[0]
-	keys, known := k.sealKeysByPair[pair{agent, s.public}]
+	keys, known := k.sealKeysByPair[sealKeysID{agent, s.public}]
 	if !known {
 		var err error
 		if keys, err = s.AgentSealKeys(k.cfg.PublicKey(agent)); err != nil {
 			k.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
 			return nil
 		}
-		k.sealKeysByPair[pair{agent, s.public}] = keys
+		k.sealKeysByPair[sealKeysID{agent, s.public}] = keys
 	}
 	return &host.SealRecipient{AnnouncedKey: s.public, Key: keys.ToAgent}
 }
@@ -290,14 +290,14 @@ func (k *Keyring) Opener(agent wire.AgentID, e wire.Envelope) (open func() (Mess
 			return Message{e, nil}, nil
 		}, func() {}
 	}
-	i := slices.IndexFunc(k.secrets, func(s secret) bool { return wire.SealedTo(e.Body, s.public) })
+	i := slices.IndexFunc(k.secrets, func(s secret) bool { return wire.IsSealedToKey(e.Body, s.public) })
 	if i < 0 {
 		return func() (Message, error) {
 			return Message{}, errors.New("it is sealed to a key that is not announced any more")
 		}, func() {}
 	}
 	s, public := k.secrets[i], k.cfg.PublicKey(agent)
-	keys, known := k.sealKeysByPair[pair{agent, s.public}]
+	keys, known := k.sealKeysByPair[sealKeysID{agent, s.public}]
 	open = func() (Message, error) {
 		if !known {
 			var err error
@@ -309,8 +309,8 @@ func (k *Keyring) Opener(agent wire.AgentID, e wire.Envelope) (open func() (Mess
 		return Message{opened, &keys.FromAgent}, err
 	}
 	return open, func() {
-		if !known && keys != (wire.SealKeys{}) && k.has(s.public) {
-			k.sealKeysByPair[pair{agent, s.public}] = keys
+		if !known && keys != (wire.AgentSealKeys{}) && k.has(s.public) {
+			k.sealKeysByPair[sealKeysID{agent, s.public}] = keys
 		}
 	}
 }
@@ -331,8 +331,8 @@ func loadFile(d *runs.Folder) (s savedSecrets, err error) {
 	switch {
 	case err != nil:
 		return s, err
-	case found.Version != fileVersion:
-		return s, &store.VersionError{Path: d.Path(runs.SealedFile), FileVersion: found.Version,
+	case found.FormatVersion != fileVersion:
+		return s, &store.FormatVersionError{Path: d.Path(runs.SealedFile), FileVersion: found.FormatVersion,
 			SupportedVersion: fileVersion}
 	}
 	return s, d.ParseJSONFile(runs.SealedFile, found.Body, &s)

@@ -52,7 +52,7 @@ func (k *Keyring) present() (all []byte) {
 // root document; not for an agent more, at another run or at a restart. It is on the disk before it is used.
 func TestKeyChanges(t *testing.T) {
 	dir, drawn, list := t.TempDir(), byte(0), listOf("a", "b")
-	k, run, root := ring(t, store.Machine, dir, &drawn, list), wire.RunID(7), wire.FirstRoot
+	k, run, root := ring(t, store.LocalDisk, dir, &drawn, list), wire.RunID(7), wire.FirstRootVersion
 	renew := func(what string, r wire.RoundID, want ...byte) {
 		t.Helper()
 		if err := k.Renew(run, r, root, once); err != nil || !slices.Equal(k.present(), want) {
@@ -67,7 +67,7 @@ func TestKeyChanges(t *testing.T) {
 		k.ListChanged(to, list)
 		list = to
 	}
-	restart := func(with *enrolled.List) { k, list = ring(t, store.Machine, dir, &drawn, with), with }
+	restart := func(with *enrolled.List) { k, list = ring(t, store.LocalDisk, dir, &drawn, with), with }
 	renew("at the first round", 1, 1)
 	renew("in its last round", 1000, 1)
 	renew("after 1,000 rounds", 1001, 2, 1)
@@ -148,19 +148,19 @@ func (f cutFile) Sync() error {
 func TestKeyChangeCut(t *testing.T) {
 	for cut := 0; ; cut++ {
 		dir, drawn := t.TempDir(), byte(0)
-		k := ring(t, store.Machine, dir, &drawn, listOf("a", "b"))
-		if err := k.Renew(7, 1, wire.FirstRoot, once); err != nil {
+		k := ring(t, store.LocalDisk, dir, &drawn, listOf("a", "b"))
+		if err := k.Renew(7, 1, wire.FirstRootVersion, once); err != nil {
 			t.Fatal(err)
 		}
 		left := 1 << 20
-		k = ring(t, store.Disk{FS: cuts{store.Machine.FS, &left}}, dir, &drawn, listOf("a"))
+		k = ring(t, store.Disk{FS: cuts{store.LocalDisk.FS, &left}}, dir, &drawn, listOf("a"))
 		left = cut
-		err := k.Renew(7, 2, wire.FirstRoot, once)
+		err := k.Renew(7, 2, wire.FirstRootVersion, once)
 		if used := k.present()[0]; (used == 1) != (err != nil) {
 			t.Errorf("cut %d: secret %d is used: %v", cut, used, err)
 		}
-		k = ring(t, store.Machine, dir, &drawn, listOf("a"))
-		if err := k.Renew(7, 2, wire.FirstRoot, once); err != nil || k.present()[0] == 1 {
+		k = ring(t, store.LocalDisk, dir, &drawn, listOf("a"))
+		if err := k.Renew(7, 2, wire.FirstRootVersion, once); err != nil || k.present()[0] == 1 {
 			t.Errorf("cut %d: the next process has secrets %v: %v", cut, k.present(), err)
 		}
 		if left >= 0 {
@@ -176,8 +176,8 @@ func TestKeyChangeCut(t *testing.T) {
 // nothing about it; the next one does.
 func TestHelloAfterTheKey(t *testing.T) {
 	drawn := byte(0)
-	k := ring(t, store.Machine, t.TempDir(), &drawn, listOf())
-	if err := k.Renew(7, 1, wire.FirstRoot, once); err != nil {
+	k := ring(t, store.LocalDisk, t.TempDir(), &drawn, listOf())
+	if err := k.Renew(7, 1, wire.FirstRootVersion, once); err != nil {
 		t.Fatal(err)
 	}
 	k.announcedKeyID = 7
@@ -186,10 +186,10 @@ func TestHelloAfterTheKey(t *testing.T) {
 		unfit wire.DeclineReason
 		says  bool // more than that it wants the key
 	}{
-		{0, wire.DeclineFetch, true},
-		{7, wire.DeclineFetch, false}, {0, wire.DeclineFetch, false}, {0, wire.DeclineFetch, true},
-		{7, wire.DeclineFetch, false}, {0, wire.DeclineBadData, true}, {0, wire.DeclineFetch, true},
-		{7, 0, true}, {0, 0, true}, {0, wire.DeclineFetch, true},
+		{0, wire.DeclineFetchFailed, true},
+		{7, wire.DeclineFetchFailed, false}, {0, wire.DeclineFetchFailed, false}, {0, wire.DeclineFetchFailed, true},
+		{7, wire.DeclineFetchFailed, false}, {0, wire.DeclineBadData, true}, {0, wire.DeclineFetchFailed, true},
+		{7, 0, true}, {0, 0, true}, {0, wire.DeclineFetchFailed, true},
 	} {
 		m := wire.Hello{MissingGroupKeyID: h.wants, UnfitReason: h.unfit}
 		asks, says := k.HandleHello("a", &m, true)

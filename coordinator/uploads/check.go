@@ -24,7 +24,7 @@ type limits struct {
 
 // check returns ‖v‖₂ of an update's vector, or the reason why the update is refused. err explains the reason or,
 // without a reason, is a read error.
-func (u *Uploads) check(m *wire.Update, size int64, data transfer.Storage, want limits) (float64,
+func (u *Uploads) check(m *wire.Update, size int64, data transfer.ChunkStorage, want limits) (float64,
 	wire.UpdateRefusalReason, error) {
 	if m.Kind == wire.KindStatistics {
 		return checkMoments(m, size, data)
@@ -47,14 +47,14 @@ func (u *Uploads) check(m *wire.Update, size int64, data transfer.Storage, want 
 	case failed != nil:
 		return 0, wire.RefuseWrongSchema, nil
 	case want.maxNorm > 0 && norm > want.maxNorm:
-		return 0, wire.RefuseNorm, nil
+		return 0, wire.RefuseNormTooLarge, nil
 	}
 	return norm, 0, nil
 }
 
 // checkWhole returns ‖v‖₂² of a vector that can only be unpacked whole. failed is the error of unpacking, err a read
 // error.
-func checkWhole(of codec.Codec[float32], size int64, data transfer.Storage, elements int) (squares float64,
+func checkWhole(of codec.Codec[float32], size int64, data transfer.ChunkStorage, elements int) (squares float64,
 	failed, err error) {
 	payload := make([]byte, 0, size)
 	if err := forEachPiece(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
@@ -66,9 +66,9 @@ func checkWhole(of codec.Codec[float32], size int64, data transfer.Storage, elem
 }
 
 // checkVectorPiecewise is checkWhole for a vector that can be unpacked piece by piece.
-func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Storage) (squares float64, failed,
+func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.ChunkStorage) (squares float64, failed,
 	err error) {
-	elements, unit := of.Unit()
+	elements, unit := of.IndependentUnitSize()
 	v := make([]float32, (min(int(size), checked)/unit+1)*elements) // a part that stays in the processor's cache
 	take := func(units []byte, n int) {
 		failed = cmp.Or(failed, of.Decode(v[:n], units))
@@ -94,7 +94,7 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Sto
 	})
 	if len(rest) > 0 { // the last one may have fewer elements
 		n := 1
-		for n < elements && of.Size(n+1) <= len(rest) { // of int4 perhaps one more than it has, which is 0
+		for n < elements && of.EncodedSize(n+1) <= len(rest) { // of int4 perhaps one more than it has, which is 0
 			n++
 		}
 		take(rest, n)
@@ -104,7 +104,7 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Sto
 
 // checkMoments is check for an update of a statistics round: there must be data with the claimed number of rows that
 // have these moments.
-func checkMoments(m *wire.Update, size int64, data transfer.Storage) (float64, wire.UpdateRefusalReason, error) {
+func checkMoments(m *wire.Update, size int64, data transfer.ChunkStorage) (float64, wire.UpdateRefusalReason, error) {
 	payload := make([]byte, 0, size)
 	if err := forEachPiece(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
 		return 0, 0, err
@@ -128,7 +128,7 @@ func checkMoments(m *wire.Update, size int64, data transfer.Storage) (float64, w
 }
 
 // forEachPiece passes a payload to take, piece by piece.
-func forEachPiece(size int64, data transfer.Storage, take func(piece []byte)) error {
+func forEachPiece(size int64, data transfer.ChunkStorage, take func(piece []byte)) error {
 	if m, ok := data.(*transfer.MemoryStorage); ok {
 		for _, piece := range m.Pieces() {
 			take(piece)
@@ -136,7 +136,7 @@ func forEachPiece(size int64, data transfer.Storage, take func(piece []byte)) er
 		return nil
 	}
 	r := io.NewSectionReader(data.(io.ReaderAt), 0, size)
-	piece := make([]byte, wire.MaxChunk/8*8)
+	piece := make([]byte, wire.MaxChunkBytes/8*8)
 	for {
 		n, err := io.ReadFull(r, piece)
 		if n > 0 {

@@ -28,8 +28,8 @@ type Config struct {
 	Logger   *slog.Logger
 	// MaxBufferedBytes bounds the sum of the lengths of the updates that are being received or stored.
 	MaxBufferedBytes int
-	MaxNorm          float64           // updates with a larger ‖Δ‖₂ are refused; 0 = there is no limit
-	RemovalJobs      *host.SerialQueue // removes the spools of earlier rounds
+	MaxNorm          float64              // updates with a larger ‖Δ‖₂ are refused; 0 = there is no limit
+	RemovalJobs      *host.SerialJobQueue // removes the spools of earlier rounds
 	// Step gives the round machine an event.
 	Step func(round.Event)
 	// SendCredit sends a credit for chunks to an agent.
@@ -38,13 +38,13 @@ type Config struct {
 	ReportWrite func(purpose string, err error)
 }
 
-// Uploads is the updates of the present round that are on their way, or in the spool. All methods are called on the
-// owner's goroutine.
+// Uploads is the updates of the present round that are on their way, or in the spool. All exported methods are
+// called on the owner's goroutine; put and check run in jobs.
 type Uploads struct {
 	cfg          Config
-	receiver     *transfer.Receiver
-	spools       map[wire.RoundID]*store.Spool // of the present round; between two rounds there may be two
-	offers       map[wire.AgentID]*round.Offer // being received, or stored
+	receiver     *transfer.UpdateReceiver
+	spools       map[wire.RoundID]*store.UpdateSpool // of the present round; between two rounds there may be two
+	offers       map[wire.AgentID]*round.UpdateOffer // being received, or stored
 	status       UploadStatusChanged
 	storageFails bool // the last attempt to store an update failed for want of space
 
@@ -58,14 +58,15 @@ type Uploads struct {
 // New makes the part. The longest update has maxUpdate bytes.
 func New(cfg Config, maxUpdate int) *Uploads {
 	receiving := transfer.DefaultReceiverConfig()
-	receiving.MaxUpdate, receiving.MaxBufferedBytes = maxUpdate, max(cfg.MaxBufferedBytes, maxUpdate)
-	return &Uploads{cfg: cfg, receiver: transfer.NewReceiver(receiving), spools: map[wire.RoundID]*store.Spool{},
-		offers: map[wire.AgentID]*round.Offer{}}
+	receiving.MaxUpdateBytes, receiving.MaxBufferedBytes = maxUpdate, max(cfg.MaxBufferedBytes, maxUpdate)
+	return &Uploads{cfg: cfg, receiver: transfer.NewUpdateReceiver(receiving),
+		spools: map[wire.RoundID]*store.UpdateSpool{},
+		offers: map[wire.AgentID]*round.UpdateOffer{}}
 }
 
 // Recover opens the spool of the record's round, if the round has one, else it returns nil. It removes the spools of
 // other rounds that a crash left behind.
-func (u *Uploads) Recover(r *round.Record) (*store.Spool, error) {
+func (u *Uploads) Recover(r *round.JournalRecord) (*store.UpdateSpool, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting {
 		keep = 0
@@ -77,8 +78,8 @@ func (u *Uploads) Recover(r *round.Record) (*store.Spool, error) {
 }
 
 // OpenSpool opens the spool of the record's round.
-func (u *Uploads) OpenSpool(r *round.Record) (*store.Spool, error) {
-	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
+func (u *Uploads) OpenSpool(r *round.JournalRecord) (*store.UpdateSpool, error) {
+	id := store.RoundSpoolID{Run: uint64(r.Run), Round: uint64(r.Round), BaseModelDigest: r.Plan.BaseModel.Hash}
 	s, err := u.cfg.Folder.Disk.OpenSpool(u.cfg.Folder.SpoolPath(r.Round), id, func(problem string) {
 		u.cfg.Logger.Warn("an update in the spool was damaged; its agent is asked again", "round", r.Round,
 			"problem", problem)
@@ -90,7 +91,7 @@ func (u *Uploads) OpenSpool(r *round.Record) (*store.Spool, error) {
 }
 
 // Spool returns the spool of a round; nil if it is not open.
-func (u *Uploads) Spool(r wire.RoundID) *store.Spool { return u.spools[r] }
+func (u *Uploads) Spool(r wire.RoundID) *store.UpdateSpool { return u.spools[r] }
 
 // Announce sets what holds for the updates of the round that is announced.
 func (u *Uploads) Announce(r wire.RoundID, elements int, unsolicitedChunks uint32) {
@@ -99,16 +100,16 @@ func (u *Uploads) Announce(r wire.RoundID, elements int, unsolicitedChunks uint3
 
 // Receive begins to receive an update that an agent offers.
 func (u *Uploads) Receive(e round.ReceiveUpdate) {
-	u.offers[e.Agent] = &e.Offer
+	u.offers[e.Agent] = &e.UpdateOffer
 	u.step(transfer.UpdateOffer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline,
-		Seal: e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, u.unsolicitedChunks))})
+		Sealer: e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, u.unsolicitedChunks))})
 }
 
 // ReceiveChunk handles a chunk of an update.
 func (u *Uploads) ReceiveChunk(e transfer.ChunkReceived) { u.step(e) }
 
-// Refuse ends the transfer of an update, if it is under way.
-func (u *Uploads) Refuse(agent wire.AgentID, update wire.Digest) {
+// EndTransfer ends the transfer of an update, if it is under way.
+func (u *Uploads) EndTransfer(agent wire.AgentID, update wire.Digest) {
 	if o := u.offers[agent]; o != nil && o.Update.Payload.Hash == update {
 		u.end(agent)
 	}
@@ -122,7 +123,7 @@ func (u *Uploads) Discard(r wire.RoundID) {
 	u.noteStorage(nil) // nothing of that round waits for the disk any more
 	spool := u.spools[r]
 	delete(u.spools, r)
-	u.cfg.RemovalJobs.Do(func() {
+	u.cfg.RemovalJobs.Enqueue(func() {
 		if spool != nil {
 			u.close(r, spool)
 		}
@@ -148,7 +149,7 @@ func (u *Uploads) Close() {
 	}
 }
 
-func (u *Uploads) close(r wire.RoundID, s *store.Spool) {
+func (u *Uploads) close(r wire.RoundID, s *store.UpdateSpool) {
 	if err := s.Close(); err != nil {
 		u.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
 	}
@@ -169,11 +170,11 @@ func (u *Uploads) step(ev transfer.ReceiveEvent) {
 		case transfer.UpdateComplete:
 			u.checkAndSpool(e)
 		case transfer.RefuseUpdate:
-			u.reject(e.Agent, u.round, e.Digest, e.Reason)
+			u.reportRejected(e.Agent, u.round, e.Digest, e.Reason)
 		}
 	}
 	s := u.receiver.Stats()
-	if t := (UploadStatusChanged{s.ActiveTransfers, s.Queued, s.BufferedBytes}); t != u.status {
+	if t := (UploadStatusChanged{s.ActiveTransfers, s.QueuedTransfers, s.BufferedBytes}); t != u.status {
 		u.status = t
 		u.cfg.Observer.Observe(t)
 	}
@@ -185,18 +186,19 @@ func (u *Uploads) end(agent wire.AgentID) {
 	u.step(transfer.DropAgent{Agent: agent})
 }
 
-// reject ends an agent's participation in a round, which may be over by now.
-func (u *Uploads) reject(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.UpdateRefusalReason) {
-	u.cfg.Step(round.UpdateRejected{Agent: agent, Round: r, Update: update, Reason: reason})
+// reportRejected ends an agent's participation in a round, which may be over by now.
+func (u *Uploads) reportRejected(agent wire.AgentID, r wire.RoundID, update wire.Digest,
+	reason wire.UpdateRefusalReason) {
+	u.cfg.Step(round.UpdateRejected{Agent: agent, Round: r, UpdateDigest: update, Reason: reason})
 }
 
 // noteStorage records the result of storing an update or a part of it.
 func (u *Uploads) noteStorage(err error) {
 	u.cfg.ReportWrite("store an update", err)
-	switch failing := store.IsTransient(err); {
+	switch failing := store.IsTransientWriteError(err); {
 	case failing && !u.storageFails:
 		u.storageFails = true
-		u.cfg.Step(round.StorageFailed{Since: u.cfg.Loop.Now()})
+		u.cfg.Step(round.StorageFailed{FailingSince: u.cfg.Loop.Now()})
 	case err == nil && u.storageFails:
 		u.storageFails = false
 		u.cfg.Step(round.StorageRecovered{})
@@ -214,15 +216,15 @@ func (u *Uploads) openStorage(e transfer.OpenStorage) {
 	opened := transfer.StorageOpened{Agent: e.Agent, Blob: m.Hash}
 	switch {
 	case m.Length <= maxInMemory:
-		opened.Data = transfer.NewMemoryStorage(int(m.Length))
+		opened.Storage = transfer.NewMemoryStorage(int(m.Length))
 	case spool == nil:
 		opened.Err = store.ErrClosed
 	default:
 		u.cfg.Loop.GoThen(func() func() {
-			p, err := spool.OpenPartial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk,
+			p, err := spool.OpenPartialUpdate(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunkBytes,
 				func(k int) [32]byte { return m.Chunks[k] })
 			if opened.Err = err; err == nil {
-				opened.Data = p
+				opened.Storage = p
 			}
 			return func() { u.step(opened) }
 		})
@@ -238,15 +240,15 @@ const retryInterval = 5 * time.Second
 func (u *Uploads) checkAndSpool(e transfer.UpdateComplete) {
 	o := u.offers[e.Agent]
 	if o == nil || o.Update.Payload.Hash != e.Digest || u.spools[o.Round] == nil {
-		_ = e.Data.Close() // its round is over: its file is removed with the spool
-		u.step(transfer.UpdateStored{Agent: e.Agent})
+		_ = e.Storage.Close() // its round is over: its file is removed with the spool
+		u.step(transfer.RoomReleased{Agent: e.Agent})
 		return
 	}
 	spool, want := u.spools[o.Round], limits{u.elements, u.cfg.MaxNorm}
 	u.cfg.Loop.GoThen(func() func() {
-		norm, reason, err := u.put(spool, o, e.Data, want)
+		norm, reason, err := u.put(spool, o, e.Storage, want)
 		return func() {
-			u.step(transfer.UpdateStored{Agent: e.Agent})
+			u.step(transfer.RoomReleased{Agent: e.Agent})
 			u.finish(o, norm, reason, err)
 		}
 	})
@@ -254,11 +256,12 @@ func (u *Uploads) checkAndSpool(e transfer.UpdateComplete) {
 
 // put checks an update, writes it to the spool and returns its ‖v‖₂, or the reason why it is refused; err may explain
 // the reason. While the disk is full it waits, so that the agent need not send the update again.
-func (u *Uploads) put(spool *store.Spool, o *round.Offer, data transfer.Storage, want limits) (float64,
+func (u *Uploads) put(spool *store.UpdateSpool, o *round.UpdateOffer, data transfer.ChunkStorage, want limits) (float64,
 	wire.UpdateRefusalReason, error) {
-	e := store.SpoolEntry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, SignedManifest: o.SignedManifest,
-		Size: int64(o.Update.Payload.Length)}
-	norm, reason, err := u.check(&o.Update, e.Size, data, want)
+	e := store.SpoolEntry{Agent: string(o.Agent), PayloadDigest: o.Update.Payload.Hash,
+		SignedManifest: o.SignedManifest,
+		PayloadSize:    int64(o.Update.Payload.Length)}
+	norm, reason, err := u.check(&o.Update, e.PayloadSize, data, want)
 	if file, ok := data.(io.ReaderAt); ok && reason != 0 {
 		if changed := verifyFile(file, e); changed != nil { // the agent is not to blame
 			reason, err = 0, changed
@@ -274,9 +277,9 @@ func (u *Uploads) put(spool *store.Spool, o *round.Offer, data transfer.Storage,
 		if m, ok := data.(*transfer.MemoryStorage); ok {
 			err = spool.Put(e, m.Pieces()...)
 		} else {
-			err = spool.Adopt(e, data.(*store.PartialFile))
+			err = spool.AdoptPartialFile(e, data.(*store.PartialFile))
 		}
-		if !store.IsTransient(err) {
+		if !store.IsTransientWriteError(err) {
 			return norm, 0, err
 		}
 		full := err
@@ -290,17 +293,17 @@ func (u *Uploads) put(spool *store.Spool, o *round.Offer, data transfer.Storage,
 // verifyFile compares an update in a file with its digest: it was complete, but the disk may have changed it since.
 func verifyFile(file io.ReaderAt, e store.SpoolEntry) error {
 	sum := wire.NewBlobHasher()
-	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.Size)); err != nil {
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.PayloadSize)); err != nil {
 		return err
 	}
-	if sum.Digest() != e.Digest {
+	if sum.Digest() != e.PayloadDigest {
 		return fmt.Errorf("the update of %s was changed on this coordinator's disk", e.Agent)
 	}
 	return nil
 }
 
 // finish handles the result of put: it accepts the update, refuses it, or waits for another offer.
-func (u *Uploads) finish(o *round.Offer, norm float64, reason wire.UpdateRefusalReason, err error) {
+func (u *Uploads) finish(o *round.UpdateOffer, norm float64, reason wire.UpdateRefusalReason, err error) {
 	digest := o.Update.Payload.Hash
 	switch {
 	case reason != 0:
@@ -308,11 +311,11 @@ func (u *Uploads) finish(o *round.Offer, norm float64, reason wire.UpdateRefusal
 			u.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.Agent,
 				"round", o.Round, "err", err)
 		}
-		u.reject(o.Agent, o.Round, digest, reason)
-	case errors.Is(err, store.ErrConflict):
-		u.reject(o.Agent, o.Round, digest, wire.RefuseConflict)
+		u.reportRejected(o.Agent, o.Round, digest, reason)
+	case errors.Is(err, store.ErrDigestConflict):
+		u.reportRejected(o.Agent, o.Round, digest, wire.RefuseConflict)
 	case errors.Is(err, store.ErrClosed):
-		u.reject(o.Agent, o.Round, digest, wire.RefuseLate)
+		u.reportRejected(o.Agent, o.Round, digest, wire.RefuseLate)
 	case err != nil:
 		u.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent,
 			"round", o.Round, "err", err)
@@ -322,7 +325,8 @@ func (u *Uploads) finish(o *round.Offer, norm float64, reason wire.UpdateRefusal
 		u.noteStorage(nil)
 		update := o.Update
 		update.Inline = nil
-		// the whole manifest is in the spool
+		// The whole manifest is in the spool. The emptied offer stays until Discard, so that Refuse and checkAndSpool
+		// still find its digest.
 		o.SignedManifest, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}}
 		u.cfg.Step(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: update, Norm: norm})
 	}
@@ -343,8 +347,8 @@ var (
 type UploadStatusChanged struct{ Receiving, Queued, BufferedBytes int }
 
 // Describe implements observe.Event.
-func (e UploadStatusChanged) Describe(d *observe.Description) {
-	d.Set(receivingTransfers, float64(e.Receiving))
-	d.Set(queuedTransfers, float64(e.Queued))
-	d.Set(bufferedTransferBytes, float64(e.BufferedBytes))
+func (e UploadStatusChanged) Describe(d *observe.EventDescription) {
+	d.SetGauge(receivingTransfers, float64(e.Receiving))
+	d.SetGauge(queuedTransfers, float64(e.Queued))
+	d.SetGauge(bufferedTransferBytes, float64(e.BufferedBytes))
 }

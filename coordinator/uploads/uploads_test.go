@@ -47,7 +47,7 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	of := func(p []byte) *transfer.MemoryStorage {
 		data := transfer.NewMemoryStorage(len(p))
 		for k := range wire.ChunkCount(len(p)) {
-			if err := data.Put(k, wire.ChunkOf(p, k)); err != nil {
+			if err := data.PutChunk(k, wire.ChunkOf(p, k)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -58,13 +58,13 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
 	}
 	short := limits{d, norm / 2}
-	if _, reason, err = (&Uploads{}).check(&u, int64(len(p)), of(p), short); reason != wire.RefuseNorm ||
+	if _, reason, err = (&Uploads{}).check(&u, int64(len(p)), of(p), short); reason != wire.RefuseNormTooLarge ||
 		err != nil {
 		t.Errorf("%s: a long one is refused as %v, error %v", word, reason, err)
 	}
 	bad := slices.Clone(p)
 	start := 0
-	if _, bytes := codec.ForName[float32](word).Unit(); bytes > 0 {
+	if _, bytes := codec.ForName[float32](word).IndependentUnitSize(); bytes > 0 {
 		start = (len(p) - 1) / bytes * bytes // of the last unit
 	}
 	if _, sparse := word.TopKShare(); sparse {
@@ -80,7 +80,8 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 // TestUpdateChangedOnDisk: an agent is not refused for an update that came whole and that the coordinator's disk has
 // changed; it is for one that came like that.
 func TestUpdateChangedOnDisk(t *testing.T) {
-	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
+	spool, err := store.LocalDisk.OpenSpool(t.TempDir(), store.RoundSpoolID{},
+		func(problem string) { t.Error(problem) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,15 +93,15 @@ func TestUpdateChangedOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Codec = spec.CodecRaw
-		data, err := spool.OpenPartial(name, m.Hash, int64(len(came)), wire.MaxChunk,
+		data, err := spool.OpenPartialUpdate(name, m.Hash, int64(len(came)), wire.MaxChunkBytes,
 			func(k int) [32]byte { return m.Chunks[k] })
 		if err == nil {
-			err = data.Put(0, nan)
+			err = data.PutChunk(0, nan)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		offer := &round.Offer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining, Payload: m}}
+		offer := &round.UpdateOffer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining, Payload: m}}
 		_, reason, err := (&Uploads{}).put(spool, offer, data, limits{elements: 2})
 		if blamed := reason == wire.RefuseNotFinite; blamed != (name == "came") || blamed == (err != nil) {
 			t.Errorf("%s: refused as %v, error %v", name, reason, err)

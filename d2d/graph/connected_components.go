@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// forest is a union-find structure over the nodes: parts that an edge joins become one.
-type forest struct {
-	parent []int
-	parts  int
+// unionFind is a union-find structure over the nodes: parts that an edge joins become one.
+type unionFind struct {
+	parent         []int
+	componentCount int
 }
 
-func newForest(n int) *forest {
-	f := &forest{parent: make([]int, n)}
+func newUnionFind(n int) *unionFind {
+	f := &unionFind{parent: make([]int, n)}
 	f.reset()
 	return f
 }
 
 // reset parts all nodes again.
-func (f *forest) reset() {
-	f.parts = len(f.parent)
+func (f *unionFind) reset() {
+	f.componentCount = len(f.parent)
 	for i := range f.parent {
 		f.parent[i] = i
 	}
 }
 
-func (f *forest) root(i int) int {
+func (f *unionFind) findRoot(i int) int {
 	for f.parent[i] != i {
 		f.parent[i] = f.parent[f.parent[i]]
 		i = f.parent[i]
@@ -34,26 +34,26 @@ func (f *forest) root(i int) int {
 	return i
 }
 
-// join makes one part of the parts of i and j. The root of a part is its smallest node.
-func (f *forest) join(i, j int) {
-	i, j = f.root(i), f.root(j)
+// union makes one part of the parts of i and j. The root of a part is its smallest node.
+func (f *unionFind) union(i, j int) {
+	i, j = f.findRoot(i), f.findRoot(j)
 	if i == j {
 		return
 	}
 	f.parent[max(i, j)] = min(i, j)
-	f.parts--
+	f.componentCount--
 }
 
 // Components are the connected parts of the graph, each in ascending order, ordered by their first nodes.
 func (g *Graph) Components() [][]int {
-	f := newForest(g.nodes)
+	f := newUnionFind(g.nodeCount)
 	for _, e := range g.edges {
-		f.join(e.I, e.J)
+		f.union(e.I, e.J)
 	}
-	parts := make([][]int, 0, f.parts)
-	at := make([]int, g.nodes)
-	for i := range g.nodes {
-		if r := f.root(i); r != i {
+	parts := make([][]int, 0, f.componentCount)
+	at := make([]int, g.nodeCount)
+	for i := range g.nodeCount {
+		if r := f.findRoot(i); r != i {
 			parts[at[r]] = append(parts[at[r]], i)
 			continue
 		}
@@ -63,12 +63,12 @@ func (g *Graph) Components() [][]int {
 	return parts
 }
 
-// Connected tells whether every node can reach every other; a graph of one node is connected, one of none is not.
-func (g *Graph) Connected() bool { return len(g.Components()) == 1 }
+// IsConnected tells whether every node can reach every other; a graph of one node is connected, one of none is not.
+func (g *Graph) IsConnected() bool { return len(g.Components()) == 1 }
 
 // DisconnectedError says into which parts a graph falls that must be connected.
 type DisconnectedError struct {
-	Parts [][]string // the names of the nodes
+	Components [][]string // the names of the nodes
 }
 
 // RequireConnected fails with a [*DisconnectedError] on a graph of several parts.
@@ -84,9 +84,9 @@ func (g *Graph) RequireConnected() error {
 	for _, nodes := range components {
 		part := make([]string, len(nodes))
 		for k, i := range nodes {
-			part[k] = g.ID(i)
+			part[k] = g.NodeID(i)
 		}
-		err.Parts = append(err.Parts, part)
+		err.Components = append(err.Components, part)
 	}
 	return err
 }
@@ -95,19 +95,19 @@ func (g *Graph) RequireConnected() error {
 func (e *DisconnectedError) Error() string {
 	const most = 8
 	parts := make([]string, 0, most)
-	for _, p := range e.Parts[:min(most, len(e.Parts))] {
-		parts = append(parts, "{"+joinFirst(p, ", ", most)+"}")
+	for _, p := range e.Components[:min(most, len(e.Components))] {
+		parts = append(parts, "{"+joinFirstWords(p, ", ", most)+"}")
 	}
 	rest := ""
-	if len(e.Parts) > most {
-		rest = fmt.Sprintf(" and %d more", len(e.Parts)-most)
+	if len(e.Components) > most {
+		rest = fmt.Sprintf(" and %d more", len(e.Components)-most)
 	}
-	return fmt.Sprintf("the graph is not connected: it falls into %d parts, %s%s", len(e.Parts),
+	return fmt.Sprintf("the graph is not connected: it falls into %d parts, %s%s", len(e.Components),
 		strings.Join(parts, " "), rest)
 }
 
-// joinFirst joins the first words of a list and counts the others.
-func joinFirst(words []string, with string, most int) string {
+// joinFirstWords joins the first words of a list and counts the others.
+func joinFirstWords(words []string, with string, most int) string {
 	if len(words) <= most {
 		return strings.Join(words, with)
 	}

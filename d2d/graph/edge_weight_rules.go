@@ -10,26 +10,26 @@ import (
 // weightsByRule returns the weights of a rule, one an edge.
 func (g *Graph) weightsByRule(rule spec.EdgeWeightRule) ([]float64, error) {
 	switch rule {
-	case spec.Metropolis:
-		return metropolis(make([]float64, len(g.edges)), g.edges, g.Degrees()), nil
-	case spec.BestConstant:
-		return bestConstant(g)
-	case spec.MaxDegree:
-		return constant(g, 1/float64(max(g.DegreeStats().Max, 1))), nil
-	case spec.Fastest:
-		return fastest(g)
+	case spec.EdgeWeightsMetropolis:
+		return metropolisWeights(make([]float64, len(g.edges)), g.edges, g.Degrees()), nil
+	case spec.EdgeWeightsBestConstant:
+		return bestConstantWeights(g)
+	case spec.EdgeWeightsMaxDegree:
+		return constantWeights(g, 1/float64(max(g.DegreeStats().Max, 1))), nil
+	case spec.EdgeWeightsFastest:
+		return fastestMixingWeights(g)
 	}
 	return nil, fmt.Errorf("no rule of weights is called %q", rule)
 }
 
-func metropolis(dst []float64, edges []Edge, degrees []int) []float64 {
+func metropolisWeights(dst []float64, edges []Edge, degrees []int) []float64 {
 	for k, e := range edges {
 		dst[k] = 1 / float64(1+max(degrees[e.I], degrees[e.J]))
 	}
 	return dst
 }
 
-func constant(g *Graph, weight float64) []float64 {
+func constantWeights(g *Graph, weight float64) []float64 {
 	weights := make([]float64, len(g.edges))
 	for k := range weights {
 		weights[k] = weight
@@ -37,28 +37,28 @@ func constant(g *Graph, weight float64) []float64 {
 	return weights
 }
 
-// bestConstant minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|) over a, the largest and the smallest nonzero eigenvalue of the
-// Laplacian. With a λ_{n−1} of 0 there is nothing to minimise.
-func bestConstant(g *Graph) ([]float64, error) {
+// bestConstantWeights minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|) over a, the largest and the smallest nonzero eigenvalue
+// of the Laplacian. With a λ_{n−1} of 0 there is nothing to minimise.
+func bestConstantWeights(g *Graph) ([]float64, error) {
 	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("best-constant weights: %w", err)
 	}
-	if g.nodes == 1 {
+	if g.nodeCount == 1 {
 		return nil, nil
 	}
-	if g.nodes > maxDenseNodes {
-		low, high := extremeEigenvalues(g.nodes, applyLaplacian(g, constant(g, 1)))
-		return constant(g, 2/(low+high)), nil
+	if g.nodeCount > maxDenseNodes {
+		low, high := extremeEigenvalues(g.nodeCount, laplacianProduct(g, constantWeights(g, 1)))
+		return constantWeights(g, 2/(low+high)), nil
 	}
 	lambda := LaplacianSpectrum(g)
-	return constant(g, 2/(lambda[0]+lambda[g.nodes-2])), nil
+	return constantWeights(g, 2/(lambda[0]+lambda[g.nodeCount-2])), nil
 }
 
 // CapNodeWeightSums scales the weights down symmetrically until no node's neighbours weigh more than 1 together: an
 // edge is divided by the larger of its ends' sums Σ_j |w_ij|, where that is above 1. Live mixing, whose flows may be
 // late, needs it; Metropolis and maximum-degree weights stay as they are. dst may be weights.
 func CapNodeWeightSums(dst []float64, g *Graph, weights []float64) {
-	sums := make([]float64, g.nodes)
+	sums := make([]float64, g.nodeCount)
 	for k, e := range g.edges {
 		sums[e.I] += math.Abs(weights[k])
 		sums[e.J] += math.Abs(weights[k])

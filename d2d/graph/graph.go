@@ -17,7 +17,7 @@ type Point struct{ X, Y float64 }
 
 // Graph is an undirected graph without loops whose nodes are numbered from 0. It does not change once it is made.
 type Graph struct {
-	nodes     int
+	nodeCount int
 	edges     []Edge
 	ids       []string // nil: the numbers
 	positions []Point  // nil: unknown
@@ -45,13 +45,13 @@ func New(n int, edges []Edge) (*Graph, error) {
 			return nil, fmt.Errorf("edge %d–%d is there twice", sorted[k].I, sorted[k].J)
 		}
 	}
-	return &Graph{nodes: n, edges: sorted}, nil
+	return &Graph{nodeCount: n, edges: sorted}, nil
 }
 
 // graphFromPredicate makes the graph of n nodes in which nodes i < j are joined when joined(i, j); it asks in
 // lexicographic order.
 func graphFromPredicate(n int, joined func(i, j int) bool) *Graph {
-	g := &Graph{nodes: n}
+	g := &Graph{nodeCount: n}
 	for i := range n {
 		for j := i + 1; j < n; j++ {
 			if joined(i, j) {
@@ -62,8 +62,8 @@ func graphFromPredicate(n int, joined func(i, j int) bool) *Graph {
 	return g
 }
 
-// Nodes is the number of nodes.
-func (g *Graph) Nodes() int { return g.nodes }
+// NodeCount is the number of nodes.
+func (g *Graph) NodeCount() int { return g.nodeCount }
 
 // Edges are the edges in lexicographic order. The caller must not change them.
 func (g *Graph) Edges() []Edge { return g.edges }
@@ -71,26 +71,26 @@ func (g *Graph) Edges() []Edge { return g.edges }
 // Positions are the places of the nodes, or nil. The caller must not change them.
 func (g *Graph) Positions() []Point { return g.positions }
 
-// ID is the name of a node: its number, unless the graph came from a file with other names.
-func (g *Graph) ID(i int) string {
+// NodeID is the name of a node: its number, unless the graph came from a file with other names.
+func (g *Graph) NodeID(i int) string {
 	if g.ids == nil {
 		return strconv.Itoa(i)
 	}
 	return g.ids[i]
 }
 
-// Links are the edges as the mixing kernel wants them; edge k of the one is edge k of the other.
-func (g *Graph) Links() *d2d.Adjacency {
+// Adjacency are the edges as the mixing kernel wants them; edge k of the one is edge k of the other.
+func (g *Graph) Adjacency() *d2d.Adjacency {
 	pairs := make([][2]int, len(g.edges))
 	for k, e := range g.edges {
 		pairs[k] = [2]int{e.I, e.J}
 	}
-	return d2d.NewAdjacency(g.nodes, pairs)
+	return d2d.NewAdjacency(g.nodeCount, pairs)
 }
 
 // Degrees are the numbers of edges at each node.
 func (g *Graph) Degrees() []int {
-	degrees := make([]int, g.nodes)
+	degrees := make([]int, g.nodeCount)
 	for _, e := range g.edges {
 		degrees[e.I]++
 		degrees[e.J]++
@@ -106,10 +106,10 @@ type DegreeStats struct {
 
 // DegreeStats summarises the degrees; all zero without nodes.
 func (g *Graph) DegreeStats() DegreeStats {
-	if g.nodes == 0 {
+	if g.nodeCount == 0 {
 		return DegreeStats{}
 	}
 	degrees := g.Degrees()
 	return DegreeStats{Min: slices.Min(degrees), Max: slices.Max(degrees),
-		Mean: 2 * float64(len(g.edges)) / float64(g.nodes)}
+		Mean: 2 * float64(len(g.edges)) / float64(g.nodeCount)}
 }

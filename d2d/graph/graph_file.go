@@ -10,15 +10,15 @@ import (
 	"strconv"
 )
 
-// FileError says what is wrong in a graph file, and where.
-type FileError struct {
+// GraphFileError says what is wrong in a graph file, and where.
+type GraphFileError struct {
 	File         string
 	Line, Column int // from 1; 0 = the whole file
 	Problem      string
 }
 
 // Error is FILE:LINE:COLUMN: problem.
-func (e *FileError) Error() string {
+func (e *GraphFileError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %s", e.File, e.Problem)
 	}
@@ -37,14 +37,14 @@ func (e *FileError) Error() string {
 //
 //	{"nodes": [{"id": "a", "x": 0.1, "y": 0.9}, …], "edges": [{"from": "a", "to": "b", "weight": 0.25}, …]}
 //
-// Nodes are numbered as JSON lists them; those of an edge list in the order of their ids, numerically if all are whole
-// numbers. Bad files give a [*FileError].
+// Nodes are numbered as JSON lists them; those of an edge list in the order of their ids, numerically if all are
+// whole numbers. Bad files give a [*GraphFileError].
 func Parse(data []byte, file string) (g *Graph, weights []float64, err error) {
-	r := &graphReader{file: file, index: map[string]int{}, edgePositions: map[Edge]filePosition{}}
+	r := &graphFileReader{file: file, indexByNodeID: map[string]int{}, positionByEdge: map[Edge]filePosition{}}
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
-		err = r.json(data)
+		err = r.readJSON(data)
 	} else {
-		err = r.csv(data)
+		err = r.readCSV(data)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -55,56 +55,56 @@ func Parse(data []byte, file string) (g *Graph, weights []float64, err error) {
 // filePosition is a line and a column, from 1.
 type filePosition struct{ line, column int }
 
-// graphReader gathers what either format says.
-type graphReader struct {
-	file          string
-	ids           []string
-	index         map[string]int // of the ids
-	positions     []Point
-	edges         []weighedEdge
-	edgePositions map[Edge]filePosition
+// graphFileReader gathers what either format says.
+type graphFileReader struct {
+	file           string
+	ids            []string
+	indexByNodeID  map[string]int // of the ids
+	positions      []Point
+	edges          []weightedEdge
+	positionByEdge map[Edge]filePosition
 }
 
-type weighedEdge struct {
+type weightedEdge struct {
 	Edge
 	weight *float64
 }
 
-func (r *graphReader) fail(at filePosition, format string, args ...any) error {
-	return &FileError{File: r.file, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
+func (r *graphFileReader) errorAt(at filePosition, format string, args ...any) error {
+	return &GraphFileError{File: r.file, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
 }
 
 // addEdge adds an edge between known nodes, at a place in the file.
-func (r *graphReader) addEdge(at filePosition, from, to string, weight *float64) error {
-	i, j := r.index[from], r.index[to]
+func (r *graphFileReader) addEdge(at filePosition, from, to string, weight *float64) error {
+	i, j := r.indexByNodeID[from], r.indexByNodeID[to]
 	e := Edge{min(i, j), max(i, j)}
 	if i == j {
-		return r.fail(at, "edge %s–%s joins a node with itself", from, to)
+		return r.errorAt(at, "edge %s–%s joins a node with itself", from, to)
 	}
-	if first, twice := r.edgePositions[e]; twice {
-		return r.fail(at, "edge %s–%s is there already, in line %d; edges have no direction", from, to, first.line)
+	if first, twice := r.positionByEdge[e]; twice {
+		return r.errorAt(at, "edge %s–%s is there already, in line %d; edges have no direction", from, to, first.line)
 	}
 	if len(r.edges) > 0 && (weight == nil) != (r.edges[0].weight == nil) {
-		return r.fail(at, "edge %s–%s: give all edges a weight, or none", from, to)
+		return r.errorAt(at, "edge %s–%s: give all edges a weight, or none", from, to)
 	}
 	if weight != nil && (math.IsNaN(*weight) || math.IsInf(*weight, 0)) {
-		return r.fail(at, "edge %s–%s: weight %v is not finite", from, to, *weight)
+		return r.errorAt(at, "edge %s–%s: weight %v is not finite", from, to, *weight)
 	}
-	r.edgePositions[e] = at
-	r.edges = append(r.edges, weighedEdge{e, weight})
+	r.positionByEdge[e] = at
+	r.edges = append(r.edges, weightedEdge{e, weight})
 	return nil
 }
 
 // buildGraph is what was gathered.
-func (r *graphReader) buildGraph() (*Graph, []float64, error) {
+func (r *graphFileReader) buildGraph() (*Graph, []float64, error) {
 	if len(r.ids) == 0 {
-		return nil, nil, r.fail(filePosition{}, "the graph has no nodes")
+		return nil, nil, r.errorAt(filePosition{}, "the graph has no nodes")
 	}
 	sort.Slice(r.edges, func(i, j int) bool {
 		a, b := &r.edges[i], &r.edges[j]
 		return cmp.Or(cmp.Compare(a.I, b.I), cmp.Compare(a.J, b.J)) < 0
 	})
-	g := &Graph{nodes: len(r.ids), positions: r.positions}
+	g := &Graph{nodeCount: len(r.ids), positions: r.positions}
 	var weights []float64
 	for _, e := range r.edges {
 		g.edges = append(g.edges, e.Edge)
@@ -135,8 +135,8 @@ func (g *Graph) JSON(weights []float64) []byte {
 		b.Write(text)
 	}
 	b.WriteString(`{"nodes": [`)
-	for i := range g.nodes {
-		n := jsonNode{ID: g.ID(i)}
+	for i := range g.nodeCount {
+		n := jsonNode{ID: g.NodeID(i)}
 		if g.positions != nil {
 			n.X, n.Y = &g.positions[i].X, &g.positions[i].Y
 		}
@@ -144,7 +144,7 @@ func (g *Graph) JSON(weights []float64) []byte {
 	}
 	b.WriteString("\n], \"edges\": [")
 	for k, e := range g.edges {
-		edge := jsonEdge{From: g.ID(e.I), To: g.ID(e.J)}
+		edge := jsonEdge{From: g.NodeID(e.I), To: g.NodeID(e.J)}
 		if weights != nil {
 			edge.Weight = &weights[k]
 		}

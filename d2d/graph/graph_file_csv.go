@@ -12,18 +12,18 @@ import (
 	"unicode/utf8"
 )
 
-// csv reads the edge list. Edges wait until all nodes are known and numbered.
-func (r *graphReader) csv(data []byte) error {
+// readCSV reads the edge list. Edges wait until all nodes are known and numbered.
+func (r *graphFileReader) readCSV(data []byte) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace = true
 	header, err := c.Read()
 	if err != nil {
-		return r.csvError(err)
+		return r.positionedCSVError(err)
 	}
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")
 	weighed := slices.Equal(header, []string{"from", "to", "weight"})
 	if !weighed && !slices.Equal(header, []string{"from", "to"}) {
-		return r.fail(filePosition{1, 1}, `the first line must be "from,to" or "from,to,weight", not %q`,
+		return r.errorAt(filePosition{1, 1}, `the first line must be "from,to" or "from,to,weight", not %q`,
 			strings.Join(header, ","))
 	}
 	type row struct {
@@ -38,25 +38,25 @@ func (r *graphReader) csv(data []byte) error {
 			break
 		}
 		if err != nil {
-			return r.csvError(err)
+			return r.positionedCSVError(err)
 		}
-		e := row{record: record, at: fieldPlace(c, 0)}
+		e := row{record: record, at: csvFieldPosition(c, 0)}
 		for k, id := range record[:2] {
 			if id == "" || !utf8.ValidString(id) {
-				return r.fail(fieldPlace(c, k), "%q is no id: want text", id)
+				return r.errorAt(csvFieldPosition(c, k), "%q is no id: want text", id)
 			}
-			r.index[id] = 0
+			r.indexByNodeID[id] = 0
 		}
 		if weighed {
 			w, err := strconv.ParseFloat(record[2], 64)
 			if err != nil {
-				return r.fail(fieldPlace(c, 2), "%q is not a number", record[2])
+				return r.errorAt(csvFieldPosition(c, 2), "%q is not a number", record[2])
 			}
 			e.weight = &w
 		}
 		rows = append(rows, e)
 	}
-	r.numberNodes()
+	r.assignNodeNumbers()
 	for _, e := range rows {
 		if err := r.addEdge(e.at, e.record[0], e.record[1], e.weight); err != nil {
 			return err
@@ -65,10 +65,10 @@ func (r *graphReader) csv(data []byte) error {
 	return nil
 }
 
-// numberNodes orders the ids that were met: by number when all are whole numbers, else by bytes.
-func (r *graphReader) numberNodes() {
+// assignNodeNumbers orders the ids that were met: by number when all are whole numbers, else by bytes.
+func (r *graphFileReader) assignNodeNumbers() {
 	numbers := map[string]int{}
-	for id := range r.index {
+	for id := range r.indexByNodeID {
 		r.ids = append(r.ids, id)
 		if n, err := strconv.Atoi(id); err == nil {
 			numbers[id] = n
@@ -81,20 +81,20 @@ func (r *graphReader) numberNodes() {
 		return cmp.Compare(a, b)
 	})
 	for i, id := range r.ids {
-		r.index[id] = i
+		r.indexByNodeID[id] = i
 	}
 }
 
-func fieldPlace(c *csv.Reader, field int) filePosition {
+func csvFieldPosition(c *csv.Reader, field int) filePosition {
 	line, column := c.FieldPos(field)
 	return filePosition{line, column}
 }
 
-func (r *graphReader) csvError(err error) error {
+func (r *graphFileReader) positionedCSVError(err error) error {
 	var parse *csv.ParseError
 	if errors.As(err, &parse) {
-		return r.fail(filePosition{parse.Line, parse.Column}, "%v", parse.Err)
+		return r.errorAt(filePosition{parse.Line, parse.Column}, "%v", parse.Err)
 	}
 	// io.EOF: there is nothing else to fail
-	return r.fail(filePosition{}, `empty; the first line must be "from,to" or "from,to,weight"`)
+	return r.errorAt(filePosition{}, `empty; the first line must be "from,to" or "from,to,weight"`)
 }

@@ -20,19 +20,19 @@ type jsonEdge struct {
 	Weight *float64 `json:"weight,omitempty"`
 }
 
-// json reads the JSON format. Edges wait until all nodes are known, whichever come first.
-func (r *graphReader) json(data []byte) error {
+// readJSON reads the JSON format. Edges wait until all nodes are known, whichever come first.
+func (r *graphFileReader) readJSON(data []byte) error {
 	type placedEdge struct {
 		jsonEdge
 		at filePosition
 	}
 	var edges []placedEdge
-	d := &jsonDecoder{graphReader: r, data: data, dec: json.NewDecoder(bytes.NewReader(data))}
+	d := &jsonDecoder{graphFileReader: r, data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	d.dec.DisallowUnknownFields()
-	err := d.object(func(key string, at filePosition) error {
+	err := d.readObject(func(key string, at filePosition) error {
 		switch key {
 		case "nodes":
-			return d.array(func() error {
+			return d.readArray(func() error {
 				var n jsonNode
 				at, err := d.readElement(&n, "id, x and y")
 				if err == nil {
@@ -41,22 +41,22 @@ func (r *graphReader) json(data []byte) error {
 				return err
 			})
 		case "edges":
-			return d.array(func() error {
+			return d.readArray(func() error {
 				var e jsonEdge
 				at, err := d.readElement(&e, "from, to and weight")
 				edges = append(edges, placedEdge{e, at})
 				return err
 			})
 		}
-		return r.fail(at, `unknown key %q: want "nodes" and "edges"`, key)
+		return r.errorAt(at, `unknown key %q: want "nodes" and "edges"`, key)
 	})
 	if err != nil {
 		return err
 	}
 	for _, e := range edges {
 		for _, end := range []string{e.From, e.To} {
-			if _, known := r.index[end]; !known {
-				return r.fail(e.at, "edge %s–%s: no node has the id %q", e.From, e.To, end)
+			if _, known := r.indexByNodeID[end]; !known {
+				return r.errorAt(e.at, "edge %s–%s: no node has the id %q", e.From, e.To, end)
 			}
 		}
 		if err := r.addEdge(e.at, e.From, e.To, e.Weight); err != nil {
@@ -67,27 +67,27 @@ func (r *graphReader) json(data []byte) error {
 }
 
 // addNode adds a node with its place.
-func (r *graphReader) addNode(at filePosition, n jsonNode) error {
+func (r *graphFileReader) addNode(at filePosition, n jsonNode) error {
 	if n.ID == "" {
-		return r.fail(at, `node without an "id"`)
+		return r.errorAt(at, `node without an "id"`)
 	}
-	if _, twice := r.index[n.ID]; twice {
-		return r.fail(at, "node %s is there already", n.ID)
+	if _, twice := r.indexByNodeID[n.ID]; twice {
+		return r.errorAt(at, "node %s is there already", n.ID)
 	}
 	if (n.X == nil) != (n.Y == nil) || len(r.ids) > 0 && (n.X == nil) != (r.positions == nil) {
-		return r.fail(at, "node %s: give all nodes both x and y, or none", n.ID)
+		return r.errorAt(at, "node %s: give all nodes both x and y, or none", n.ID)
 	}
 	if n.X != nil {
 		r.positions = append(r.positions, Point{*n.X, *n.Y})
 	}
-	r.index[n.ID] = len(r.ids)
+	r.indexByNodeID[n.ID] = len(r.ids)
 	r.ids = append(r.ids, n.ID)
 	return nil
 }
 
 // jsonDecoder walks over a JSON text and knows where it is.
 type jsonDecoder struct {
-	*graphReader
+	*graphFileReader
 	data []byte
 	dec  *json.Decoder
 }
@@ -98,11 +98,11 @@ func (d *jsonDecoder) nextValuePosition() filePosition {
 	for at < len(d.data) && strings.IndexByte(" \t\r\n,:", d.data[at]) >= 0 {
 		at++
 	}
-	return d.placeOf(at)
+	return d.filePositionOf(at)
 }
 
-// placeOf turns an offset into line and column.
-func (d *jsonDecoder) placeOf(offset int) filePosition {
+// filePositionOf turns an offset into line and column.
+func (d *jsonDecoder) filePositionOf(offset int) filePosition {
 	before := d.data[:min(offset, len(d.data))]
 	return filePosition{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
 }
@@ -110,27 +110,27 @@ func (d *jsonDecoder) placeOf(offset int) filePosition {
 // errorWithPosition is what the decoder says, with its place. A syntax error is somewhere in the value that began at.
 func (d *jsonDecoder) errorWithPosition(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return d.fail(d.placeOf(len(d.data)), "the text ends in the middle")
+		return d.errorAt(d.filePositionOf(len(d.data)), "the text ends in the middle")
 	}
-	return d.fail(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
+	return d.errorAt(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
-// delim reads one of { } [ ].
-func (d *jsonDecoder) delim(want json.Delim) error {
+// readDelimiter reads one of { } [ ].
+func (d *jsonDecoder) readDelimiter(want json.Delim) error {
 	at := d.nextValuePosition()
 	token, err := d.dec.Token()
 	if err != nil {
 		return d.errorWithPosition(at, err)
 	}
 	if token != want {
-		return d.fail(at, "want %v here, not %v", want, token)
+		return d.errorAt(at, "want %v here, not %v", want, token)
 	}
 	return nil
 }
 
-// object reads an object that ends the text and calls member for each key, at whose place the value is unread.
-func (d *jsonDecoder) object(member func(key string, at filePosition) error) error {
-	if err := d.delim('{'); err != nil {
+// readObject reads an object that ends the text and calls member for each key, at whose place the value is unread.
+func (d *jsonDecoder) readObject(member func(key string, at filePosition) error) error {
+	if err := d.readDelimiter('{'); err != nil {
 		return err
 	}
 	for d.dec.More() {
@@ -143,19 +143,19 @@ func (d *jsonDecoder) object(member func(key string, at filePosition) error) err
 			return err
 		}
 	}
-	if err := d.delim('}'); err != nil {
+	if err := d.readDelimiter('}'); err != nil {
 		return err
 	}
 	at := d.nextValuePosition()
 	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
-		return d.fail(at, "want nothing behind the graph")
+		return d.errorAt(at, "want nothing behind the graph")
 	}
 	return nil
 }
 
-// array reads an array and calls element for each of its values, unread.
-func (d *jsonDecoder) array(element func() error) error {
-	if err := d.delim('['); err != nil {
+// readArray reads an array and calls element for each of its values, unread.
+func (d *jsonDecoder) readArray(element func() error) error {
+	if err := d.readDelimiter('['); err != nil {
 		return err
 	}
 	for d.dec.More() {
@@ -163,7 +163,7 @@ func (d *jsonDecoder) array(element func() error) error {
 			return err
 		}
 	}
-	return d.delim(']')
+	return d.readDelimiter(']')
 }
 
 // readElement reads one value into v and tells where it began; fields is what v knows, for the error.
@@ -171,7 +171,7 @@ func (d *jsonDecoder) readElement(v any, fields string) (filePosition, error) {
 	at := d.nextValuePosition()
 	if err := d.dec.Decode(v); err != nil {
 		err = d.errorWithPosition(at, err)
-		var file *FileError
+		var file *GraphFileError
 		if errors.As(err, &file) {
 			file.Problem += "; want an object with " + fields
 		}

@@ -22,11 +22,11 @@ func TestParseCSV(t *testing.T) {
 	if want := []float64{0.1, 0.25, -0.5}; !slices.Equal(weights, want) {
 		t.Errorf("weights %v", weights)
 	}
-	if g.ID(3) != "c" || g.Positions() != nil {
-		t.Errorf("node 3 is %q", g.ID(3))
+	if g.NodeID(3) != "c" || g.Positions() != nil {
+		t.Errorf("node 3 is %q", g.NodeID(3))
 	}
 	g, weights, err = graph.Parse([]byte("from,to\n10,9\n9,2\n"), "edges.csv")
-	if err != nil || weights != nil || g.ID(0) != "2" || g.ID(2) != "10" {
+	if err != nil || weights != nil || g.NodeID(0) != "2" || g.NodeID(2) != "10" {
 		t.Errorf("numbers are not in their order: %v, weights %v, error %v", g, weights, err)
 	}
 }
@@ -38,18 +38,18 @@ func TestParseJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g.Nodes() != 3 || g.ID(1) != "left" || g.Edges()[0] != (graph.Edge{I: 0, J: 1}) || weights[0] != 0.5 ||
+	if g.NodeCount() != 3 || g.NodeID(1) != "left" || g.Edges()[0] != (graph.Edge{I: 0, J: 1}) || weights[0] != 0.5 ||
 		g.Positions()[2] != (graph.Point{X: 0, Y: 7}) {
 		t.Errorf("read as %+v with weights %v", g, weights)
 	}
 }
 
 func TestJSONRoundTrip(t *testing.T) {
-	g, err := graph.ConnectedGeographic(12, 0.5, newRNG(1))
+	g, err := graph.ConnectedGeographicGraph(12, 0.5, newRNG(1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	weights := mustMix(t, g, spec.Metropolis).Weights
+	weights := mustMix(t, g, spec.EdgeWeightsMetropolis).EdgeWeights
 	for _, w := range [][]float64{nil, weights} {
 		text := g.JSON(w)
 		again, read, err := graph.Parse(text, "g.json")

@@ -46,7 +46,7 @@ func TestNewSortsEdges(t *testing.T) {
 	if got := g.DegreeStats(); got != (graph.DegreeStats{Min: 1, Max: 2, Mean: 1.5}) {
 		t.Errorf("degrees %+v", got)
 	}
-	if g.Links().Nodes() != 4 {
+	if g.Adjacency().NodeCount() != 4 {
 		t.Error("the links have another number of nodes")
 	}
 }
@@ -88,7 +88,7 @@ func TestShapes(t *testing.T) {
 // TestGeographic checks the edges against their definition, and that a larger radius keeps all edges of a smaller one.
 func TestGeographic(t *testing.T) {
 	points := make([]graph.Point, 30)
-	graph.Scatter(points, newRNG(2))
+	graph.ScatterPoints(points, newRNG(2))
 	sparse, dense := graph.GeographicGraph(points, 0.35), graph.GeographicGraph(points, 0.5)
 	for i, a := range points {
 		if a.X < 0 || a.X >= 1 || a.Y < 0 || a.Y >= 1 {
@@ -108,7 +108,7 @@ func TestGeographic(t *testing.T) {
 		}
 	}
 	line := []graph.Point{{X: 0, Y: 0}, {X: 0.5, Y: 0}}
-	if graph.GeographicGraph(line, 0.5).Connected() {
+	if graph.GeographicGraph(line, 0.5).IsConnected() {
 		t.Error("points at the radius are joined: the document says smaller")
 	}
 }
@@ -116,13 +116,13 @@ func TestGeographic(t *testing.T) {
 func TestComponents(t *testing.T) {
 	g := mustNew(t, 7, graph.Edge{I: 1, J: 4}, graph.Edge{I: 4, J: 6}, graph.Edge{I: 2, J: 3}, graph.Edge{I: 1, J: 6})
 	want := [][]int{{0}, {1, 4, 6}, {2, 3}, {5}}
-	if got := g.Components(); !slices.EqualFunc(got, want, slices.Equal[[]int]) || g.Connected() {
+	if got := g.Components(); !slices.EqualFunc(got, want, slices.Equal[[]int]) || g.IsConnected() {
 		t.Errorf("components %v, want %v", got, want)
 	}
-	if g := mustNew(t, 1); !g.Connected() {
+	if g := mustNew(t, 1); !g.IsConnected() {
 		t.Error("one node is not connected")
 	}
-	if g := mustNew(t, 0); g.Connected() {
+	if g := mustNew(t, 0); g.IsConnected() {
 		t.Error("no node is connected")
 	}
 }
@@ -157,33 +157,33 @@ func TestComponentsTwin(t *testing.T) {
 func TestConnectedDraws(t *testing.T) {
 	rng := newRNG(4)
 	for _, n := range []int{1, 2, 10, 40} {
-		geo, err := graph.ConnectedGeographic(n, 0.35, rng)
-		if err != nil || !geo.Connected() || len(geo.Positions()) != n {
+		geo, err := graph.ConnectedGeographicGraph(n, 0.35, rng)
+		if err != nil || !geo.IsConnected() || len(geo.Positions()) != n {
 			t.Errorf("geographic graph of %d nodes: %v", n, err)
 		}
-		random, err := graph.ConnectedRandom(n, 0.3, rng)
-		if err != nil || !random.Connected() || random.Nodes() != n {
+		random, err := graph.ConnectedRandomGraph(n, 0.3, rng)
+		if err != nil || !random.IsConnected() || random.NodeCount() != n {
 			t.Errorf("random graph of %d nodes: %v", n, err)
 		}
 	}
-	_, err := graph.ConnectedGeographic(300, 0.01, rng)
+	_, err := graph.ConnectedGeographicGraph(300, 0.01, rng)
 	wantError(t, err, "none of 2222 geographic graphs of 300 nodes with radius 0.01 in the unit square was connected")
-	_, err = graph.ConnectedRandom(300, 0, rng)
+	_, err = graph.ConnectedRandomGraph(300, 0, rng)
 	wantError(t, err, "none of 2222 random graphs of 300 nodes with link probability 0 was connected")
 }
 
 // TestConnectedDrawsAreTheFirst wants the conditioned draw to be the first connected one of plain draws, so that the
 // distribution is that of the definition.
 func TestConnectedDrawsAreTheFirst(t *testing.T) {
-	got, err := graph.ConnectedGeographic(10, 0.35, newRNG(5))
+	got, err := graph.ConnectedGeographicGraph(10, 0.35, newRNG(5))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rng, points, draws := newRNG(5), make([]graph.Point, 10), 0
 	for {
 		draws++
-		graph.Scatter(points, rng)
-		if g := graph.GeographicGraph(points, 0.35); g.Connected() {
+		graph.ScatterPoints(points, rng)
+		if g := graph.GeographicGraph(points, 0.35); g.IsConnected() {
 			if !slices.Equal(g.Edges(), got.Edges()) || !slices.Equal(points, got.Positions()) {
 				t.Errorf("draw %d is connected and not the one that was taken", draws)
 			}
@@ -193,14 +193,15 @@ func TestConnectedDrawsAreTheFirst(t *testing.T) {
 }
 
 func TestDisconnectedErrorNamesParts(t *testing.T) {
-	_, err := graph.NewMixing(mustNew(t, 5, graph.Edge{I: 0, J: 2}, graph.Edge{I: 1, J: 3}), spec.BestConstant)
+	_, err := graph.NewMixingMatrix(mustNew(t, 5, graph.Edge{I: 0, J: 2}, graph.Edge{I: 1, J: 3}),
+		spec.EdgeWeightsBestConstant)
 	wantError(t, err, "best-constant weights: the graph is not connected: it falls into 3 parts, {0, 2} {1, 3} {4}")
-	if parts := new(graph.DisconnectedError); !errors.As(err, &parts) || len(parts.Parts) != 3 {
+	if parts := new(graph.DisconnectedError); !errors.As(err, &parts) || len(parts.Components) != 3 {
 		t.Errorf("%v is no DisconnectedError of 3 parts", err)
 	}
-	_, err = graph.NewMixing(mustNew(t, 30, graph.RingGraph(12).Edges()...), spec.BestConstant)
+	_, err = graph.NewMixingMatrix(mustNew(t, 30, graph.RingGraph(12).Edges()...), spec.EdgeWeightsBestConstant)
 	wantError(t, err, "19 parts, {0, 1, 2, 3, 4, 5, 6, 7, … 12 in all} {12} {13} {14} {15} {16} {17} {18} and 11 more")
-	_, err = graph.NewMixing(mustNew(t, 0), spec.BestConstant)
+	_, err = graph.NewMixingMatrix(mustNew(t, 0), spec.EdgeWeightsBestConstant)
 	wantError(t, err, "the graph has no nodes")
 }
 

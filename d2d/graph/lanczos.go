@@ -10,10 +10,11 @@ import (
 
 // The bounds of the search for extreme eigenvalues of large graphs.
 const (
-	maxDenseNodes    = 1000 // up to here all eigenvalues are computed, in O(n³); from here on only the ends, by Lanczos
-	lanczosSteps     = 300  // each keeps a vector of n
-	lanczosLook      = 20   // steps between two looks at how far it is
-	lanczosTolerance = 1e-10
+	// Up to here all eigenvalues are computed, in O(n³); from here on only the ends, by Lanczos.
+	maxDenseNodes        = 1000
+	maxLanczosSteps      = 300 // each keeps a vector of n
+	lanczosCheckInterval = 20  // steps between two looks at how far it is
+	lanczosTolerance     = 1e-10
 )
 
 // extremeEigenvalues returns the smallest and the largest eigenvalue of a symmetric n×n matrix on the vectors that are
@@ -29,16 +30,16 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 	}
 	var basis [][]float64
 	var diagonal, beside []float64 // of the tridiagonal matrix of the Lanczos vectors
-	norm := orthogonalise(v, nil)
-	for len(basis) < min(lanczosSteps, n-1) {
+	norm := orthogonalize(v, nil)
+	for len(basis) < min(maxLanczosSteps, n-1) {
 		floats.Scale(1/norm, v)
 		basis = append(basis, v)
 		next := make([]float64, n)
 		mul(next, v)
 		diagonal = append(diagonal, floats.Dot(next, v))
-		norm = orthogonalise(next, basis)
+		norm = orthogonalize(next, basis)
 		exhausted := norm <= lanczosTolerance*math.Abs(diagonal[0])
-		if exhausted || len(basis) == min(lanczosSteps, n-1) || len(basis)%lanczosLook == 0 {
+		if exhausted || len(basis) == min(maxLanczosSteps, n-1) || len(basis)%lanczosCheckInterval == 0 {
 			var far float64
 			if low, high, far = ritzExtremes(diagonal, beside, norm); exhausted ||
 				far <= lanczosTolerance*max(math.Abs(low), math.Abs(high)) {
@@ -51,9 +52,9 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 	return low, high
 }
 
-// orthogonalise takes off v its parts along 𝟙 and along the basis, and returns what is left of its norm. Once would
+// orthogonalize takes off v its parts along 𝟙 and along the basis, and returns what is left of its norm. Once would
 // leave rounding errors, from which Lanczos makes copies of eigenvalues.
-func orthogonalise(v []float64, basis [][]float64) float64 {
+func orthogonalize(v []float64, basis [][]float64) float64 {
 	for range 2 {
 		floats.AddConst(-floats.Sum(v)/float64(len(v)), v)
 		for _, b := range basis {
@@ -84,8 +85,8 @@ func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far floa
 	return values[0], values[k-1], norm * max(math.Abs(vectors.At(k-1, 0)), math.Abs(vectors.At(k-1, k-1)))
 }
 
-// applyLaplacian stores in dst Σ w_ij (x_i − x_j)(e_i − e_j).
-func applyLaplacian(g *Graph, weights []float64) func(dst, x []float64) {
+// laplacianProduct stores in dst Σ w_ij (x_i − x_j)(e_i − e_j).
+func laplacianProduct(g *Graph, weights []float64) func(dst, x []float64) {
 	return func(dst, x []float64) {
 		clear(dst)
 		for k, e := range g.edges {

@@ -7,9 +7,9 @@ import (
 	"gonum.org/v1/gonum/mat"
 )
 
-// laplacian is Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
-func laplacian(g *Graph, weights []float64) *mat.SymDense {
-	l := mat.NewSymDense(g.nodes, nil)
+// laplacianMatrix is Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
+func laplacianMatrix(g *Graph, weights []float64) *mat.SymDense {
+	l := mat.NewSymDense(g.nodeCount, nil)
 	for k, e := range g.edges {
 		w := weights[k]
 		l.SetSym(e.I, e.J, -w)
@@ -21,36 +21,38 @@ func laplacian(g *Graph, weights []float64) *mat.SymDense {
 
 // LaplacianSpectrum are the eigenvalues of the graph's Laplacian (degrees minus adjacency), largest first; the last is
 // 0, and the one before it is positive when the graph is connected.
-func LaplacianSpectrum(g *Graph) []float64 { return eigenvalues(laplacian(g, constant(g, 1))) }
+func LaplacianSpectrum(g *Graph) []float64 {
+	return symmetricEigenvalues(laplacianMatrix(g, constantWeights(g, 1)))
+}
 
-// Matrix is W = I − Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
-func (m *MixingMatrix) Matrix() *mat.SymDense {
-	w := laplacian(m.Graph, m.Weights)
+// DenseMatrix is W = I − Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
+func (m *MixingMatrix) DenseMatrix() *mat.SymDense {
+	w := laplacianMatrix(m.Graph, m.EdgeWeights)
 	w.ScaleSym(-1, w)
 	return addScaledIdentity(w, 1)
 }
 
 // Spectrum are the eigenvalues of W, largest first. The eigenvalue of 𝟙 is 1.
-func (m *MixingMatrix) Spectrum() []float64 { return eigenvalues(m.Matrix()) }
+func (m *MixingMatrix) Spectrum() []float64 { return symmetricEigenvalues(m.DenseMatrix()) }
 
 // SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up with probability linkUp in each
 // step, apart from the others. For linkUp = 1, W is fixed and it is |λ₂(W)|², the largest of its eigenvalues but that
 // of 𝟙, negative ones counted by size. It is exact, and 1 for a graph that is not connected; of a fixed W with more
 // than 1,000 nodes it is a bound from below, exact to nine digits but for graphs that hardly mix.
 func (m *MixingMatrix) SecondEigenvalue(linkUp float64) float64 {
-	if m.Graph.nodes < 2 {
+	if m.Graph.nodeCount < 2 {
 		return 0
 	}
-	if linkUp == 1 && m.Graph.nodes > maxDenseNodes {
-		low, high := extremeEigenvalues(m.Graph.nodes, applyLaplacian(m.Graph, m.Weights)) // of I − W
+	if linkUp == 1 && m.Graph.nodeCount > maxDenseNodes {
+		low, high := extremeEigenvalues(m.Graph.nodeCount, laplacianProduct(m.Graph, m.EdgeWeights)) // of I − W
 		second := max(math.Abs(1-low), math.Abs(1-high))
 		return second * second
 	}
 	if linkUp == 1 {
-		second := secondLargestEigenvalue(m.Matrix())
+		second := secondLargestEigenvalue(m.DenseMatrix())
 		return second * second
 	}
-	if m.metropolisOnActive {
+	if m.usesActiveMetropolis {
 		return secondLargestEigenvalue(expectedMetropolisSquare(m.Graph, linkUp))
 	}
 	return secondLargestEigenvalue(m.expectedSquare(linkUp))
@@ -60,23 +62,23 @@ func (m *MixingMatrix) SecondEigenvalue(linkUp float64) float64 {
 // E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L with all
 // links up.
 func (m *MixingMatrix) expectedSquare(p float64) *mat.SymDense {
-	squares := make([]float64, len(m.Weights))
-	for k, w := range m.Weights {
+	squares := make([]float64, len(m.EdgeWeights))
+	for k, w := range m.EdgeWeights {
 		squares[k] = w * w
 	}
-	mean := laplacian(m.Graph, m.Weights)
+	mean := laplacianMatrix(m.Graph, m.EdgeWeights)
 	mean.ScaleSym(-p, mean)
 	mean = addScaledIdentity(mean, 1)
-	square := mat.NewSymDense(m.Graph.nodes, nil)
+	square := mat.NewSymDense(m.Graph.nodeCount, nil)
 	square.SymOuterK(1, mean)
-	noise := laplacian(m.Graph, squares)
+	noise := laplacianMatrix(m.Graph, squares)
 	noise.ScaleSym(2*p*(1-p), noise)
 	square.AddSym(square, noise)
 	return square
 }
 
-// MixingAlpha is α = |λ̂₂|/(1 − |λ̂₂|) (feddec Theorem 1), infinite from 1 on: agents that do not mix.
-func MixingAlpha(secondEigenvalue float64) float64 {
+// MixingAlphaOfEigenvalue is α = |λ̂₂|/(1 − |λ̂₂|) (feddec Theorem 1), infinite from 1 on: agents that do not mix.
+func MixingAlphaOfEigenvalue(secondEigenvalue float64) float64 {
 	if secondEigenvalue >= 1 {
 		return math.Inf(1)
 	}
@@ -92,12 +94,12 @@ func addScaledIdentity(s *mat.SymDense, by float64) *mat.SymDense {
 
 // secondLargestEigenvalue is the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙, apart from that of 𝟙.
 func secondLargestEigenvalue(s *mat.SymDense) float64 {
-	lambda := eigenvalues(centred(s))
+	lambda := symmetricEigenvalues(centeredMatrix(s))
 	return max(math.Abs(lambda[0]), math.Abs(lambda[len(lambda)-1]))
 }
 
-// centred is S − 𝟙𝟙ᵀ/n.
-func centred(s *mat.SymDense) *mat.SymDense {
+// centeredMatrix is S − 𝟙𝟙ᵀ/n.
+func centeredMatrix(s *mat.SymDense) *mat.SymDense {
 	n := s.SymmetricDim()
 	c := mat.NewSymDense(n, nil)
 	for i := range n {
@@ -108,9 +110,9 @@ func centred(s *mat.SymDense) *mat.SymDense {
 	return c
 }
 
-// eigenvalues are those of a symmetric matrix, largest first. gonum's QL iteration fails on matrices that are not
-// finite only, and those are refused where weights come in.
-func eigenvalues(s mat.Symmetric) []float64 {
+// symmetricEigenvalues are those of a symmetric matrix, largest first. gonum's QL iteration fails on matrices that are
+// not finite only, and those are refused where weights come in.
+func symmetricEigenvalues(s mat.Symmetric) []float64 {
 	if s.SymmetricDim() == 0 {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 
 func mustMix(t testing.TB, g *graph.Graph, rule spec.EdgeWeightRule) *graph.MixingMatrix {
 	t.Helper()
-	m, err := graph.NewMixing(g, rule)
+	m, err := graph.NewMixingMatrix(g, rule)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,30 +57,31 @@ func TestSecondEigenvalues(t *testing.T) {
 		rule spec.EdgeWeightRule
 		want float64 // |λ₂|
 	}{
-		"complete, metropolis":    {graph.CompleteGraph(n), spec.Metropolis, 0},
-		"complete, best constant": {graph.CompleteGraph(n), spec.BestConstant, 0},
-		"complete, max degree":    {graph.CompleteGraph(n), spec.MaxDegree, 1. / (n - 1)},
-		"star, metropolis":        {star(t, n), spec.Metropolis, 1 - 1./n},
-		"star, best constant":     {star(t, n), spec.BestConstant, (n - 1.) / (n + 1)},
-		"star, max degree":        {star(t, n), spec.MaxDegree, 1 - 1./(n-1)},
-		"ring, metropolis":        {graph.RingGraph(n), spec.Metropolis, 1 - ring(1)/3},
-		"ring, best constant":     {graph.RingGraph(n), spec.BestConstant, (ring(4) - ring(1)) / (ring(4) + ring(1))},
+		"complete, metropolis":    {graph.CompleteGraph(n), spec.EdgeWeightsMetropolis, 0},
+		"complete, best constant": {graph.CompleteGraph(n), spec.EdgeWeightsBestConstant, 0},
+		"complete, max degree":    {graph.CompleteGraph(n), spec.EdgeWeightsMaxDegree, 1. / (n - 1)},
+		"star, metropolis":        {star(t, n), spec.EdgeWeightsMetropolis, 1 - 1./n},
+		"star, best constant":     {star(t, n), spec.EdgeWeightsBestConstant, (n - 1.) / (n + 1)},
+		"star, max degree":        {star(t, n), spec.EdgeWeightsMaxDegree, 1 - 1./(n-1)},
+		"ring, metropolis":        {graph.RingGraph(n), spec.EdgeWeightsMetropolis, 1 - ring(1)/3},
+		"ring, best constant": {graph.RingGraph(n), spec.EdgeWeightsBestConstant,
+			(ring(4) - ring(1)) / (ring(4) + ring(1))},
 		// bipartite: the sign of every second node alternates for ever
-		"even ring, max degree": {graph.RingGraph(8), spec.MaxDegree, 1},
-		"pair, max degree":      {graph.RingGraph(2), spec.MaxDegree, 1},
-		"pair, metropolis":      {graph.RingGraph(2), spec.Metropolis, 0},
-		"one node":              {mustNew(t, 1), spec.BestConstant, 0},
-		"two parts":             {mustNew(t, 2), spec.Metropolis, 1},
+		"even ring, max degree": {graph.RingGraph(8), spec.EdgeWeightsMaxDegree, 1},
+		"pair, max degree":      {graph.RingGraph(2), spec.EdgeWeightsMaxDegree, 1},
+		"pair, metropolis":      {graph.RingGraph(2), spec.EdgeWeightsMetropolis, 0},
+		"one node":              {mustNew(t, 1), spec.EdgeWeightsBestConstant, 0},
+		"two parts":             {mustNew(t, 2), spec.EdgeWeightsMetropolis, 1},
 	} {
 		m := mustMix(t, c.g, c.rule)
 		near(t, name+": |λ̂₂|", m.SecondEigenvalue(1), c.want*c.want)
 		near(t, name+": first eigenvalue", m.Spectrum()[0], 1)
 	}
-	if got := graph.MixingAlpha(0.75); got != 3 {
+	if got := graph.MixingAlphaOfEigenvalue(0.75); got != 3 {
 		t.Errorf("α of 0.75 is %v", got)
 	}
-	if !math.IsInf(graph.MixingAlpha(1), 1) {
-		t.Errorf("α without mixing is %v", graph.MixingAlpha(1))
+	if !math.IsInf(graph.MixingAlphaOfEigenvalue(1), 1) {
+		t.Errorf("α without mixing is %v", graph.MixingAlphaOfEigenvalue(1))
 	}
 }
 
@@ -88,18 +89,18 @@ func TestSecondEigenvalues(t *testing.T) {
 func TestBestConstantIsBest(t *testing.T) {
 	rng := newRNG(1)
 	for range 20 {
-		g, err := graph.ConnectedRandom(2+rng.IntN(12), 0.4, rng)
+		g, err := graph.ConnectedRandomGraph(2+rng.IntN(12), 0.4, rng)
 		if err != nil {
 			t.Fatal(err)
 		}
-		best := mustMix(t, g, spec.BestConstant)
+		best := mustMix(t, g, spec.EdgeWeightsBestConstant)
 		for a := 0.01; a < 1; a += 0.01 {
-			other, err := graph.NewMixingFromWeights(g, filled(len(g.Edges()), a))
+			other, err := graph.NewMixingMatrixFromWeights(g, filled(len(g.Edges()), a))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if other.SecondEigenvalue(1) < best.SecondEigenvalue(1)-1e-12 {
-				t.Fatalf("weight %v beats %v", a, best.Weights[0])
+				t.Fatalf("weight %v beats %v", a, best.EdgeWeights[0])
 			}
 		}
 	}
@@ -115,8 +116,8 @@ func filled(n int, v float64) []float64 {
 
 // everyW calls visit with W^t and its probability, for all 2^m sets of links that are up.
 func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probability float64)) {
-	links := len(m.Weights)
-	up, weights, degrees := make([]bool, links), make([]float64, links), make([]int, m.Graph.Nodes())
+	links := len(m.EdgeWeights)
+	up, weights, degrees := make([]bool, links), make([]float64, links), make([]int, m.Graph.NodeCount())
 	for set := range 1 << links {
 		probability := 1.0
 		for k := range up {
@@ -126,8 +127,8 @@ func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probab
 				probability *= 1 - p
 			}
 		}
-		m.SetActiveWeights(weights, up, degrees)
-		visit((&graph.MixingMatrix{Graph: m.Graph, Weights: weights}).Matrix(), probability)
+		m.ComputeActiveWeights(weights, up, degrees)
+		visit((&graph.MixingMatrix{Graph: m.Graph, EdgeWeights: weights}).DenseMatrix(), probability)
 	}
 }
 
@@ -139,22 +140,22 @@ func TestExpectedSquares(t *testing.T) {
 		"pair":      graph.RingGraph(2),
 		"two parts": mustNew(t, 4, graph.Edge{I: 0, J: 1}, graph.Edge{I: 2, J: 3})}
 	for len(graphs) < 12 {
-		if g := graph.RandomGraph(6, 0.5, rng); g.Connected() && len(g.Edges()) <= 11 {
+		if g := graph.RandomGraph(6, 0.5, rng); g.IsConnected() && len(g.Edges()) <= 11 {
 			graphs[string(rune('A'+len(graphs)))] = g
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(graphs)) { // each draws from the one generator
 		g := graphs[name]
-		given, err := graph.NewMixingFromWeights(g, make([]float64, len(g.Edges())))
+		given, err := graph.NewMixingMatrixFromWeights(g, make([]float64, len(g.Edges())))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k := range given.Weights {
-			given.Weights[k] = rng.Float64() - 0.2
+		for k := range given.EdgeWeights {
+			given.EdgeWeights[k] = rng.Float64() - 0.2
 		}
-		for _, m := range []*graph.MixingMatrix{mustMix(t, g, spec.Metropolis), given} {
+		for _, m := range []*graph.MixingMatrix{mustMix(t, g, spec.EdgeWeightsMetropolis), given} {
 			for _, p := range []float64{0.05, 0.5, 0.8, 1} {
-				n := g.Nodes()
+				n := g.NodeCount()
 				sum := mat.NewSymDense(n, nil)
 				everyW(m, p, func(w *mat.SymDense, probability float64) {
 					square := mat.NewSymDense(n, nil)
@@ -185,18 +186,18 @@ func TestExpectedSquares(t *testing.T) {
 func TestActiveWeights(t *testing.T) {
 	g := mustNew(t, 5, graph.Edge{I: 0, J: 1}, graph.Edge{I: 0, J: 2}, graph.Edge{I: 0, J: 3}, graph.Edge{I: 1, J: 2},
 		graph.Edge{I: 3, J: 4})
-	m := mustMix(t, g, spec.Metropolis)
+	m := mustMix(t, g, spec.EdgeWeightsMetropolis)
 	up, weights, degrees := []bool{true, false, true, false, true}, filled(5, 9), filled5()
-	m.SetActiveWeights(weights, up, degrees)
+	m.ComputeActiveWeights(weights, up, degrees)
 	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} { // degrees 2, 1, 0, 2, 1
 		near(t, "metropolis weight", weights[k], want)
 	}
-	best := mustMix(t, g, spec.BestConstant)
-	best.SetActiveWeights(weights, up, degrees)
+	best := mustMix(t, g, spec.EdgeWeightsBestConstant)
+	best.ComputeActiveWeights(weights, up, degrees)
 	for k := range weights {
 		want := 0.0
 		if up[k] {
-			want = best.Weights[k]
+			want = best.EdgeWeights[k]
 		}
 		near(t, "best-constant weight", weights[k], want)
 	}
@@ -217,9 +218,9 @@ func TestActiveWeights(t *testing.T) {
 func filled5() []int { return []int{7, 7, 7, 7, 7} }
 
 func TestGivenWeightsAreChecked(t *testing.T) {
-	_, err := graph.NewMixingFromWeights(graph.RingGraph(3), []float64{1, 2})
+	_, err := graph.NewMixingMatrixFromWeights(graph.RingGraph(3), []float64{1, 2})
 	wantError(t, err, "2 weights for 3 edges")
-	_, err = graph.NewMixingFromWeights(graph.RingGraph(3), []float64{1, 2, math.NaN()})
+	_, err = graph.NewMixingMatrixFromWeights(graph.RingGraph(3), []float64{1, 2, math.NaN()})
 	wantError(t, err, "edge 1–2: weight NaN is not finite")
 }
 
@@ -249,28 +250,28 @@ func TestScaleForLive(t *testing.T) {
 		}
 	}
 	g := star(t, 6)
-	for _, rule := range []spec.EdgeWeightRule{spec.Metropolis, spec.MaxDegree} {
+	for _, rule := range []spec.EdgeWeightRule{spec.EdgeWeightsMetropolis, spec.EdgeWeightsMaxDegree} {
 		m := mustMix(t, g, rule)
-		scaled := make([]float64, len(m.Weights))
-		graph.CapNodeWeightSums(scaled, g, m.Weights)
+		scaled := make([]float64, len(m.EdgeWeights))
+		graph.CapNodeWeightSums(scaled, g, m.EdgeWeights)
 		for k := range scaled {
-			near(t, string(rule)+" weight", scaled[k], m.Weights[k])
+			near(t, string(rule)+" weight", scaled[k], m.EdgeWeights[k])
 		}
 	}
 }
 
 func TestUnknownRule(t *testing.T) {
-	_, err := graph.NewMixing(graph.RingGraph(3), "best")
+	_, err := graph.NewMixingMatrix(graph.RingGraph(3), "best")
 	wantError(t, err, `no rule of weights is called "best"`)
 }
 
 // BenchmarkSpectrum is |λ̂₂| of a graph of 300 nodes, all links up, and with failing links under Metropolis.
 func BenchmarkSpectrum(b *testing.B) {
-	g, err := graph.ConnectedGeographic(300, 0.15, newRNG(4))
+	g, err := graph.ConnectedGeographicGraph(300, 0.15, newRNG(4))
 	if err != nil {
 		b.Fatal(err)
 	}
-	m := mustMix(b, g, spec.Metropolis)
+	m := mustMix(b, g, spec.EdgeWeightsMetropolis)
 	b.Run("fixed", func(b *testing.B) {
 		for range b.N {
 			m.SecondEigenvalue(1)

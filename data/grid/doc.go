@@ -1,7 +1,7 @@
 // Package grid makes rows of readings, on a grid of times, by the recipe of a task. It is pure: readings come in, rows
 // come out.
 //
-//	g, err := grid.New(grid.Config{Recipe: recipe, ExpandedFeatures: features, Target: target, Zone: zone})
+//	g, err := grid.NewRowBuilder(grid.Config{Recipe: recipe, ExpandedFeatures: features, Target: target, Zone: zone})
 //	for each reading, in the order of arrival {
 //		g.Add(reading)
 //		rows := g.TakeRows() // the new ones
@@ -9,8 +9,8 @@
 //
 // # Time
 //
-// Grid points are the multiples of the recipe's step, in UTC. Point t stands for the readings with a time in (t − step,
-// t], joined. A row at t sees points up to t, its target excepted.
+// Grid points are the multiples of the recipe's step, in UTC. Point t stands for the readings with a time in (t −
+// step, t], joined. A row at t sees points up to t, its target excepted.
 //
 // The watermark is the time of the newest reading, less the lateness. A reading that is older than the watermark when
 // it comes is late. Others wait in a queue, in order of time and input, until the watermark has passed them, so that
@@ -25,7 +25,7 @@
 // # Bounds
 //
 // The queue has at most Config.MaxQueuedReadings readings; beyond, the oldest leave early, and readings before them are
-// [Dropped]. Each input has as many points in memory as its columns, and the wait for the target, reach back. After a
-// silence of [MaxSilentPoints] points rows begin anew, so that a wrong clock costs no time; means and classes of
-// "missing: mean" stay.
+// [ReasonNoRoom]. Each input has as many points in memory as its columns, and the wait for the target, reach back.
+// After a silence of [MaxSilentPoints] points rows begin anew, so that a wrong clock costs no time; means and classes
+// of "missing: mean" stay.
 package grid

@@ -17,7 +17,7 @@ const hour = 60 * minute
 // hourly is a recipe of a temperature, an hour a point.
 func hourly(change func(c *grid.Config)) grid.Config {
 	c := grid.Config{
-		Recipe: spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
+		Recipe: spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 			{Name: "temp", ValidRange: []float64{-50, 60}}, {Name: "wd", Classes: []string{"0", "N"}}}},
 		ExpandedFeatures: []string{"temp"}, Target: "temp in 1h",
 	}
@@ -31,7 +31,7 @@ func hourly(change func(c *grid.Config)) grid.Config {
 func temp(at int64, v float64) grid.Reading { return grid.Reading{Input: "temp", Time: at, Value: v} }
 
 // countOf tells how a grid counts the readings of an input.
-func countOf(g *grid.Grid, place int) string {
+func countOf(g *grid.RowBuilder, place int) string {
 	counts, dropped, strange := g.Counts()
 	c := counts[place]
 	return fmt.Sprint(c.Used, c.Unused, dropped, strange)
@@ -81,18 +81,19 @@ func TestCountsSayWhere(t *testing.T) {
 	other := func(at int64) grid.Reading { return grid.Reading{Input: "wd", Time: at * hour, Text: "N", Line: 5} }
 	_, g := run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2)})
 	counts, _, _ := g.Counts()
-	if n := counts[0]; n.LastRejected.Line != 3 || n.LastRejected.At != 11*hour || n.LastGapTime != 0 ||
-		n.Unused[grid.OutOfRange] != 1 {
+	if n := counts[0]; n.LastRejected.Line != 3 || n.LastRejected.Time != 11*hour || n.LastGapTime != 0 ||
+		n.Unused[grid.ReasonOutOfRange] != 1 {
 		t.Errorf("%+v, want line 3", n)
 	}
 	_, g = run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2), other(12),
 		other(13), at(6, 15*hour, 2), at(7, 16*hour, 3)})
 	counts, dropped, _ := g.Counts()
-	if n := counts[0]; n.LastRejected.Line != 4 || n.LastRejected.At != 10*hour || n.LastGapTime != 12*hour ||
-		n.Unused[grid.Duplicate] != 1 || n.Unused[grid.Gap] != 1 || dropped != 1 ||
-		n.LastRejectedByReason[grid.OutOfRange] != (grid.RejectedReading{Why: grid.OutOfRange, Line: 3, At: 11 * hour,
+	if n := counts[0]; n.LastRejected.Line != 4 || n.LastRejected.Time != 10*hour || n.LastGapTime != 12*hour ||
+		n.Unused[grid.ReasonDuplicate] != 1 || n.Unused[grid.ReasonGap] != 1 || dropped != 1 ||
+		n.LastRejectedByReason[grid.ReasonOutOfRange] != (grid.RejectedReading{Why: grid.ReasonOutOfRange, Line: 3,
+			Time:  11 * hour,
 			Value: 99}) ||
-		n.LastRejectedByReason[grid.Duplicate] != n.LastRejected ||
+		n.LastRejectedByReason[grid.ReasonDuplicate] != n.LastRejected ||
 		len(n.LastRejectedByReason) != 2 { // at 12; the others need 11 or 14, when all is off
 		t.Errorf("%+v, %d rows dropped; want line 4", n, dropped)
 	}
@@ -161,21 +162,21 @@ func TestRefuse(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		c.MissingFill.Policy, c.ExpandedFeatures = grid.FillRefuse, []string{"temp lag 2h"}
 	})
-	g, err := grid.New(c)
+	g, err := grid.NewRowBuilder(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for k := int64(100); k < 110; k++ {
-		g.Add(temp(k*hour, 1))
+		g.AddReading(temp(k*hour, 1))
 	}
-	if err := g.RefusalError(); err != nil {
+	if err := g.MissingValueError(); err != nil {
 		t.Error("refused where nothing is missing:", err)
 	}
 	for k := int64(111); k < 120; k++ {
-		g.Add(temp(k*hour, 1))
+		g.AddReading(temp(k*hour, 1))
 	}
 	want := `1970-01-05T16:00:00Z: "temp lag 2h" has no value, and a missing value is refused`
-	if err := g.RefusalError(); fmt.Sprint(err) != want {
+	if err := g.MissingValueError(); fmt.Sprint(err) != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
@@ -184,7 +185,7 @@ func TestRefuse(t *testing.T) {
 func TestSilence(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		c.Recipe.Grid.Step, c.ExpandedFeatures, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
-		c.MissingFill = grid.Fill{Policy: grid.FillLast, MaxAge: 10 * time.Second}
+		c.MissingFill = grid.FillRule{Policy: grid.FillLast, MaxLastValueAge: 10 * time.Second}
 	})
 	ms := int64(time.Millisecond)
 	var came []grid.Reading
@@ -219,22 +220,26 @@ func TestLabels(t *testing.T) {
 		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.InputSeries{Name: "y", LabelLateness: 3 * time.Hour})
 		c.Target = "y"
 	})
-	g, err := grid.New(c)
+	g, err := grid.NewRowBuilder(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	label := func(k int64) { g.Add(grid.Reading{Input: "y", Time: k * hour, Value: float64(k)}) }
+	label := func(k int64) { g.AddReading(grid.Reading{Input: "y", Time: k * hour, Value: float64(k)}) }
 	for _, step := range []struct {
 		do   func()
 		want []int64 // points of the rows that come of it
 	}{
-		{func() { g.Add(temp(100*hour, 1)); g.Add(temp(101*hour, 1)); g.Add(temp(102*hour, 1)) }, nil},
+		{func() {
+			g.AddReading(temp(100*hour, 1))
+			g.AddReading(temp(101*hour, 1))
+			g.AddReading(temp(102*hour, 1))
+		}, nil},
 		{func() { label(101) }, nil}, // 100 comes first
 		{func() { label(100) }, []int64{100, 101}},
 		{func() { label(101) }, nil}, // late
 		{func() { label(103) }, nil}, // its point is open
-		{func() { g.Add(temp(103*hour, 1)); g.Add(temp(105*hour, 1)) }, nil},
-		{func() { g.Add(temp(105*hour+1, 1)) }, []int64{103}}, // the wait for 102 is over
+		{func() { g.AddReading(temp(103*hour, 1)); g.AddReading(temp(105*hour, 1)) }, nil},
+		{func() { g.AddReading(temp(105*hour+1, 1)) }, []int64{103}}, // the wait for 102 is over
 		{func() { label(102) }, nil},
 	} {
 		step.do()
@@ -291,7 +296,7 @@ func TestNewRefuses(t *testing.T) {
 		"short forms":      func(c *grid.Config) { c.ExpandedFeatures[0] = "hour" },
 		"task.inputs":      func(c *grid.Config) { c.Recipe = spec.RowRecipe{} },
 	} {
-		if _, err := grid.New(hourly(change)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := grid.NewRowBuilder(hourly(change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
@@ -300,14 +305,14 @@ func TestNewRefuses(t *testing.T) {
 // TestMemoryIsFlat feeds a long stream; no reading may be kept behind the reach of the columns.
 func TestMemoryIsFlat(t *testing.T) {
 	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Step, c.Target = time.Second, "temp in 1s" })
-	g, err := grid.New(c)
+	g, err := grid.NewRowBuilder(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := int64(0)
 	add := func() {
 		at += int64(time.Millisecond)
-		g.Add(temp(at, 1))
+		g.AddReading(temp(at, 1))
 		g.TakeRows()
 	}
 	for range 3000 {
@@ -323,8 +328,8 @@ func TestMemoryIsFlat(t *testing.T) {
 func TestSumHasNoLogarithm(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		in := &c.Recipe.Inputs[0]
-		in.Resampling, in.Transform, in.ValidRange = spec.ResampleSum, spec.ScaleLog1p, nil
-		c.MissingFill = grid.Fill{Policy: grid.FillMean}
+		in.Resampling, in.Transform, in.ValidRange = spec.ResampleSum, spec.TransformLog1p, nil
+		c.MissingFill = grid.FillRule{Policy: grid.FillMean}
 	})
 	rows, _ := run(t, c, []grid.Reading{temp(100*hour, 1), temp(101*hour-1, -0.5), temp(101*hour, -0.5),
 		temp(102*hour, 1), temp(103*hour, 1), temp(104*hour, 1)})

@@ -31,11 +31,11 @@ func FuzzReadings(f *testing.F) {
 	f.Add(append(odd, steady...), "temp", "skip", 1)
 	f.Add(steady[:170], "wd", "refuse", 2)
 	f.Fuzz(func(t *testing.T, b []byte, target, missing string, queue int) {
-		c := config(t, target, grid.Fill{Policy: grid.FillPolicy(missing), MaxAge: time.Hour})
+		c := config(t, target, grid.FillRule{Policy: grid.FillPolicy(missing), MaxLastValueAge: time.Hour})
 		if c.MaxQueuedReadings = queue & 0xff; target == "label" {
 			c.ExpandedFeatures = c.ExpandedFeatures[:4]
 		}
-		g, err := grid.New(c)
+		g, err := grid.NewRowBuilder(c)
 		if err != nil {
 			return
 		}
@@ -47,7 +47,7 @@ func FuzzReadings(f *testing.F) {
 			if b[0]&0x80 != 0 {
 				r.Text = []string{"N", "S W", "?"}[b[0]%3]
 			}
-			g.Add(r)
+			g.AddReading(r)
 			came++
 		}
 		inputs, _, used := g.Counts()

@@ -11,7 +11,7 @@ import (
 )
 
 // leaks looks for a row whose features change when later readings do. It returns where it found one.
-func leaks(rows func([]grid.Reading) grid.Rows, all []grid.Reading, cut int64) string {
+func leaks(rows func([]grid.Reading) grid.MadeRows, all []grid.Reading, cut int64) string {
 	other := slices.Clone(all)
 	for i := range other {
 		if r := &other[i]; r.Time > cut && r.Text == "" {
@@ -39,8 +39,8 @@ func TestNoRowSeesLaterReadings(t *testing.T) {
 	all := stream(rng, 24, 0.05)
 	for i, fill := range fills {
 		c := config(t, "pm in 3h", fill)
-		honest := func(some []grid.Reading) grid.Rows { rows, _ := run(t, c, some); return rows }
-		planted := func(some []grid.Reading) grid.Rows {
+		honest := func(some []grid.Reading) grid.MadeRows { rows, _ := run(t, c, some); return rows }
+		planted := func(some []grid.Reading) grid.MadeRows {
 			c := c
 			c.Recipe.Inputs = slices.Clone(c.Recipe.Inputs)
 			for k := range c.Recipe.Inputs { // all is believed, so that there are rows to find it in

@@ -38,7 +38,7 @@ func (a *MissingValues) HasText(text string) bool {
 		"undefined", "unavailable", "unknown":
 		return true
 	}
-	if IsNaN(text) || slices.Contains(a.words, text) {
+	if IsNaNText(text) || slices.Contains(a.words, text) {
 		return true
 	}
 	if len(a.numbers) == 0 {
@@ -53,9 +53,9 @@ func (a *MissingValues) HasNumber(v float64) bool {
 	return math.IsNaN(v) || slices.Contains(a.numbers, v)
 }
 
-// IsNaN reports whether a text means "not a number". The case of letters does not matter. Besides NaN and -NaN, these
-// are the texts that the C library of Windows prints, such as -nan(ind), 1.#QNAN and -1.#IND00.
-func IsNaN(text string) bool {
+// IsNaNText reports whether a text means "not a number". The case of letters does not matter. Besides NaN and -NaN,
+// these are the texts that the C library of Windows prints, such as -nan(ind), 1.#QNAN and -1.#IND00.
+func IsNaNText(text string) bool {
 	text = strings.ToLower(text)
 	if text != "" && (text[0] == '-' || text[0] == '+') {
 		text = text[1:]

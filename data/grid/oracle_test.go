@@ -113,7 +113,7 @@ func (o *oracle) measured(name string, k int64) float64 {
 			v = sum / float64(len(here))
 		}
 	}
-	if in.Transform == spec.ScaleLog1p {
+	if in.Transform == spec.TransformLog1p {
 		v = math.Log1p(v)
 	}
 	if math.IsInf(v, 0) {
@@ -132,7 +132,7 @@ func (o *oracle) filled(name string, k int64) float64 {
 	for j := o.first; j < k; j++ {
 		if x := o.measured(name, j); x == x {
 			before = append(before, x)
-			if o.c.MissingFill.Policy == grid.FillLast && (k-j)*o.step() <= int64(o.c.MissingFill.MaxAge) {
+			if o.c.MissingFill.Policy == grid.FillLast && (k-j)*o.step() <= int64(o.c.MissingFill.MaxLastValueAge) {
 				v = x
 			}
 		}
@@ -210,15 +210,15 @@ func statistic(by string, window []float64) float64 {
 }
 
 // rows makes all rows whose targets are known.
-func (o *oracle) rows() (all grid.Rows) {
-	goal, err := spec.ParseColumn(o.c.Target)
+func (o *oracle) rows() (all grid.MadeRows) {
+	goal, err := spec.ParseColumnExpression(o.c.Target)
 	if err != nil {
 		panic(err)
 	}
 	ahead, wait, back := int64(goal.LagOrWindow)/o.step(), int64(o.input(goal.Input).LabelLateness), int64(0)
 	for _, f := range o.c.ExpandedFeatures {
-		switch c, _ := spec.ParseColumn(f); {
-		case c.Operation == spec.ByLag:
+		switch c, _ := spec.ParseColumnExpression(f); {
+		case c.Operation == spec.OperationLag:
 			back = max(back, int64(c.LagOrWindow)/o.step())
 		case c.IsWindow():
 			back = max(back, int64(c.LagOrWindow)/o.step()-1)

@@ -15,8 +15,8 @@ type plausibilityCheck struct {
 	lastUsed         timedValue // the last that was used
 	outlier          timedValue // last reading, if it was too far from used
 	agreeingReadings int        // number of consecutive readings near outlier; 0 = outlier is not set
-	hasSame          bool       // same is set
-	hasUsed          bool       // used is set
+	hasFirstEqual    bool       // same is set
+	hasLastUsed      bool       // used is set
 }
 
 type timedValue struct {
@@ -25,28 +25,28 @@ type timedValue struct {
 }
 
 // rejectReason returns why a reading is not used; empty if it is.
-func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, step int64) Reason {
-	if !d.hasSame || d.firstEqual.value != now.value {
-		d.firstEqual, d.hasSame = now, true
+func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, step int64) UnusedReason {
+	if !d.hasFirstEqual || d.firstEqual.value != now.value {
+		d.firstEqual, d.hasFirstEqual = now, true
 	}
 	switch {
 	case in.StuckAfter > 0 && now.time-d.firstEqual.time > int64(in.StuckAfter):
-		return Stuck
-	case in.MaxJump > 0 && d.hasUsed && now.far(d.lastUsed, in.MaxJump, step):
-		if d.agreeingReadings > 0 && now.far(d.outlier, in.MaxJump, step) {
+		return ReasonStuck
+	case in.MaxJump > 0 && d.hasLastUsed && now.isFarFrom(d.lastUsed, in.MaxJump, step):
+		if d.agreeingReadings > 0 && now.isFarFrom(d.outlier, in.MaxJump, step) {
 			d.agreeingReadings = 0
 		}
 		d.outlier, d.agreeingReadings = now, d.agreeingReadings+1
 		if d.agreeingReadings < minAgreeingReadings {
-			return Jump
+			return ReasonJump
 		}
 	}
-	d.lastUsed, d.hasUsed, d.agreeingReadings = now, true, 0
+	d.lastUsed, d.hasLastUsed, d.agreeingReadings = now, true, 0
 	return ""
 }
 
-// far reports whether a value is further from an earlier one than it may be: by more than so much in a step of time, or
-// in less.
-func (m timedValue) far(from timedValue, jump float64, step int64) bool {
+// isFarFrom reports whether a value is further from an earlier one than it may be: by more than so much in a step of
+// time, or in less.
+func (m timedValue) isFarFrom(from timedValue, jump float64, step int64) bool {
 	return math.Abs(m.value-from.value) > jump*max(1, float64(m.time-from.time)/float64(step))
 }

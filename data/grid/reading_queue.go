@@ -5,14 +5,17 @@ type queuedReading struct {
 	time   int64
 	value  float64
 	source uint64
-	key    uint64 // index of the input in the high bits; below it the line, or the number in the order of arrival
+	// index of the input in the high bits; below it the line, or the number in the order of arrival
+	inputAndNumber uint64
 }
 
-const keyBits = 48 // of a key, for the number
+const readingNumberBits = 48 // of a key, for the number
 
-func (w queuedReading) input() int { return int(w.key >> keyBits) }
+func (w queuedReading) inputIndex() int { return int(w.inputAndNumber >> readingNumberBits) }
 
-func (w queuedReading) number() int64 { return int64(w.key & (1<<keyBits - 1)) }
+func (w queuedReading) readingNumber() int64 {
+	return int64(w.inputAndNumber & (1<<readingNumberBits - 1))
+}
 
 // before compares by time, input, source and number. Arrival order matters only within one source, so that a sum over
 // several sources is bit-identical for any order of arrival.
@@ -20,18 +23,18 @@ func (w queuedReading) before(o queuedReading) bool {
 	switch {
 	case w.time != o.time:
 		return w.time < o.time
-	case w.input() != o.input():
-		return w.input() < o.input()
+	case w.inputIndex() != o.inputIndex():
+		return w.inputIndex() < o.inputIndex()
 	case w.source != o.source:
 		return w.source < o.source
 	}
-	return w.key < o.key
+	return w.inputAndNumber < o.inputAndNumber
 }
 
-// queue is a binary heap of readings. The first element is the first one in the order of queuedReading.before.
-type queue []queuedReading
+// readingQueue is a binary heap of readings. The first element is the first one in the order of queuedReading.before.
+type readingQueue []queuedReading
 
-func (q *queue) push(w queuedReading) {
+func (q *readingQueue) push(w queuedReading) {
 	h := append(*q, w)
 	i := len(h) - 1
 	for i > 0 {
@@ -44,7 +47,7 @@ func (q *queue) push(w queuedReading) {
 	h[i], *q = w, h
 }
 
-func (q *queue) pop() queuedReading {
+func (q *readingQueue) pop() queuedReading {
 	h := *q
 	top, last := h[0], h[len(h)-1]
 	h = h[:len(h)-1]

@@ -28,7 +28,7 @@ func TestSources(t *testing.T) {
 		}
 		rows, g := run(t, c, came)
 		counts, _, _ := g.Counts()
-		if n := counts[0]; n.Used != 12 || n.Unused[grid.Duplicate] != 12 { // the last hour waits
+		if n := counts[0]; n.Used != 12 || n.Unused[grid.ReasonDuplicate] != 12 { // the last hour waits
 			t.Errorf("%v", n)
 		}
 		if first == nil {
@@ -91,9 +91,9 @@ func TestClassOfAReading(t *testing.T) {
 	} {
 		v, why := grid.NewReadingCheck(spec.InputSeries{Classes: tt.classes}, grid.MissingValues{}, nil)(tt.reading)
 		switch why {
-		case grid.UnknownClass:
+		case grid.ReasonUnknownClass:
 			v = unknown
-		case grid.Missing:
+		case grid.ReasonMissing:
 			v = missing
 		}
 		if v != tt.want {

@@ -7,22 +7,22 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Raw is rows as they were made, which only grow: in memory while they are few, else in a file. Views share them,
+// RawRows is rows as they were made, which only grow: in memory while they are few, else in a file. Views share them,
 // and nothing that a view has is changed.
-type Raw struct {
-	Storage
+type RawRows struct {
+	StorageSettings
 	Features int
-	Timed    bool
+	HasTimes bool
 	keepTail bool // only the newest rows are kept, in memory
 
 	x, y          []float32
 	times         []int64
-	droppedBefore int   // number of older rows, with keepTail
-	File          *File // in place of memory
+	droppedBefore int      // number of older rows, with keepTail
+	File          *RowFile // in place of memory
 }
 
 // Len is how many rows were added.
-func (r *Raw) Len() int {
+func (r *RawRows) Len() int {
 	if r.File != nil {
 		return r.File.len()
 	}
@@ -30,11 +30,11 @@ func (r *Raw) Len() int {
 }
 
 // Add appends rows. After an error some of them may have been added: the caller removes them with Truncate.
-func (r *Raw) Add(x, y []float32, times []int64) error {
-	if r.File == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.MemoryBytes {
+func (r *RawRows) Add(x, y []float32, times []int64) error {
+	if r.File == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.MaxMemoryBytes {
 		if r.keepTail {
 			r.dropOlderHalf()
-		} else if err := r.move(); err != nil {
+		} else if err := r.moveToFile(); err != nil {
 			return err
 		}
 	}
@@ -46,7 +46,7 @@ func (r *Raw) Add(x, y []float32, times []int64) error {
 }
 
 // dropOlderHalf drops the older half.
-func (r *Raw) dropOlderHalf() {
+func (r *RawRows) dropOlderHalf() {
 	n := len(r.y) / 2
 	r.droppedBefore += n
 	r.x = append([]float32(nil), r.x[n*r.Features:]...)
@@ -54,9 +54,9 @@ func (r *Raw) dropOlderHalf() {
 	r.times = append([]int64(nil), r.times[min(n, len(r.times)):]...)
 }
 
-// move moves the rows to a file.
-func (r *Raw) move() error {
-	f, err := newFile(r.Folder, r.Features, r.Timed)
+// moveToFile moves the rows to a file.
+func (r *RawRows) moveToFile() error {
+	f, err := newRowFile(r.Folder, r.Features, r.HasTimes)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (r *Raw) move() error {
 }
 
 // Flush makes views of all rows possible.
-func (r *Raw) Flush() error {
+func (r *RawRows) Flush() error {
 	if r.File == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (r *Raw) Flush() error {
 }
 
 // Truncate takes back the rows from one on, which no view has.
-func (r *Raw) Truncate(n int) {
+func (r *RawRows) Truncate(n int) {
 	switch {
 	case r.File != nil && n == 0:
 		_ = r.File.File.Close()
@@ -93,60 +93,60 @@ func (r *Raw) Truncate(n int) {
 	}
 }
 
-// samples are the first n rows as they are; of recent ones, those that are left.
-func (r *Raw) samples(n int) *learner.Samples[float32] {
+// firstSamples are the first n rows as they are; of recent ones, those that are left.
+func (r *RawRows) firstSamples(n int) *learner.Samples[float32] {
 	if r.File != nil {
-		return learner.NewTableSamples(r.Features, n, learner.StoredTable[float32](&fileTable{file: r.File}))
+		return learner.NewTableSamples(r.Features, n, learner.StoredTable[float32](&rowFileTable{file: r.File}))
 	}
 	n -= r.droppedBefore
 	return learner.NewSamples(r.Features, r.x[:n*r.Features], r.y[:n])
 }
 
-// takenAt are the times of the same rows; nil if they have none.
-func (r *Raw) takenAt(n int) *data.RowTimes {
+// firstRowTimes are the times of the same rows; nil if they have none.
+func (r *RawRows) firstRowTimes(n int) *data.RowTimes {
 	switch {
-	case !r.Timed:
+	case !r.HasTimes:
 		return nil
 	case r.File != nil:
 		f := r.File
-		return data.NewStoredTimes(n, func(dst []int64, from int) { f.read(nil, nil, dst, from) })
+		return data.NewStoredRowTimes(n, func(dst []int64, from int) { f.read(nil, nil, dst, from) })
 	}
-	return data.NewTimes(r.times[:n-r.droppedBefore])
+	return data.NewRowTimes(r.times[:n-r.droppedBefore])
 }
 
 // Err is why rows could not be read.
-func (r *Raw) Err() error {
+func (r *RawRows) Err() error {
 	if r.File == nil {
 		return nil
 	}
 	return r.File.err()
 }
 
-// fileTable is the rows of a file in a task's terms.
-type fileTable struct {
-	file     *File
-	preparer data.Preparer // nil = as they are
+// rowFileTable is the rows of a file in a task's terms.
+type rowFileTable struct {
+	file     *RowFile
+	preparer data.RowPreparer // nil = as they are
 }
 
 // ReadRows implements learner.StoredTable.
-func (t *fileTable) ReadRows(x, y []float32, from int) {
+func (t *rowFileTable) ReadRows(x, y []float32, from int) {
 	if t.file.read(x, y, nil, from) && t.preparer != nil {
 		t.preparer.PrepareAgain(x, y)
 	}
 }
 
 // StartsWith reports whether rows begin with the first n of others.
-func (r *Raw) StartsWith(o *Raw, n int) bool {
-	if r.Timed != o.Timed || r.Len() < n {
+func (r *RawRows) StartsWith(o *RawRows, n int) bool {
+	if r.HasTimes != o.HasTimes || r.Len() < n {
 		return false
 	}
 	const step = 1024
-	mine, others := r.samples(n).All(), o.samples(n).All()
-	a, b := r.takenAt(n), o.takenAt(n)
+	mine, others := r.firstSamples(n).All(), o.firstSamples(n).All()
+	a, b := r.firstRowTimes(n), o.firstRowTimes(n)
 	at, bt := make([]int64, step), make([]int64, step)
 	for from := 0; from < n; from += step {
 		p, q := mine.RowRange(from, step), others.RowRange(from, step)
-		if r.Timed {
+		if r.HasTimes {
 			k := min(step, n-from)
 			a.CopyTo(at[:k], from)
 			b.CopyTo(bt[:k], from)

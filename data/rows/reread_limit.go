@@ -2,26 +2,26 @@ package rows
 
 // NeedsReread reports whether another pass over the source would use different lines, because it found outliers or
 // because the wrong number was accepted for the second class. order is nil if the lines have no time.
-func NeedsReread(order *TimeOrder, labels *TargetFilter) bool {
+func NeedsReread(order *TimeOrderCheck, labels *TargetFilter) bool {
 	return order != nil && order.FoundOutliers || labels.acceptsMinority()
 }
 
 // RereadLimit limits the number of rereads because of lines that turned out to be invalid. Otherwise a sensor whose
 // clock is always ahead could cause a reread for each of its lines.
 type RereadLimit struct {
-	rows int // number of rows at the last reread
-	N    int // number of rereads
+	rowsAtLastReread int // number of rows at the last reread
+	RereadCount      int // number of rereads
 }
 
 // Allow reports whether a source with this number of rows may be read again, and counts the reread if so. After more
-// than MaxRereads rereads, at least an eighth of its rows must be new.
+// than MaxUnconditionalRereads rereads, at least an eighth of its rows must be new.
 func (r *RereadLimit) Allow(rows int) bool {
-	if r.N > MaxRereads && rows-r.rows < rows/8 {
+	if r.RereadCount > MaxUnconditionalRereads && rows-r.rowsAtLastReread < rows/8 {
 		return false
 	}
-	r.N, r.rows = r.N+1, rows
+	r.RereadCount, r.rowsAtLastReread = r.RereadCount+1, rows
 	return true
 }
 
-// MaxRereads is the number of rereads after which RereadLimit restricts further ones.
-const MaxRereads = 16
+// MaxUnconditionalRereads is the number of rereads after which RereadLimit restricts further ones.
+const MaxUnconditionalRereads = 16

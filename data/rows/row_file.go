@@ -24,43 +24,43 @@ const (
 	rowFilePattern                    = "rows-*.tmp"
 )
 
-// File is rows in a file. It can be made again, so it is never synced, and has no name where the system lets it lose
+// RowFile is rows in a file. It can be made again, so it is never synced, and has no name where the system lets it lose
 // its name: nobody else can change it, and it goes with the process. A row is its features, its target, and if timed
 // its time, little-endian.
 //
 // One goroutine adds rows; others may read those that were there meanwhile. Reads go through the page cache by pread,
 // and not by a mapping: a disk that fails is then an error, where a mapping would have the process killed.
-type File struct {
-	Folder      string
-	MinFreeDisk int64 // the room on its disk that it does not take
-	File        *os.File
-	width       int // of features and target
-	timed       bool
-	rowBytes    int64                 // of a row
-	rows        int                   // that are written
-	buffer      []byte                // of those behind
-	checkedSize int64                 // the size up to which there is room on the disk
-	failed      atomic.Pointer[error] // of the first read that failed
+type RowFile struct {
+	Folder           string
+	MinFreeDisk      int64 // the room on its disk that it does not take
+	File             *os.File
+	width            int // of features and target
+	hasTimes         bool
+	rowBytes         int64                 // of a row
+	rows             int                   // that are written
+	buffer           []byte                // of those behind
+	spaceCheckedSize int64                 // the size up to which there is room on the disk
+	failed           atomic.Pointer[error] // of the first read that failed
 }
 
-// newFile makes a file for rows of so many features in a folder.
-func newFile(folder string, features int, timed bool) (*File, error) {
-	f := &File{Folder: folder, MinFreeDisk: MinFreeDiskBytes, width: features + 1, timed: timed,
+// newRowFile makes a file for rows of so many features in a folder.
+func newRowFile(folder string, features int, timed bool) (*RowFile, error) {
+	f := &RowFile{Folder: folder, MinFreeDisk: MinFreeDiskBytes, width: features + 1, hasTimes: timed,
 		rowBytes: 4 * (int64(features) + 1)}
 	if timed {
 		f.rowBytes += 8
 	}
-	sweepRowFiles(folder)
+	removeLeftoverRowFiles(folder)
 	var err error
 	if f.File, err = os.CreateTemp(folder, rowFilePattern); err != nil {
 		return nil, f.explainNeededSpace(err)
 	}
-	_ = os.Remove(f.File.Name()) // Windows keeps the name until the file is closed: sweepRowFiles removes it
+	_ = os.Remove(f.File.Name()) // Windows keeps the name until the file is closed: removeLeftoverRowFiles removes it
 	return f, nil
 }
 
-// sweepRowFiles removes the names of files that a process has left behind: those in use lose nothing by it.
-func sweepRowFiles(folder string) {
+// removeLeftoverRowFiles removes the names of files that a process has left behind: those in use lose nothing by it.
+func removeLeftoverRowFiles(folder string) {
 	left, _ := filepath.Glob(filepath.Join(folder, rowFilePattern)) // the pattern is good
 	for _, path := range left {
 		_ = os.Remove(path)
@@ -68,7 +68,7 @@ func sweepRowFiles(folder string) {
 }
 
 // explainNeededSpace says what the rows need.
-func (f *File) explainNeededSpace(err error) error {
+func (f *RowFile) explainNeededSpace(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		err = path.Err
@@ -76,18 +76,18 @@ func (f *File) explainNeededSpace(err error) error {
 	return fmt.Errorf("the rows are too many for memory, and cannot be kept in %s: %w", f.Folder, err)
 }
 
-// Len is how many rows were added.
-func (f *File) len() int { return f.rows + len(f.buffer)/int(f.rowBytes) }
+// len is how many rows were added.
+func (f *RowFile) len() int { return f.rows + len(f.buffer)/int(f.rowBytes) }
 
 // add appends rows, soon.
-func (f *File) add(x, y []float32, times []int64) error {
+func (f *RowFile) add(x, y []float32, times []int64) error {
 	features := f.width - 1
 	for i, target := range y {
 		for _, v := range x[i*features:][:features] {
 			f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(v))
 		}
 		f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(target))
-		if f.timed {
+		if f.hasTimes {
 			f.buffer = littleEndian.AppendUint64(f.buffer, uint64(times[i]))
 		}
 		if len(f.buffer) >= writeBufferBytes {
@@ -100,16 +100,16 @@ func (f *File) add(x, y []float32, times []int64) error {
 }
 
 // flush writes what was added.
-func (f *File) flush() error {
+func (f *RowFile) flush() error {
 	at := int64(f.rows) * f.rowBytes
 	end := at + int64(len(f.buffer))
-	if end > f.checkedSize {
-		if free, known := store.FreeBytes(f.Folder); known && free < f.MinFreeDisk+int64(len(f.buffer)) {
+	if end > f.spaceCheckedSize {
+		if free, known := store.FreeDiskBytes(f.Folder); known && free < f.MinFreeDisk+int64(len(f.buffer)) {
 			return f.explainNeededSpace(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must "+
 				"stay free: "+
 				"free some space", free>>20, at>>20, f.MinFreeDisk>>20))
 		}
-		f.checkedSize = end
+		f.spaceCheckedSize = end
 	}
 	if _, err := f.File.WriteAt(f.buffer, at); err != nil {
 		return f.explainNeededSpace(err)
@@ -120,19 +120,19 @@ func (f *File) flush() error {
 }
 
 // truncate forgets rows from one on, which no view has.
-func (f *File) truncate(n int) {
+func (f *RowFile) truncate(n int) {
 	f.buffer = f.buffer[:0]
 	f.rows = min(f.rows, n)
-	f.checkedSize = min(f.checkedSize, int64(f.rows)*f.rowBytes) // others may take the room
-	_ = f.File.Truncate(int64(f.rows) * f.rowBytes)              // for others, on a disk that is full
+	f.spaceCheckedSize = min(f.spaceCheckedSize, int64(f.rows)*f.rowBytes) // others may take the room
+	_ = f.File.Truncate(int64(f.rows) * f.rowBytes)                        // for others, on a disk that is full
 }
 
 // rawRowBuffers are buffers for rows as they are in a file.
 var rawRowBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// read fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot be read is
-// NaN in x, and 0 elsewhere, and makes the result false.
-func (f *File) read(x, y []float32, times []int64, from int) bool {
+// read fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot
+// be read is NaN in x, and 0 elsewhere, and makes the result false.
+func (f *RowFile) read(x, y []float32, times []int64, from int) bool {
 	raw := rawRowBuffers.Get().(*[]byte)
 	defer rawRowBuffers.Put(raw)
 	features, most := f.width-1, max(1, readBufferBytes/int(f.rowBytes))
@@ -163,7 +163,7 @@ func (f *File) read(x, y []float32, times []int64, from int) bool {
 }
 
 // markUnreadable notes that rows cannot be read.
-func (f *File) markUnreadable(err error, x, y []float32, times []int64) {
+func (f *RowFile) markUnreadable(err error, x, y []float32, times []int64) {
 	err = fmt.Errorf("the rows that are kept in %s cannot be read: %w", f.Folder, err)
 	f.failed.CompareAndSwap(nil, &err)
 	for i := range x {
@@ -173,8 +173,8 @@ func (f *File) markUnreadable(err error, x, y []float32, times []int64) {
 	clear(times)
 }
 
-// Err is why rows could not be read; nil if all could.
-func (f *File) err() error {
+// err is why rows could not be read; nil if all could.
+func (f *RowFile) err() error {
 	if e := f.failed.Load(); e != nil {
 		return *e
 	}

@@ -12,12 +12,12 @@ import (
 
 // TestRoomThatWasGivenBack: when rows are cut off, others may take their room, so it is looked for again.
 func TestRoomThatWasGivenBack(t *testing.T) {
-	f, err := newFile(t.TempDir(), 1, false)
+	f, err := newRowFile(t.TempDir(), 1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.File.Close()
-	if _, known := store.FreeBytes(f.Folder); !known {
+	if _, known := store.FreeDiskBytes(f.Folder); !known {
 		t.Skip("this system does not tell the room on a disk")
 	}
 	put := func(rows int) error {
@@ -46,7 +46,7 @@ func TestLeftBehindRows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := newFile(dir, 2, false)
+	f, err := newRowFile(dir, 2, false)
 	if err != nil {
 		t.Fatal(err)
 	}

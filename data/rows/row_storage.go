@@ -11,13 +11,13 @@ import (
 // copy in the task's terms takes as much memory again.
 const maxRowMemory = 8 << 20
 
-// Storage is where rows may be.
-type Storage struct {
-	Folder      string // of the files; empty = the folder of temporary files
-	MemoryBytes int    // the maximum number of bytes in memory
+// StorageSettings is where rows may be.
+type StorageSettings struct {
+	Folder         string // of the files; empty = the folder of temporary files
+	MaxMemoryBytes int    // the maximum number of bytes in memory
 }
 
-// StorageOf is where the rows of a section may be.
-func StorageOf(c *data.Config) Storage {
-	return Storage{cmp.Or(c.Folder, os.TempDir()), maxRowMemory}
+// StorageSettingsFromConfig is where the rows of a section may be.
+func StorageSettingsFromConfig(c *data.Config) StorageSettings {
+	return StorageSettings{cmp.Or(c.RowFileFolder, os.TempDir()), maxRowMemory}
 }

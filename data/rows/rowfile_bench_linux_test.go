@@ -18,7 +18,7 @@ func BenchmarkDraw(b *testing.B) {
 	for i := range x {
 		x[i] = rng.Float32()
 	}
-	f, err := newFile(b.TempDir(), features, false)
+	f, err := newRowFile(b.TempDir(), features, false)
 	if err == nil {
 		err = f.add(x, y, nil)
 	}
@@ -42,7 +42,7 @@ func BenchmarkDraw(b *testing.B) {
 	}
 	b.Run("memory", func(b *testing.B) { draw(b, learner.NewSamples(features, x, y)) })
 	b.Run("pread", func(b *testing.B) {
-		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](&fileTable{file: f})))
+		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](&rowFileTable{file: f})))
 	})
 	b.Run("mmap", func(b *testing.B) {
 		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](mapping(mapped))))

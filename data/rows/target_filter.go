@@ -7,9 +7,9 @@ import "github.com/fedmesh/fedmesh/learner"
 // other. If the rejected number becomes more frequent, acceptsMinority is true and the source has to be read again.
 type TargetFilter struct {
 	learner.LabelSet
-	zeros, minusOnes int
-	acceptMinusOne   bool // the second class is −1 and 0 is rejected; else the reverse
-	decided          bool // acceptMinusOne is set
+	zeros, minusOnes      int
+	acceptMinusOne        bool // the second class is −1 and 0 is rejected; else the reverse
+	hasDecidedSecondClass bool // acceptMinusOne is set
 }
 
 // Accept reports whether a target is a valid label, and counts zeros and minus ones.
@@ -24,8 +24,8 @@ func (l *TargetFilter) Accept(y float64) bool {
 	default:
 		l.minusOnes++
 	}
-	if !l.decided {
-		l.acceptMinusOne, l.decided = y == -1, true
+	if !l.hasDecidedSecondClass {
+		l.acceptMinusOne, l.hasDecidedSecondClass = y == -1, true
 	}
 	return l.acceptMinusOne == (y == -1)
 }
@@ -34,10 +34,11 @@ func (l *TargetFilter) Accept(y float64) bool {
 // on.
 func (l *TargetFilter) NextPass() TargetFilter {
 	accept := l.acceptMinusOne != l.acceptsMinority()
-	return TargetFilter{LabelSet: l.LabelSet, acceptMinusOne: accept, decided: l.decided}
+	return TargetFilter{LabelSet: l.LabelSet, acceptMinusOne: accept, hasDecidedSecondClass: l.hasDecidedSecondClass}
 }
 
 // acceptsMinority reports whether the rejected number for the second class is more frequent than the accepted one.
 func (l *TargetFilter) acceptsMinority() bool {
-	return l.decided && (l.acceptMinusOne && l.zeros > l.minusOnes || !l.acceptMinusOne && l.minusOnes > l.zeros)
+	return l.hasDecidedSecondClass && (l.acceptMinusOne && l.zeros > l.minusOnes || !l.acceptMinusOne &&
+		l.minusOnes > l.zeros)
 }

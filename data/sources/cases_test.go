@@ -30,7 +30,7 @@ type fileCase struct {
 
 // hourlyInputs wants the temperature one hour ahead.
 func hourlyInputs(inputs ...spec.InputSeries) data.RowQuery {
-	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
 	w := data.RowQuery{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
 	for _, in := range inputs[1:] {
 		w.Features = append(w.Features, in.Name)
@@ -47,7 +47,7 @@ func cases() []fileCase {
 	window.Features = []string{"temp", "temp mean 24h", "hum"}
 	rows := data.RowQuery{Features: []string{"a", "b"}, Target: "y"}
 	flow := func(join spec.Resampling) data.RowQuery {
-		r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute, Lateness: 10 * time.Second},
+		r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute, Lateness: 10 * time.Second},
 			Inputs: []spec.InputSeries{{Name: "flow", Resampling: join}}}.WithDefaults()
 		return data.RowQuery{Features: []string{"flow", "flow lag 1m"}, Target: "flow in 1m", Recipe: &r}
 	}
@@ -56,59 +56,67 @@ func cases() []fileCase {
 	numbers := hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "wd", Classes: []string{"1", "2",
 		"3", "4"}})
 	labelled := func(set learner.LabelSet) data.RowQuery { w := rows; w.Labels = set; return w }
-	german := data.Config{Time: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
+	german := data.Config{TimeColumn: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
 	return []fileCase{
 		// Of 120 hours one is missing: three rows need it, and the last two wait for their targets.
-		{file: "line-of-2036/data.csv", config: data.Config{Time: "time"}, want: climate, rows: 114,
+		{file: "line-of-2036/data.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 114,
 			faults: "time future 1 32"},
-		{file: "line-of-2036/rows.csv", config: data.Config{Time: "t"}, want: rows, rows: 119, faults: "t future 1 32"},
-		{file: "line-of-2036/rows-late.csv", config: data.Config{Time: "t"}, want: rows, rows: 119,
+		{file: "line-of-2036/rows.csv", config: data.Config{TimeColumn: "t"}, want: rows, rows: 119,
+			faults: "t future 1 32"},
+		{file: "line-of-2036/rows-late.csv", config: data.Config{TimeColumn: "t"}, want: rows, rows: 119,
 			faults: "t future 1 112"},
-		{file: "torn-line/half.csv", config: data.Config{Time: "time"}, want: climate, rows: 114,
+		{file: "torn-line/half.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 114,
 			faults: " malformed 1 62"},
-		{file: "torn-line/nul.csv", config: data.Config{Time: "time"}, want: climate, rows: 114,
+		{file: "torn-line/nul.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 114,
 			faults: " malformed 1 62"},
-		{file: "torn-line/column-added.csv", config: data.Config{Time: "time"}, want: climate, rows: 117,
+		{file: "torn-line/column-added.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 117,
 			faults: " added_fields 1 102"},
-		{file: "torn-line/trailing-comma.csv", config: data.Config{Time: "time"}, want: climate, rows: 117},
-		{file: "quote-in-a-note/data.csv", config: data.Config{Time: "time"}, want: climate, rows: 117},
-		{file: "lines-above-the-header/sep.csv", config: data.Config{Time: "time", Delimiter: ";"}, want: climate,
+		{file: "torn-line/trailing-comma.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 117},
+		{file: "quote-in-a-note/data.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 117},
+		{file: "lines-above-the-header/sep.csv", config: data.Config{TimeColumn: "time", Delimiter: ";"}, want: climate,
 			rows: 57},
-		{file: "lines-above-the-header/sep.csv", config: data.Config{Time: "time"}, want: climate, rows: 57},
-		{file: "lines-above-the-header/comment.csv", config: data.Config{Time: "time"}, want: climate, rows: 57,
+		{file: "lines-above-the-header/sep.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 57},
+		{file: "lines-above-the-header/comment.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 57,
 			advice: "set data.skip_rows to 1"},
-		{file: "lines-above-the-header/comment.csv", config: data.Config{Time: "time", Comment: "#"}, want: climate,
+		{file: "lines-above-the-header/comment.csv", config: data.Config{TimeColumn: "time", CommentPrefix: "#"},
+			want: climate,
 			rows: 57},
-		{file: "lines-above-the-header/toa5.csv", config: data.Config{Time: "TIMESTAMP", TimeFormat: time.DateTime},
+		{file: "lines-above-the-header/toa5.csv", config: data.Config{TimeColumn: "TIMESTAMP",
+			TimeFormat: time.DateTime},
 			want: climate, rows: 57, advice: "set data.skip_rows to 1"},
-		{file: "encodings/latin1.csv", config: data.Config{Time: "time"}, want: climate, rows: 57,
+		{file: "encodings/latin1.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 57,
 			advice: `set data.columns: {"temp": "Temp (°C)"}`},
-		{file: "encodings/utf16.csv", config: data.Config{Time: "time"}, want: climate, rows: 57},
-		{file: "encodings/mac.csv", config: data.Config{Time: "time"}, want: climate, rows: 57},
+		{file: "encodings/utf16.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 57},
+		{file: "encodings/mac.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 57},
 		{file: "hour-24/data.csv", config: german, want: climate, rows: 236},
 		{file: "hour-24/data.csv", config: german, want: window, rows: 214},
-		{file: "hour-24/midnight.csv", config: data.Config{Time: "time", TimeFormat: time.DateTime}, want: climate,
+		{file: "hour-24/midnight.csv", config: data.Config{TimeColumn: "time", TimeFormat: time.DateTime},
+			want: climate,
 			rows: 237},
-		{file: "epoch-ns/ns.csv", config: data.Config{Time: "time", TimeFormat: "unix_ns"}, want: climate, rows: 57},
-		{file: "epoch-ns/ns.csv", config: data.Config{Time: "time"}, want: climate, rows: 57,
+		{file: "epoch-ns/ns.csv", config: data.Config{TimeColumn: "time", TimeFormat: "unix_ns"}, want: climate,
+			rows: 57},
+		{file: "epoch-ns/ns.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 57,
 			change: survey.ConfigChange{Key: "time_format", Value: "unix_ns"}},
-		{file: "epoch-ns/s-as-ms.csv", config: data.Config{Time: "time", TimeFormat: "unix_ms"}, want: climate,
+		{file: "epoch-ns/s-as-ms.csv", config: data.Config{TimeColumn: "time", TimeFormat: "unix_ms"}, want: climate,
 			rows:   57,
 			change: survey.ConfigChange{Key: "time_format", Value: "unix"}},
-		{file: "three-meters-one-second/data.csv", config: data.Config{Time: "time"}, want: flow(spec.ResampleSum),
-			rows: 37},
-		{file: "three-meters-one-second/other-order.csv", config: data.Config{Time: "time"},
+		{file: "three-meters-one-second/data.csv", config: data.Config{TimeColumn: "time"},
 			want: flow(spec.ResampleSum),
 			rows: 37},
-		{file: "three-meters-one-second/data.csv", config: data.Config{Time: "time"}, want: flow(spec.ResampleCount),
+		{file: "three-meters-one-second/other-order.csv", config: data.Config{TimeColumn: "time"},
+			want: flow(spec.ResampleSum),
 			rows: 37},
-		{file: "na-of-a-class/na.csv", config: data.Config{Time: "time"}, want: wind, rows: 82},
-		{file: "na-of-a-class/empty.csv", config: data.Config{Time: "time"}, want: wind, rows: 82},
-		{file: "na-of-a-class/floats.csv", config: data.Config{Time: "time"}, want: numbers, rows: 82},
-		{file: "new-label/data.csv", config: data.Config{Time: "t"}, want: labelled(learner.LabelSet{Classes: 3}),
+		{file: "three-meters-one-second/data.csv", config: data.Config{TimeColumn: "time"},
+			want: flow(spec.ResampleCount),
+			rows: 37},
+		{file: "na-of-a-class/na.csv", config: data.Config{TimeColumn: "time"}, want: wind, rows: 82},
+		{file: "na-of-a-class/empty.csv", config: data.Config{TimeColumn: "time"}, want: wind, rows: 82},
+		{file: "na-of-a-class/floats.csv", config: data.Config{TimeColumn: "time"}, want: numbers, rows: 82},
+		{file: "new-label/data.csv", config: data.Config{TimeColumn: "t"}, want: labelled(learner.LabelSet{Classes: 3}),
 			rows:   119,
 			faults: "y unknown_class 1 92"},
-		{file: "new-label/two.csv", config: data.Config{Time: "t"}, want: labelled(learner.LabelSet{Binary: true}),
+		{file: "new-label/two.csv", config: data.Config{TimeColumn: "t"},
+			want:   labelled(learner.LabelSet{Binary: true}),
 			rows:   119,
 			faults: "y unknown_class 1 32"},
 	}
@@ -120,14 +128,14 @@ func TestCases(t *testing.T) {
 	for i, c := range cases() {
 		t.Run(fmt.Sprintf("%d %s", i, c.file), func(t *testing.T) {
 			config := c.config
-			config.CSV = filepath.Join("testdata/cases", c.file)
+			config.CSVPath = filepath.Join("testdata/cases", c.file)
 			found := storedAt(t, &config, "").Survey(&c.want)
 			if c.change.Key != "" {
 				if len(found.Changes) != 1 || found.Changes[0].Key != c.change.Key ||
 					found.Changes[0].Value != c.change.Value {
 					t.Fatalf("changes %+v, want %+v", found.Changes, c.change)
 				}
-				config = *survey.WithChanges(&config, found.Changes)
+				config = *survey.ApplyConfigChanges(&config, found.Changes)
 			}
 			if c.advice != "" {
 				applyAdvice(t, found, c.advice, &config)
@@ -135,7 +143,7 @@ func TestCases(t *testing.T) {
 			}
 			var faults []string
 			for _, f := range found.Faults {
-				faults = append(faults, fmt.Sprint(f.Column, " ", f.Reason, " ", f.Count, " ", f.First[0].Line))
+				faults = append(faults, fmt.Sprint(f.Column, " ", f.Reason, " ", f.Count, " ", f.FirstFaults[0].Line))
 			}
 			if got := strings.Join(faults, ", "); got != c.faults {
 				t.Errorf("faults %q, want %q", got, c.faults)
@@ -148,7 +156,7 @@ func TestCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			rows := source.Open(c.want)
+			rows := source.OpenRows(c.want)
 			view, err := rows.Snapshot()
 			if err != nil {
 				t.Fatal("the agent: ", err)
@@ -171,7 +179,7 @@ func TestCases(t *testing.T) {
 }
 
 // applyAdvice changes a section as the advice of a survey says.
-func applyAdvice(t *testing.T, s *survey.Survey, advice string, c *data.Config) {
+func applyAdvice(t *testing.T, s *survey.SourceSurvey, advice string, c *data.Config) {
 	t.Helper()
 	var all []string
 	for _, f := range s.Faults {
@@ -185,7 +193,7 @@ func applyAdvice(t *testing.T, s *survey.Survey, advice string, c *data.Config) 
 	if _, err := fmt.Sscanf(advice, "set data.skip_rows to %d", &n); err == nil {
 		c.SkipRows = n
 	} else if _, err := fmt.Sscanf(advice, `set data.columns: {"temp": %q}`, &name); err == nil {
-		c.Columns = map[string]string{"temp": name}
+		c.ColumnByInput = map[string]string{"temp": name}
 	} else {
 		t.Fatalf("nobody can follow %q", advice)
 	}
@@ -194,12 +202,14 @@ func applyAdvice(t *testing.T, s *survey.Survey, advice string, c *data.Config) 
 // TestAdviceOfTheAgent: what an agent says of a header without the columns names the key to set, too.
 func TestAdviceOfTheAgent(t *testing.T) {
 	for _, w := range []data.RowQuery{cases()[0].want, {Features: []string{"temp"}, Target: "hum"}} {
-		source, err := Open(&data.Config{CSV: "testdata/cases/lines-above-the-header/toa5.csv", Time: "TIMESTAMP",
+		source, err := Open(&data.Config{CSVPath: "testdata/cases/lines-above-the-header/toa5.csv",
+			TimeColumn: "TIMESTAMP",
 			TimeFormat: time.DateTime})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err = source.Open(w).Snapshot(); err == nil || !strings.Contains(err.Error(), "set data.skip_rows to 1") {
+		if _, err = source.OpenRows(w).Snapshot(); err == nil || !strings.Contains(err.Error(),
+			"set data.skip_rows to 1") {
 			t.Error(err)
 		}
 	}
@@ -261,11 +271,11 @@ func TestTimesAhead(t *testing.T) {
 				}
 				future := uint64(0)
 				for _, c := range report.Columns {
-					future = max(future, c.Unused[grid.Future])
+					future = max(future, c.Unused[grid.ReasonFutureTime])
 				}
 				if future != uint64(len(tt.ahead)) || slices.ContainsFunc(report.Columns,
 					func(c data.ColumnReport) bool {
-						return c.Unused[grid.Late] > 0
+						return c.Unused[grid.ReasonLate] > 0
 					}) {
 					t.Errorf("%s, %s, grows %t: %v", tt.name, what, grows, report)
 				}
@@ -295,15 +305,15 @@ func readLines(t *testing.T, w data.RowQuery, lines []string, grows bool) (x []f
 }
 
 // followGrowing follows a file to which a test adds lines.
-func followGrowing(t *testing.T, w data.RowQuery) (*csvHarness, data.Rows) {
+func followGrowing(t *testing.T, w data.RowQuery) (*csvHarness, data.QueriedRows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-	s, err := Open(&data.Config{CSV: h.path, Time: "time", MaxUnusableShare: 0.9})
+	s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "time", MaxUnusableShare: 0.9})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.(*csvFile).now = func() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }
-	return h, s.Open(w)
+	return h, s.OpenRows(w)
 }
 
 // TestFirstLabelIsWrong: of the numbers 0 and −1 for the second class the more frequent one is accepted, although the
@@ -318,20 +328,20 @@ func TestFirstLabelIsWrong(t *testing.T) {
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 		h.put(t, "x,y\n"+strings.Join(lines, "\n")+"\n")
 		w := data.RowQuery{Features: []string{"x"}, Target: "y", Labels: learner.LabelSet{Binary: true}}
-		c := data.Config{CSV: h.path}
+		c := data.Config{CSVPath: h.path}
 		s, err := Open(&c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := s.Open(w)
+		r := s.OpenRows(w)
 		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 30 {
 			t.Errorf("first %s: %+v, %v", wrong, v, err)
 		}
-		if n := r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.N; n != 1 {
+		if n := r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.RereadCount; n != 1 {
 			t.Errorf("first %s: the file was read again %d times, want once", wrong, n)
 		}
 		faults := storedAt(t, &c, "").Survey(&w).Faults
-		if len(faults) != 1 || faults[0].Reason != grid.UnknownClass || faults[0].Count != 1 {
+		if len(faults) != 1 || faults[0].Reason != grid.ReasonUnknownClass || faults[0].Count != 1 {
 			t.Errorf("first %s: the check finds %+v", wrong, faults)
 		}
 	}
@@ -370,9 +380,9 @@ func TestClockThatIsAlwaysAhead(t *testing.T) {
 		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*data.FileError)) {
 			t.Fatal(err)
 		}
-		reads = r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.N
+		reads = r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.RereadCount
 	}
-	if reads > rows.MaxRereads+60 {
+	if reads > rows.MaxUnconditionalRereads+60 {
 		t.Errorf("the file was read %d times", reads)
 	}
 }

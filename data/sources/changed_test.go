@@ -101,12 +101,12 @@ func TestChangedLines(t *testing.T) {
 				read := func(lines []string, grows bool) (x []float32, bad uint64) {
 					x, path, report := readLines(t, w, lines, grows)
 					for _, c := range report.Columns {
-						bad = max(bad, c.Unused[grid.Malformed])
+						bad = max(bad, c.Unused[grid.ReasonMalformed])
 					}
-					survey := storedAt(t, &data.Config{CSV: path, Time: "time"}, "").Survey(&w)
+					survey := storedAt(t, &data.Config{CSVPath: path, TimeColumn: "time"}, "").Survey(&w)
 					faults := uint64(0)
 					for _, f := range survey.Faults {
-						if f.Reason == grid.Malformed {
+						if f.Reason == grid.ReasonMalformed {
 							faults += uint64(f.Count)
 						}
 					}
@@ -149,13 +149,13 @@ func TestAddedField(t *testing.T) {
 		for _, line := range strings.Split(lines, "\n") {
 			wider = append(wider, strings.Split(line, ","))
 		}
-		if got := recent.inserted(wider); got != want {
+		if got := recent.insertedFieldPosition(wider); got != want {
 			t.Errorf("%q: field %d, want %d", lines, got, want)
 		}
 	}
 	var few recentRecords
 	few.add([]string{"1", "20.5"})
-	if got := few.inserted([][]string{{"2", "1013", "20.5"}}); got != -1 {
+	if got := few.insertedFieldPosition([][]string{{"2", "1013", "20.5"}}); got != -1 {
 		t.Errorf("with only one earlier record: field %d, want -1", got)
 	}
 }
@@ -175,8 +175,8 @@ func TestAddedFieldsAreReported(t *testing.T) {
 		Text: want}) {
 		t.Errorf("%q, want %q", report.Troubles, want)
 	}
-	faults := storedAt(t, &data.Config{CSV: path, Time: "time"}, "").Survey(&w).Faults
-	if len(faults) != 1 || faults[0].Reason != survey.AddedFields || faults[0].First[0].Line != 12 ||
+	faults := storedAt(t, &data.Config{CSVPath: path, TimeColumn: "time"}, "").Survey(&w).Faults
+	if len(faults) != 1 || faults[0].Reason != survey.ReasonAddedFields || faults[0].FirstFaults[0].Line != 12 ||
 		faults[0].Remedy != addedFieldsAdvice {
 		t.Errorf("faults %+v", faults)
 	}
@@ -235,13 +235,13 @@ func TestBadFilesOfFolder(t *testing.T) {
 			if err := os.Chtimes(filepath.Join(dir, tt.file), old, old); err != nil {
 				t.Fatal(err)
 			}
-			config := data.Config{CSV: dir, Time: "time"}
+			config := data.Config{CSVPath: dir, TimeColumn: "time"}
 			w := data.RowQuery{Features: []string{"temp"}, Target: "hum"}
 			s, err := Open(&config)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := s.Open(w)
+			r := s.OpenRows(w)
 			v, err := r.Snapshot()
 			if err != nil || v.Rows.Len() < 48+tt.more || tt.more == 0 && v.Rows.Len() != 48 {
 				t.Fatalf("%+v, %v", v, err)
@@ -252,8 +252,8 @@ func TestBadFilesOfFolder(t *testing.T) {
 				t.Errorf("troubles %q", troubles)
 			}
 			survey := storedAt(t, &config, "").Survey(&w)
-			if len(survey.Changes) > 0 || len(survey.Faults) == 0 || survey.Faults[0].First[0].File == "" &&
-				!strings.Contains(survey.Faults[0].First[0].Problem, tt.file) {
+			if len(survey.Changes) > 0 || len(survey.Faults) == 0 || survey.Faults[0].FirstFaults[0].File == "" &&
+				!strings.Contains(survey.Faults[0].FirstFaults[0].Problem, tt.file) {
 				t.Errorf("the check: %+v, changes %+v", survey.Faults, survey.Changes)
 			}
 			if survey.Lines != v.Rows.Len() {
@@ -323,7 +323,7 @@ func TestLinesReadOnce(t *testing.T) {
 			}
 			where := ""
 			for _, c := range r.(data.Reporter).Report().Columns {
-				if c.Unused[grid.Malformed] > 0 {
+				if c.Unused[grid.ReasonMalformed] > 0 {
 					_, where, _ = strings.Cut(c.LastUnusedWhere, ": ")
 				}
 			}
@@ -359,12 +359,12 @@ func TestFolderIsCompleted(t *testing.T) {
 				put(t, filepath.Join(dir, "log-3.csv"), dayFile(3, 10))
 			}
 			put(t, filepath.Join(dir, tt.file), tt.before)
-			s, err := Open(&data.Config{CSV: dir, Time: "time"})
+			s, err := Open(&data.Config{CSVPath: dir, TimeColumn: "time"})
 			if err != nil {
 				t.Fatal(err)
 			}
 			s.(*csvFile).now = func() time.Time { return now }
-			r := s.Open(data.RowQuery{Features: []string{"temp"}, Target: "hum"})
+			r := s.OpenRows(data.RowQuery{Features: []string{"temp"}, Target: "hum"})
 			if _, err := r.Snapshot(); err != nil {
 				t.Fatal(err)
 			}
@@ -399,7 +399,7 @@ func TestHeaderOfAnotherInput(t *testing.T) {
 	h.put(t, text)
 	_, err := r.Snapshot()
 	report := r.(data.Reporter).Report()
-	temp, hum := report.Column("temp"), report.Column("hum")
+	temp, hum := report.EnsureColumn("temp"), report.EnsureColumn("hum")
 	if temp.Used != 20 || hum.Used != 19 { // the last one waits
 		t.Errorf("%v, %v", err, report)
 	}
@@ -407,7 +407,7 @@ func TestHeaderOfAnotherInput(t *testing.T) {
 
 // TestLastRowIsPredicted wants a row reader to wait for no line behind a longer one.
 func TestLastRowIsPredicted(t *testing.T) {
-	r, err := ReadRows(&data.Config{}, strings.NewReader("a,b\n1,2\n1,2,3\n"), "f.csv", []string{"a", "b"})
+	r, err := NewRowReader(&data.Config{}, strings.NewReader("a,b\n1,2\n1,2,3\n"), "f.csv", []string{"a", "b"})
 	if err != nil {
 		t.Fatal(err)
 	}

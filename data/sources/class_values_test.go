@@ -44,7 +44,7 @@ var classCells = []struct {
 func TestClassCells(t *testing.T) {
 	for _, tt := range classCells {
 		want := everyMinute("")
-		r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{
+		r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{
 			{Name: "temp", Classes: tt.classes}, {Name: "hum"}}}.WithDefaults()
 		want.Recipe, want.Features, want.Target = &r, nil, ""
 		for _, class := range tt.classes {
@@ -56,9 +56,9 @@ func TestClassCells(t *testing.T) {
 			if view.Rows != nil {
 				x = view.Rows.All().X
 			}
-			c := report.Column("temp")
+			c := report.EnsureColumn("temp")
 			if tt.class == "" {
-				if len(x) > 0 || c.Unused[grid.UnknownClass] == 0 {
+				if len(x) > 0 || c.Unused[grid.ReasonUnknownClass] == 0 {
 					t.Errorf("%s: %+v has rows %v, %v; want an unknown class", where, tt, x, report)
 				}
 				return
@@ -73,10 +73,10 @@ func TestClassCells(t *testing.T) {
 			}
 		}
 		for _, comma := range []bool{false, true} {
-			c := data.Config{CSV: filepath.Join(t.TempDir(), "d.csv"), Time: "time", Delimiter: ";"}
+			c := data.Config{CSVPath: filepath.Join(t.TempDir(), "d.csv"), TimeColumn: "time", Delimiter: ";"}
 			cell := tt.cell
 			if comma {
-				if c.Decimal = ","; tt.comma != "" {
+				if c.DecimalSeparator = ","; tt.comma != "" {
 					cell = tt.comma
 				}
 			}
@@ -84,10 +84,10 @@ func TestClassCells(t *testing.T) {
 			for _, minute := range []string{"00", "01", "02", "03"} {
 				text += "2026-03-01T00:" + minute + ":00Z;" + cell + ";5\n"
 			}
-			if err := os.WriteFile(c.CSV, []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(c.CSVPath, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			stored, err := OpenStored(&c, store.Machine, "")
+			stored, err := OpenStored(&c, store.LocalDisk, "")
 			if err != nil {
 				t.Fatal(err)
 			}

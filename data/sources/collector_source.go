@@ -10,27 +10,27 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// intake receives messages or lines and passes their readings to a recorder.
-type intake interface {
+// readingIntake receives messages or lines and passes their readings to a recorder.
+type readingIntake interface {
 	// begin starts the intake. end stops it.
-	begin(*recorder) (end func() error, err error)
+	begin(*readingRecorder) (end func() error, err error)
 	// probe returns why no reading can arrive, or nil.
 	probe() error
 }
 
 // collectorSource implements data.Collector: it records the readings of an intake in a ring.
 type collectorSource struct {
-	intake         intake
+	intake         readingIntake
 	rules          rows.ValueRules // without the clock, which Open adds
-	room           rows.Storage
-	openRows       rows.SharedByKey
-	recorder       *recorder // nil before Start
+	rowStorage     rows.StorageSettings
+	openRows       rows.SharedRowsByKey
+	recorder       *readingRecorder // nil before Start
 	stopCollecting func() error
 }
 
 // Start implements Collector.
 func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
-	r := newRecorder(e, newSourceStats(e.Now, e.Logger))
+	r := newReadingRecorder(e, newSourceStats(e.Now, e.Logger))
 	if s.stopCollecting, err = s.intake.begin(r); err != nil {
 		return errors.Join(err, r.close())
 	}
@@ -38,16 +38,16 @@ func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
 	return nil
 }
 
-// Open implements Source.
-func (s *collectorSource) Open(w data.RowQuery) data.Rows {
+// OpenRows implements Source.
+func (s *collectorSource) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
-		return noRows{}
+		return rowsWithoutInputs{}
 	}
 	wanted := w.Inputs()
-	return s.openRows.Open(w, func() *rows.Shared {
+	return s.openRows.Open(w, func() *rows.SharedRows {
 		by := s.rules
 		by.Now = s.recorder.env.Now
-		return rows.NewGridRows(s.recorder.newFeed(wanted), w, by, s.room, func() error {
+		return rows.NewGridRows(s.recorder.newFeed(wanted), w, by, s.rowStorage, func() error {
 			return s.recorder.noReadingsError(wanted)
 		})
 	})
@@ -58,7 +58,7 @@ func (s *collectorSource) Probe() error {
 	switch {
 	case s.recorder == nil:
 		return s.intake.probe()
-	case s.recorder.size().Entries > 0:
+	case s.recorder.ringSize().Entries > 0:
 		return nil
 	}
 	return s.recorder.noReadingsError(nil)
@@ -89,8 +89,8 @@ func (s *collectorSource) Close() error {
 }
 
 // noReadingsError says that there are no readings, and why.
-func (r *recorder) noReadingsError(wanted []string) error {
-	why := "nothing has come since " + r.stats.began.UTC().Format(time.RFC3339)
+func (r *readingRecorder) noReadingsError(wanted []string) error {
+	why := "nothing has come since " + r.stats.startedAt.UTC().Format(time.RFC3339)
 	for _, c := range r.stats.columnReports() {
 		if c.ReceivedValues > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
 			why = "the received values cannot be used"
@@ -106,12 +106,12 @@ func (r *recorder) noReadingsError(wanted []string) error {
 	return &data.FileError{File: r.env.Dir, Problem: why}
 }
 
-// noRows are those of a task that has columns and no inputs.
-type noRows struct{}
+// rowsWithoutInputs are those of a task that has columns and no inputs.
+type rowsWithoutInputs struct{}
 
-func (noRows) Changed() bool { return false }
+func (rowsWithoutInputs) Changed() bool { return false }
 
-func (noRows) Snapshot() (data.View, error) {
+func (rowsWithoutInputs) Snapshot() (data.View, error) {
 	return data.View{}, errors.New("the task wants the columns of a file, and the source has readings: " +
 		"give the task inputs (task.inputs), or the device a file (data.source: csv)")
 }

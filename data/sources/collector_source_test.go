@@ -43,7 +43,8 @@ var streamHarnesses = map[data.SourceKind]func(t *testing.T) streamHarness{
 type mqttHarness struct{ *memory.Broker }
 
 func (mqttHarness) config() data.Config {
-	return data.Config{Source: data.SourceMQTT, Time: "t", Columns: map[string]string{"a": "site/+ x", "b": "site/+ y"}}
+	return data.Config{Source: data.SourceMQTT, TimeColumn: "t", ColumnByInput: map[string]string{"a": "site/+ x",
+		"b": "site/+ y"}}
 }
 
 func (h mqttHarness) connect(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
@@ -60,8 +61,9 @@ func (h mqttHarness) send(t *testing.T, json string) {
 type pipeHarness string
 
 func (h pipeHarness) config() data.Config {
-	return data.Config{Source: data.SourceLines, Lines: string(h), Time: "t", Columns: map[string]string{"a": "x",
-		"b": "y"}}
+	return data.Config{Source: data.SourceLines, LinesPath: string(h), TimeColumn: "t",
+		ColumnByInput: map[string]string{"a": "x",
+			"b": "y"}}
 }
 
 func (pipeHarness) connect(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
@@ -84,7 +86,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 	t.Run("a section that says nothing", func(t *testing.T) {
 		c := data.Config{Source: make(t).config().Source}
 		var problems spec.ProblemList
-		if Check(&c, &problems, "data"); problems.Err() == nil {
+		if CheckConfig(&c, &problems, "data"); problems.Err() == nil {
 			t.Error("it has no problem")
 		}
 	})
@@ -94,20 +96,20 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := s.Open(data.RowQuery{Features: []string{"a"}, Target: "b"})
+		rows := s.OpenRows(data.RowQuery{Features: []string{"a"}, Target: "b"})
 		if _, err := rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "task.inputs") || rows.Changed() {
 			t.Errorf("rows of readings without inputs: %v", err)
 		}
 		mustClose(t, s)
 	})
 	t.Run("lives", func(t *testing.T) {
-		recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
+		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
 			{Name: "b"}}}.WithDefaults()
 		h, e := make(t), envAt(t.TempDir())
 		e.Connect = h.connect
 		var problems spec.ProblemList
 		c := h.config()
-		if Check(&c, &problems, "data"); problems.Err() != nil {
+		if CheckConfig(&c, &problems, "data"); problems.Err() != nil {
 			t.Fatal(problems.Err())
 		}
 		var want []data.Reading
@@ -120,7 +122,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 				t.Errorf("life %d: %v", life, err)
 			}
 			// each life has sent readings of three seconds, of which the newest may change yet
-			v, err := s.Open(data.RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe}).Snapshot()
+			v, err := s.OpenRows(data.RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe}).Snapshot()
 			if life == 0 && (err == nil || !strings.Contains(err.Error(), "nothing has come since")) ||
 				life == 1 && (err != nil || v.Rows.Len() != 1) || life == 2 && (err != nil || v.Rows.Len() != 3) {
 				t.Errorf("life %d begins with the rows %+v: %v", life, v, err)
@@ -134,7 +136,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 			h.send(t, `{"t":1772366400,"x":`)
 			tick := time.NewTicker(time.Millisecond)
 			for !slices.ContainsFunc(s.recorder.stats.columnReports(), func(c data.ColumnReport) bool {
-				return c.Name == "b" && c.Used == 3 && c.Unused[grid.Malformed] == 1 &&
+				return c.Name == "b" && c.Used == 3 && c.Unused[grid.ReasonMalformed] == 1 &&
 					c.Newest == want[len(want)-1].Time
 			}) {
 				<-tick.C

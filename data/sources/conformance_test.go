@@ -22,7 +22,7 @@ import (
 type harness interface {
 	config() data.Config
 	add(t *testing.T, rows ...[3]float32)
-	// damage makes what was written, and what is there, unreadable; mend undoes it.
+	// recordDamage makes what was written, and what is there, unreadable; mend undoes it.
 	damage(t *testing.T)
 	mend(t *testing.T)
 	// renew puts other rows in the place of all.
@@ -84,7 +84,7 @@ var rowOne, rowTwo, rowThree = [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]f
 func refusesAnEmptySection(t *testing.T, h harness) {
 	c := data.Config{Source: h.config().Source}
 	var problems spec.ProblemList
-	if Check(&c, &problems, "data"); problems.Err() == nil {
+	if CheckConfig(&c, &problems, "data"); problems.Err() == nil {
 		t.Error("it has no problem")
 	}
 }
@@ -129,12 +129,12 @@ func followsRenewal(t *testing.T, h harness) {
 	first := f.wants(1, rowOne, rowTwo)
 	f.renew(t, rowThree)
 	f.changed(true)
-	if v := f.wants(2, rowThree); v.RenewalReason == "" {
+	if v := f.wants(2, rowThree); v.ReplacementReason == "" {
 		t.Error("it is not said that rows are gone")
 	}
 	f.add(t, rowTwo)
-	if v := f.wants(3, rowThree, rowTwo); v.RenewalReason != "" {
-		t.Errorf("after rows were added: %s", v.RenewalReason)
+	if v := f.wants(3, rowThree, rowTwo); v.ReplacementReason != "" {
+		t.Errorf("after rows were added: %s", v.ReplacementReason)
 	}
 	if first.Rows.Len() != 2 || row(first.Rows, 1) != rowTwo {
 		t.Errorf("the first view became %v", first.Rows)
@@ -180,7 +180,7 @@ func servesTwoTasks(t *testing.T, h harness) {
 	h.add(t, rowOne, rowTwo)
 	f := follow(t, h)
 	f.wants(1, rowOne, rowTwo)
-	v, err := f.source.Open(data.RowQuery{Features: []string{"b"}, Target: "a"}).Snapshot()
+	v, err := f.source.OpenRows(data.RowQuery{Features: []string{"b"}, Target: "a"}).Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,14 +211,14 @@ func timesOf(v data.View) []int64 {
 }
 
 // textOf is what makes the rows of a CSV file.
-func textOf(r data.Rows) *csvRowMaker { return r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker) }
+func textOf(r data.QueriedRows) *csvRowMaker { return r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker) }
 
 // followed is a source, the rows that are followed, and what Prepare was called with.
 type followed struct {
 	harness
 	t                 *testing.T
 	source            data.Source
-	rows              data.Rows
+	rows              data.QueriedRows
 	batches, prepared int
 	refuse            error
 }
@@ -227,7 +227,7 @@ func follow(t *testing.T, h harness) *followed {
 	t.Helper()
 	f, c := &followed{harness: h, t: t}, h.config()
 	var problems spec.ProblemList
-	Check(&c, &problems, "data")
+	CheckConfig(&c, &problems, "data")
 	source, err := Open(&c)
 	if err = errors.Join(problems.Err(), err); err != nil {
 		t.Fatal(err)
@@ -238,10 +238,10 @@ func follow(t *testing.T, h harness) *followed {
 		}
 	})
 	if h, ok := h.(filed); ok {
-		source.(*csvFile).room = rows.Storage{Folder: h.folder}
+		source.(*csvFile).rowStorage = rows.StorageSettings{Folder: h.folder}
 	}
 	f.source = source
-	f.rows = source.Open(data.RowQuery{Features: []string{"a", "b"}, Target: "y", Prepare: f})
+	f.rows = source.OpenRows(data.RowQuery{Features: []string{"a", "b"}, Target: "y", Prepare: f})
 	return f
 }
 
@@ -301,7 +301,7 @@ type csvHarness struct {
 }
 
 func (h *csvHarness) config() data.Config {
-	return data.Config{Source: data.SourceCSV, CSV: h.path}
+	return data.Config{Source: data.SourceCSV, CSVPath: h.path}
 }
 
 func (h *csvHarness) add(t *testing.T, rows ...[3]float32) {

@@ -16,34 +16,36 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-func checkCSV(c *data.Config, problems *spec.ProblemList, section string) {
-	problems.Require(c.CSV != "", section+".csv", "is empty; want a CSV file with named columns")
-	problems.Require(c.Lines == "" && len(c.Command) == 0 && c.Format == "", section+".source",
+func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) {
+	problems.Require(c.CSVPath != "", section+".csv", "is empty; want a CSV file with named columns")
+	problems.Require(c.LinesPath == "" && len(c.Command) == 0 && c.Format == "", section+".source",
 		"is csv, with which lines, command and format do not go: remove them")
-	problems.AddError(section+".delimiter", checkDialect(c.Delimiter, c.Decimal))
+	problems.AddError(section+".delimiter", checkDialect(c.Delimiter, c.DecimalSeparator))
 	problems.Require(c.SkipRows >= 0, section+".skip_rows", "must not be negative, is %d", c.SkipRows)
-	if matchesMany(c.CSV) {
-		_, err := filepath.Match(c.CSV, "")
+	if mayMatchManyFiles(c.CSVPath) {
+		_, err := filepath.Match(c.CSVPath, "")
 		problems.AddError(section+".csv", err)
 	}
 	_, err := newTimeFormat(c.TimeFormat, c.TimeZone)
 	problems.AddError(section+".time_format", err)
-	problems.Require(c.Missing != grid.FillLast || c.Time != "", section+".time",
+	problems.Require(c.Missing != grid.FillLast || c.TimeColumn != "", section+".time",
 		"is empty, and missing: last needs the time of a row: name its column")
-	problems.Require(c.Shares >= 0, section+".shares", "must not be negative, is %d", c.Shares)
-	problems.Require(c.Share >= 0 && c.Share < max(c.Shares, 1), section+".share",
+	problems.Require(c.ShareCount >= 0, section+".shares", "must not be negative, is %d", c.ShareCount)
+	problems.Require(c.ShareIndex >= 0 && c.ShareIndex < max(c.ShareCount, 1), section+".share",
 		"must be 0 to shares - 1, is %d of %d",
-		c.Share, c.Shares)
+		c.ShareIndex, c.ShareCount)
 }
 
-func filesOfCSV(c *data.Config) map[string]string { return map[string]string{"csv": c.CSV} }
+func csvPathByConfigKey(c *data.Config) map[string]string { return map[string]string{"csv": c.CSVPath} }
 
 func openCSV(c *data.Config) (data.Source, error) {
 	d, err := dialectOf(c)
-	filter := RowFilter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time, dialect: d, missing: c.Fill(),
+	filter := RowFilter{RequiredTextByColumn: c.RequiredTextByColumn, ShareIndex: c.ShareIndex,
+		ShareCount: c.ShareCount, TimeColumn: c.TimeColumn, dialect: d, missing: c.FillRule(),
 		ranges: c.Range}
-	return &csvFile{path: c.CSV, filter: filter, maxUnusableShare: c.UnusableShareLimit(), room: rows.StorageOf(c),
-		now: time.Now}, err
+	return &csvFile{path: c.CSVPath, filter: filter, maxUnusableShare: c.UnusableShareLimit(),
+		rowStorage: rows.StorageSettingsFromConfig(c),
+		now:        time.Now}, err
 }
 
 // csvFile is a CSV file with named columns, which others may append to.
@@ -51,45 +53,47 @@ type csvFile struct {
 	path             string
 	filter           RowFilter
 	maxUnusableShare float64 // of rows that cannot be used: their share
-	room             rows.Storage
-	openRows         rows.SharedByKey
+	rowStorage       rows.StorageSettings
+	openRows         rows.SharedRowsByKey
 	now              func() time.Time
 }
 
-// Open implements Source. Readings have a time: without a column for it, lines are rows that somebody has made, whose
-// columns have the names of the task's.
-func (f *csvFile) Open(w data.RowQuery) data.Rows {
-	return f.openRows.Open(w, func() *rows.Shared {
+// OpenRows implements Source. Readings have a time: without a column for it, lines are rows that somebody has made,
+// whose columns have the names of the task's.
+func (f *csvFile) OpenRows(w data.RowQuery) data.QueriedRows {
+	return f.openRows.Open(w, func() *rows.SharedRows {
 		follows := fileFollower{path: f.path, now: f.now}
-		if f.filter.Time != "" {
-			follows.firstRowTime = f.firstTime
+		if f.filter.TimeColumn != "" {
+			follows.firstRowTime = f.readFirstRowTime
 		}
-		if w.Recipe != nil && f.filter.Time != "" {
-			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, needed: w.Inputs(), fileFollower: follows}
-			return rows.NewGridRows(feed, w, f.rules(), f.room, func() error { return nil })
+		if w.Recipe != nil && f.filter.TimeColumn != "" {
+			feed := &csvReadingFeed{csvFile: f, inputs: w.Recipe.Inputs, neededInputs: w.Inputs(),
+				fileFollower: follows}
+			return rows.NewGridRows(feed, w, f.valueRules(), f.rowStorage, func() error { return nil })
 		}
 		c := &csvRowMaker{csvFile: f, want: w, fileFollower: follows, labels: rows.TargetFilter{LabelSet: w.Labels}}
-		return &rows.Shared{Maker: c, Name: f.path,
-			Raw: &rows.Raw{Storage: f.room, Features: len(w.Features), Timed: f.filter.Time != ""}}
+		return &rows.SharedRows{Maker: c, Name: f.path,
+			Raw: &rows.RawRows{StorageSettings: f.rowStorage, Features: len(w.Features),
+				HasTimes: f.filter.TimeColumn != ""}}
 	})
 }
 
-// rules returns the rules for the file's readings.
-func (f *csvFile) rules() rows.ValueRules {
+// valueRules returns the rules for the file's readings.
+func (f *csvFile) valueRules() rows.ValueRules {
 	return rows.ValueRules{Fill: f.filter.missing, MissingValues: f.filter.dialect.missingValues,
 		Ranges: f.filter.ranges, MaxWrongShare: f.maxUnusableShare, Now: f.now}
 }
 
-// firstTime returns the time of the first row of a text. found is false if the text has no row. If the header has no
-// time column, firstTime returns the minimum time: such a text cannot continue another one.
-func (f *csvFile) firstTime(text io.Reader) (at int64, found bool) {
+// readFirstRowTime returns the time of the first row of a text. found is false if the text has no row. If the header
+// has no time column, readFirstRowTime returns the minimum time: such a text cannot continue another one.
+func (f *csvFile) readFirstRowTime(text io.Reader) (at int64, found bool) {
 	c := f.filter.dialect.reader(text, nil)
 	c.noAddedColumns = true // the first lines are sufficient
 	header, err := c.header(f.path)
 	if err != nil {
 		return 0, false
 	}
-	column := slices.Index(header, f.filter.Time)
+	column := slices.Index(header, f.filter.TimeColumn)
 	if column < 0 {
 		return math.MinInt64, true
 	}
@@ -116,7 +120,7 @@ func (f *csvFile) Probe() (err error) {
 	if err != nil {
 		return err
 	}
-	r, err := OpenFile(paths[0])
+	r, err := OpenTextFile(paths[0])
 	if err != nil {
 		return err
 	}
@@ -133,7 +137,7 @@ func (f *csvFile) Probe() (err error) {
 type csvRowMaker struct {
 	*csvFile
 	fileFollower
-	data.LatestReport
+	data.AtomicReport
 	want     data.RowQuery
 	outliers map[uint64]bool   // numbers of the lines whose times are outliers
 	labels   rows.TargetFilter // at the beginning of a pass
@@ -142,18 +146,18 @@ type csvRowMaker struct {
 
 // Report implements Reporter.
 func (c *csvRowMaker) Report() data.Report {
-	all := c.LatestReport.Report()
+	all := c.AtomicReport.Report()
 	all.AddUnusedTroubles(nil)
 	return all
 }
 
-// Changed implements rows.Maker.
+// Changed implements rows.RowMaker.
 func (c *csvRowMaker) Changed() bool { return c.changed() }
 
-// NoRowsError implements rows.Maker.
+// NoRowsError implements rows.RowMaker.
 func (c *csvRowMaker) NoRowsError(renewed string) error {
-	err := noneSelected(c.csvFile.path, c.read.rows)
-	if slices.ContainsFunc(c.read.files, func(p readPosition) bool { return p.lastLineOpen }) {
+	err := noRowSelectedError(c.csvFile.path, c.read.rows)
+	if slices.ContainsFunc(c.read.files, func(p readPosition) bool { return p.hasUnreadUnterminatedLine }) {
 		err.Problem += ", and its last line has no line break yet"
 	}
 	if renewed != "" {
@@ -162,9 +166,9 @@ func (c *csvRowMaker) NoRowsError(renewed string) error {
 	return err
 }
 
-// AddNewRows implements rows.Maker. It reads the data that was added since the last call. It reads everything again if
-// data that was read before may have changed, or if some lines have turned out to be invalid.
-func (c *csvRowMaker) AddNewRows(m *rows.Shared) error {
+// AddNewRows implements rows.RowMaker. It reads the data that was added since the last call. It reads everything again
+// if data that was read before may have changed, or if some lines have turned out to be invalid.
+func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 	lost := m.Raw.Err()
 	if !c.updateStamps() && lost == nil && !rows.NeedsReread(c.read.order, &c.read.labels) {
 		return nil
@@ -178,7 +182,7 @@ func (c *csvRowMaker) AddNewRows(m *rows.Shared) error {
 	for again := true; again; {
 		var err error
 		b := &rowBatch[float32]{}
-		to, err = c.follow(func(why string) {
+		to, err = c.readNewData(func(why string) {
 			if into == m.Raw {
 				into.Truncate(m.Rows)
 			} else {
@@ -188,7 +192,7 @@ func (c *csvRowMaker) AddNewRows(m *rows.Shared) error {
 			into, anew, c.outliers = m.NewRawRows(), why, nil
 		}, func(text *countingReader, at *readPosition, y *readState) error { return c.parse(text, at, y, b, into) })
 		if err == nil && to.order != nil {
-			to.order.CheckTail()
+			to.order.MarkFutureTail()
 		}
 		if again = err == nil && rows.NeedsReread(to.order, &to.labels) && c.reads.Allow(to.rows); again {
 			if into != m.Raw {
@@ -201,9 +205,9 @@ func (c *csvRowMaker) AddNewRows(m *rows.Shared) error {
 			c.labels = to.labels.NextPass()
 			continue
 		}
-		c.SetReport(to.report(c.want.Columns(), c.filter.Time))
+		c.SetReport(to.report(c.want.Columns(), c.filter.TimeColumn))
 		if err == nil {
-			err = to.check(c.maxUnusableShare)
+			err = to.checkUnusableShare(c.maxUnusableShare)
 		}
 		if err == nil {
 			err = into.Flush()
@@ -234,17 +238,17 @@ const batchRows = 512
 
 // parse reads the rows of a text.
 func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState, b *rowBatch[float32],
-	into *rows.Raw) error {
+	into *rows.RawRows) error {
 	r := c.filter.dialect.reader(text, at)
 	if y.columnCounts == nil {
 		y.labels = c.labels
 	}
-	y.begin(len(c.want.Columns()))
-	if y.order == nil && c.filter.Time != "" {
-		y.order = rows.NewTimeOrder(0, c.csvFile.now(), c.outliers)
+	y.allocateColumnCounts(len(c.want.Columns()))
+	if y.order == nil && c.filter.TimeColumn != "" {
+		y.order = rows.NewTimeOrderCheck(0, c.csvFile.now(), c.outliers)
 	}
 	if y.order != nil {
-		y.order.SetClock(c.csvFile.now())
+		y.order.SetCurrentTime(c.csvFile.now())
 	}
 	b.readState = *y
 	take := func() error {
@@ -252,16 +256,16 @@ func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState
 		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 		return err
 	}
-	err := b.eachRow(r, at, func(header []string) (*columnTable, error) {
-		return newTable(at.stamp.path, header, c.want.Features, c.want.Target, c.filter)
+	err := b.eachRow(r, at, func(header []string) (*columnMapping, error) {
+		return newColumnMapping(at.stamp.path, header, c.want.Features, c.want.Target, c.filter)
 	}, func(record []string, line int) error {
-		if err := b.add(at.table, record, line, at.number(line)); err != nil || len(b.y) < batchRows {
+		if err := b.add(at.table, record, line, at.sequenceNumber(line)); err != nil || len(b.y) < batchRows {
 			return err
 		}
 		return take()
 	}, func(bad *data.FileError) { // counted beside the columns, like a bad time
 		b.columnCounts[len(b.columnCounts)-1].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem,
-			grid.Malformed})
+			grid.ReasonMalformed})
 	})
 	if bad := (*data.FileError)(nil); at.table == nil && c.want.Recipe != nil && errors.As(err, &bad) {
 		bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"

@@ -16,20 +16,20 @@ import (
 )
 
 // csvAt follows the columns x and y of a file.
-func csvAt(t *testing.T, name, text string, c data.Config) (*csvHarness, data.Rows) {
+func csvAt(t *testing.T, name, text string, c data.Config) (*csvHarness, data.QueriedRows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), name)}
 	h.put(t, text)
-	c.CSV = h.path
+	c.CSVPath = h.path
 	s, err := Open(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h, s.Open(data.RowQuery{Features: []string{"x"}, Target: "y"})
+	return h, s.OpenRows(data.RowQuery{Features: []string{"x"}, Target: "y"})
 }
 
 // xs are the values of x in the rows as they are now.
-func xs(t *testing.T, r data.Rows) ([]float32, data.View) {
+func xs(t *testing.T, r data.QueriedRows) ([]float32, data.View) {
 	t.Helper()
 	v, err := r.Snapshot()
 	if err != nil {
@@ -66,7 +66,7 @@ func TestHalfALine(t *testing.T) {
 			if err == nil || !strings.HasSuffix(err.Error(), "/"+step.err) {
 				t.Errorf("%q: error %v, want %s", step.text, err, step.err)
 			}
-		case err != nil || !slices.Equal(v.Rows.All().X, step.want) || v.RenewalReason != "":
+		case err != nil || !slices.Equal(v.Rows.All().X, step.want) || v.ReplacementReason != "":
 			t.Errorf("%q: %+v, %v; want %v", step.text, v, err, step.want)
 		}
 	}
@@ -116,16 +116,16 @@ func TestRenewed(t *testing.T) {
 			if why != "" {
 				why = h.path + ": " + why
 			}
-			if !slices.Equal(got, tt.want) || v.RenewalReason != why {
-				t.Errorf("%d rows %v, %q; want %d, %q", len(got), got[:min(9, len(got))], v.RenewalReason,
+			if !slices.Equal(got, tt.want) || v.ReplacementReason != why {
+				t.Errorf("%d rows %v, %q; want %d, %q", len(got), got[:min(9, len(got))], v.ReplacementReason,
 					len(tt.want), why)
 			}
 			if same := slices.Equal(first.Rows.All().X, got); same != (v.Version == first.Version) {
 				t.Errorf("version %d after %d", v.Version, first.Version)
 			}
 			h.put(t, h.content()+"8,8\n")
-			if got, v = xs(t, r); len(got) != len(tt.want)+1 || v.RenewalReason != "" {
-				t.Errorf("one more row makes %d; %q", len(got), v.RenewalReason)
+			if got, v = xs(t, r); len(got) != len(tt.want)+1 || v.ReplacementReason != "" {
+				t.Errorf("one more row makes %d; %q", len(got), v.ReplacementReason)
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func TestEmptiedFile(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	h.add(t, two)
-	if v := f.wants(2, two); v.RenewalReason == "" {
+	if v := f.wants(2, two); v.ReplacementReason == "" {
 		t.Error("it is not said that rows are gone")
 	}
 }
@@ -183,14 +183,14 @@ func TestFileComesBack(t *testing.T) {
 		}
 	}
 	h.put(t, text)
-	if got, v := xs(t, r); !r.Changed() && (len(got) != 1 || v.RenewalReason != "" || v.Version != first.Version) {
+	if got, v := xs(t, r); !r.Changed() && (len(got) != 1 || v.ReplacementReason != "" || v.Version != first.Version) {
 		t.Errorf("%v, %+v", got, v)
 	}
 }
 
 // Rows are dealt as if all had been there from the beginning.
 func TestSharesOfAGrowingFile(t *testing.T) {
-	c := data.Config{Where: map[string]string{"site": "a"}, Share: 1, Shares: 3}
+	c := data.Config{RequiredTextByColumn: map[string]string{"site": "a"}, ShareIndex: 1, ShareCount: 3}
 	text := "site,x,y\n"
 	h, r := csvAt(t, "d.csv", text+"a,-1,0\na,-2,0\n", c)
 	if got, _ := xs(t, r); !slices.Equal(got, []float32{-2}) {
@@ -219,7 +219,7 @@ func TestCompressedFileGrows(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	h.put(t, zip(t, text+"2,2\n3,3\n"))
-	if got, v := xs(t, r); !slices.Equal(got, []float32{1, 2, 3}) || v.RenewalReason != "" || v.Version != 2 {
+	if got, v := xs(t, r); !slices.Equal(got, []float32{1, 2, 3}) || v.ReplacementReason != "" || v.Version != 2 {
 		t.Errorf("%v, %+v", got, v)
 	}
 	half := zip(t, text+"2,2\n3,3\n")
@@ -228,7 +228,8 @@ func TestCompressedFileGrows(t *testing.T) {
 		t.Errorf("half a file: %v", err)
 	}
 	h.put(t, zip(t, text))
-	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.RenewalReason, "it was truncated") {
+	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.ReplacementReason,
+		"it was truncated") {
 		t.Errorf("%v, %+v", got, v)
 	}
 }
@@ -244,7 +245,7 @@ func TestCutOffWhileRead(t *testing.T) {
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)
 	}
-	err = readTo(f, 14, &readPosition{stamp: stamp{path: h.path}}, &readState{}, func(text *countingReader,
+	err = readTo(f, 14, &readPosition{stamp: fileStamp{path: h.path}}, &readState{}, func(text *countingReader,
 		at *readPosition,
 		_ *readState) error {
 		n, err := io.Copy(io.Discard, text)

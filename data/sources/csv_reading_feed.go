@@ -11,27 +11,27 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// csvFeed is the readings of a CSV file: each line has some at its time, of the inputs that are columns.
-type csvFeed struct {
+// csvReadingFeed is the readings of a CSV file: each line has some at its time, of the inputs that are columns.
+type csvReadingFeed struct {
 	*csvFile
 	fileFollower
-	data.LatestReport
+	data.AtomicReport
 	inputs       []spec.InputSeries
-	needed       []string // of these, by the task's columns
+	neededInputs []string // of these, by the task's columns
 	rewindReason string   // why all readings are to be passed on once more
 }
 
-// Changed implements rows.Feed.
-func (f *csvFeed) Changed() bool { return f.changed() }
+// Changed implements rows.ReadingFeed.
+func (f *csvReadingFeed) Changed() bool { return f.changed() }
 
-// Where implements rows.Feed.
-func (f *csvFeed) Where(_ string, line int64) string { return f.read.where(line) }
+// DescribePlace implements rows.ReadingFeed.
+func (f *csvReadingFeed) DescribePlace(_ string, line int64) string { return f.read.describeLine(line) }
 
-// Rewind implements rows.Feed.
-func (f *csvFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
+// Rewind implements rows.ReadingFeed.
+func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
 
-// Read implements rows.Feed.
-func (f *csvFeed) Read(restart func(why string), take func(data.Reading) bool) error {
+// Read implements rows.ReadingFeed.
+func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) bool) error {
 	changed := f.updateStamps()
 	if !changed && f.rewindReason == "" {
 		return nil
@@ -40,16 +40,18 @@ func (f *csvFeed) Read(restart func(why string), take func(data.Reading) bool) e
 		restart(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
 		f.read, f.rewindReason = readProgress{}, ""
 	}
-	to, err := f.follow(func(why string) {
+	to, err := f.readNewData(func(why string) {
 		f.read = readProgress{}
 		restart(fmt.Sprintf("%s: %s", f.csvFile.path, why))
-	}, func(text *countingReader, at *readPosition, y *readState) error { return f.readText(text, at, y, take) })
+	}, func(text *countingReader, at *readPosition, y *readState) error {
+		return f.readReadings(text, at, y, take)
+	})
 	if to.columnCounts != nil {
-		all := to.report(f.inputNames(), f.filter.Time)
+		all := to.report(f.inputNames(), f.filter.TimeColumn)
 		for i := len(all.Columns) - 1; i >= 0; i-- {
-			if c := all.Columns[i]; i < len(f.inputs) && !to.hasColumn(i) {
+			if c := all.Columns[i]; i < len(f.inputs) && !to.hasInputColumn(i) {
 				all.Columns = slices.Delete(all.Columns, i, i+1)
-				if slices.Contains(f.needed, c.Name) {
+				if slices.Contains(f.neededInputs, c.Name) {
 					all.Troubles = append(all.Troubles, data.SourceTrouble{Kind: data.TroubleSilent, Text: fmt.Sprintf(
 						"%s has no column for the input %q", f.csvFile.path, c.Name)})
 				}
@@ -68,53 +70,54 @@ func (f *csvFeed) Read(restart func(why string), take func(data.Reading) bool) e
 }
 
 // inputNames returns the names of the inputs.
-func (f *csvFeed) inputNames() (all []string) {
+func (f *csvReadingFeed) inputNames() (all []string) {
 	for _, in := range f.inputs {
 		all = append(all, in.Name)
 	}
 	return all
 }
 
-// hasColumn reports whether at least one file has a column for the input with this index.
-func (p *readProgress) hasColumn(input int) bool {
+// hasInputColumn reports whether at least one file has a column for the input with this index.
+func (p *readProgress) hasInputColumn(input int) bool {
 	return slices.ContainsFunc(p.files, func(f readPosition) bool {
 		return f.table != nil && f.table.headerProblem == "" && f.table.columns[input] >= 0
 	})
 }
 
-// readText passes on the readings of a text.
-func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState, take func(data.Reading) bool) error {
+// readReadings passes on the readings of a text.
+func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y *readState,
+	take func(data.Reading) bool) error {
 	c := f.filter.dialect.reader(text, at)
-	y.begin(len(f.inputs))
-	return y.eachRow(c, at, func(header []string) (*columnTable, error) {
-		return f.findInputs(at.stamp.path, header)
+	y.allocateColumnCounts(len(f.inputs))
+	return y.eachRow(c, at, func(header []string) (*columnMapping, error) {
+		return f.findInputColumns(at.stamp.path, header)
 	}, func(record []string, line int) error {
-		f.line(at, y, record, line, take)
+		f.passOnLineReadings(at, y, record, line, take)
 		return nil
 	}, func(bad *data.FileError) {
 		for i := range f.inputs {
 			if at.table.headerProblem != "" || at.table.columns[i] >= 0 {
-				y.columnCounts[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+				y.columnCounts[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.ReasonMalformed})
 			}
 		}
 	})
 }
 
-// findInputs finds the inputs in a header. A file may lack some of them: other files may have them.
-func (f *csvFeed) findInputs(file string, header []string) (*columnTable, error) {
+// findInputColumns finds the inputs in a header. A file may lack some of them: other files may have them.
+func (f *csvReadingFeed) findInputColumns(file string, header []string) (*columnMapping, error) {
 	t, missing := findColumns(file, header, f.inputNames(), f.filter, false)
 	for _, m := range missing {
-		if !m.wanted || m.twice {
+		if !m.isTaskColumn || m.isNamedTwice {
 			return nil, t.missingError(m)
 		}
 	}
 	if len(missing) == len(f.inputs) {
-		names := make([]string, 0, len(f.needed))
-		for _, name := range f.needed {
+		names := make([]string, 0, len(f.neededInputs))
+		for _, name := range f.neededInputs {
 			names = append(names, f.filter.dialect.fileColumnName(name))
 		}
 		return nil, &data.FileError{File: file, Line: 1, Problem: "names none of the task's inputs; the columns are " +
-			quoteNames(header) + f.filter.dialect.headerHint(file, names)}
+			quoteNames(header) + f.filter.dialect.skipRowsHint(file, names)}
 	}
 	for _, in := range f.inputs {
 		t.isTextColumn = append(t.isTextColumn, len(in.Classes) > 0)
@@ -122,18 +125,19 @@ func (f *csvFeed) findInputs(file string, header []string) (*columnTable, error)
 	return t, nil
 }
 
-// line passes on the readings of a line.
-func (f *csvFeed) line(place *readPosition, y *readState, record []string, line int, take func(data.Reading) bool) {
+// passOnLineReadings passes on the readings of a line.
+func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *readState, record []string, line int,
+	take func(data.Reading) bool) {
 	t := place.table
-	at, bad := y.time(t, record, line)
+	at, bad := y.parseRowTime(t, record, line)
 	if bad != nil {
 		return
 	}
-	y.columnCounts[len(t.columns)].use()
-	source := t.sourceHash(record)
-	number := place.number(line)
-	if take(data.Reading{Time: at, Number: uint64(number)}) { // even if the line has no value
-		y.newest = max(y.newest, at)
+	y.columnCounts[len(t.columns)].countUsed()
+	source := t.readingSourceHash(record)
+	number := place.sequenceNumber(line)
+	if take(data.Reading{Time: at, SequenceNumber: uint64(number)}) { // even if the line has no value
+		y.newestRowTime = max(y.newestRowTime, at)
 	}
 	for i, column := range t.columns {
 		if column < 0 {
@@ -145,16 +149,16 @@ func (f *csvFeed) line(place *readPosition, y *readState, record []string, line 
 			continue
 		}
 		y.columnCounts[i].addValue(c.value, at)
-		take(data.Reading{Input: t.names[i], Time: at, Source: source, Line: number, Number: uint64(number),
+		take(data.Reading{Input: t.names[i], Time: at, Source: source, Line: number, SequenceNumber: uint64(number),
 			Text:  c.class,
 			Value: c.value})
 	}
 }
 
-// sourceHash returns a hash of the columns that are neither the time nor an input. A file may contain several meters
-// and have the meter's name in such a column, so two lines with the same time are duplicates only if their hashes are
-// equal.
-func (t *columnTable) sourceHash(record []string) uint64 {
+// readingSourceHash returns a hash of the columns that are neither the time nor an input. A file may contain several
+// meters and have the meter's name in such a column, so two lines with the same time are duplicates only if their
+// hashes are equal.
+func (t *columnMapping) readingSourceHash(record []string) uint64 {
 	h := fnv.New64a()
 	for i, text := range record {
 		if i != t.time && !slices.Contains(t.columns, i) {

@@ -15,18 +15,18 @@ import (
 
 // Rows on a grid are made of a file's lines, in any order within the lateness, and grow with it.
 func TestCSVFeed(t *testing.T) {
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute, Lateness: time.Minute}, Inputs: []spec.InputSeries{
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute, Lateness: time.Minute}, Inputs: []spec.InputSeries{
 		{Name: "a", ValidRange: []float64{0, 100}}, {Name: "wd", Classes: []string{"N", "S"}}, {Name: "elsewhere"},
 	}}.WithDefaults()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-	s, err := Open(&data.Config{CSV: h.path, Time: "t", Columns: map[string]string{"a": "A (°C)"},
+	s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "t", ColumnByInput: map[string]string{"a": "A (°C)"},
 		Missing:         grid.FillLast,
 		MaxLastValueAge: time.Minute, MaxUnusableShare: 0.4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := data.RowQuery{Features: []string{"a", "a lag 1m", "wd = N"}, Target: "a in 1m", Recipe: &recipe}
-	r := s.Open(want)
+	r := s.OpenRows(want)
 	h.put(t, "t,wd,A (°C)\n60,N,1\n120,S,3\n90,S,5\n180,N,NA\n240,N,7\n300,S,9\n360,S,200\n420,N,2\n")
 	v, err := r.Snapshot()
 	if err != nil {
@@ -42,11 +42,11 @@ func TestCSVFeed(t *testing.T) {
 	}
 	h.put(t, h.content()+"480,N,4\n540,N,1\n600,N,1\n")
 	grown, err := r.Snapshot()
-	if err != nil || grown.Rows.Len() <= v.Rows.Len() || grown.RenewalReason != "" {
+	if err != nil || grown.Rows.Len() <= v.Rows.Len() || grown.ReplacementReason != "" {
 		t.Errorf("grown: %+v, %v", grown, err)
 	}
 	// At once, there are the same rows.
-	again, err := s.Open(want).Snapshot()
+	again, err := s.OpenRows(want).Snapshot()
 	if err != nil || !slices.Equal(again.Rows.All().X, grown.Rows.All().X) ||
 		!slices.Equal(timesOf(again), timesOf(grown)) {
 		t.Errorf("at once %+v, grown %+v, %v", again, grown, err)
@@ -61,14 +61,15 @@ func TestCSVFeed(t *testing.T) {
 
 // Readings of a file that was written again, or had an error, are read once more.
 func TestCSVFeedBeginsAgain(t *testing.T) {
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"}}}.WithDefaults()
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute},
+		Inputs: []spec.InputSeries{{Name: "x"}}}.WithDefaults()
 	want := data.RowQuery{Features: []string{"x"}, Target: "x in 1m", Recipe: &recipe}
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-	s, err := Open(&data.Config{CSV: h.path, Time: "t"})
+	s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "t"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.Open(want)
+	r := s.OpenRows(want)
 	for _, step := range []struct {
 		text, problem string
 		want          []float32
@@ -91,22 +92,22 @@ func TestCSVFeedBeginsAgain(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%q: %v", step.text, err)
-		case !slices.Equal(v.Rows.All().X, step.want) || (v.RenewalReason != "") != step.renewed:
-			t.Errorf("%q: %v, renewed %q; want %v", step.text, v.Rows.All().X, v.RenewalReason, step.want)
+		case !slices.Equal(v.Rows.All().X, step.want) || (v.ReplacementReason != "") != step.renewed:
+			t.Errorf("%q: %v, renewed %q; want %v", step.text, v.Rows.All().X, v.ReplacementReason, step.want)
 		}
 	}
 	if r.Changed() {
 		t.Error("nothing has changed")
 	}
-	none, err := Open(&data.Config{CSV: h.path})
+	none, err := Open(&data.Config{CSVPath: h.path})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := none.Open(want).Snapshot(); err == nil || !strings.Contains(err.Error(), "data.time") {
+	if _, err := none.OpenRows(want).Snapshot(); err == nil || !strings.Contains(err.Error(), "data.time") {
 		t.Errorf("without a time: %v", err)
 	}
 	h.put(t, "x in 1m,x\n2,1\n3,2\n")
-	v, err := none.Open(want).Snapshot()
+	v, err := none.OpenRows(want).Snapshot()
 	if err != nil || !slices.Equal(v.Rows.All().X, []float32{1, 2}) || !slices.Equal(v.Rows.All().Y, []float32{2, 3}) {
 		t.Errorf("rows that were made: %+v, %v", v, err)
 	}
@@ -118,7 +119,7 @@ func TestRewindIsAChange(t *testing.T) {
 	if err := os.WriteFile(path, []byte("t,x\n60,1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &csvFeed{csvFile: &csvFile{path: path}, fileFollower: fileFollower{path: path, now: time.Now}}
+	f := &csvReadingFeed{csvFile: &csvFile{path: path}, fileFollower: fileFollower{path: path, now: time.Now}}
 	f.updateStamps()
 	before := f.Changed()
 	f.Rewind("its rows could not be kept")

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxRecord is the maximum size of a line of CSV, in bytes. A longer line is an error.
-	maxRecord = 1 << 20
-	// maxQuoted is the maximum size of a record whose quoted fields contain line breaks, in bytes. If no closing quote
-	// follows within this size, the opening quote is read as ordinary text.
-	maxQuoted = 64 << 10
+	// maxLineBytes is the maximum size of a line of CSV, in bytes. A longer line is an error.
+	maxLineBytes = 1 << 20
+	// maxQuotedRecordBytes is the maximum size of a record whose quoted fields contain line breaks, in bytes. If no
+	// closing quote follows within this size, the opening quote is read as ordinary text.
+	maxQuotedRecordBytes = 64 << 10
 )
 
 // recordReader reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next
@@ -32,10 +32,10 @@ type recordReader struct {
 
 	headerFieldCount int // number of fields of the header
 	recordLayout
-	// widenedAt is the number of the first line with an added column; 0 = no column was added.
-	widenedAt int
+	// widenedAtLine is the number of the first line with an added column; 0 = no column was added.
+	widenedAtLine int
 	// noAddedColumns forbids more fields than in the header: an earlier pass found that no column was added. See
-	// hasChanged.
+	// hasFieldCountChanged.
 	noAddedColumns bool
 	// isComplete is true if no program will append lines to the text.
 	isComplete bool
@@ -44,18 +44,18 @@ type recordReader struct {
 	// isPlausible reports whether the wanted columns of a record contain values. It may be nil.
 	isPlausible func(record []string) bool
 
-	headerLine int    // line number of the header
-	line       int    // line number of the last record, from 1
-	linesRead  int    // number of lines read
-	offset     int64  // size of these lines, in bytes
-	linesAhead []line // lines read in advance, which readLine returns next
-	failed     error  // error of the read after these lines
-	fields     []string
-	columns    []int // position of each field in its record, in bytes from 1
+	headerLine     int        // line number of the header
+	line           int        // line number of the last record, from 1
+	linesRead      int        // number of lines read
+	offset         int64      // size of these lines, in bytes
+	linesAhead     []textLine // lines read in advance, which readLine returns next
+	failed         error      // error of the read after these lines
+	fields         []string
+	fieldPositions []int // position of each field in its record, in bytes from 1
 }
 
-// line is a line without its line break.
-type line struct {
+// textLine is a line without its line break.
+type textLine struct {
 	text    []byte
 	size    int    // in bytes, with the line break
 	problem string // why the line cannot be parsed; empty = it can
@@ -70,17 +70,17 @@ type lineError struct {
 func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.problem) }
 
 var (
-	// errHeader is returned by Read with a record that repeats the header.
-	errHeader = errors.New("the header is repeated")
+	// errHeaderRepeated is returned by Read with a record that repeats the header.
+	errHeaderRepeated = errors.New("the header is repeated")
 	// errNoColumnsAdded is returned by Read if lines with more fields than the header turn out to have no added column.
 	// The text has to be read again with fixed.
 	errNoColumnsAdded = errors.New("lines with more fields than the header were followed by lines with as many as " +
 		"it has")
 )
 
-// Read returns the next record. It skips comments and lines without any text. The error is a *lineError, errHeader,
-// errNoColumnsAdded, io.EOF, or the error of the underlying reader. The slice is valid until the next call; its strings
-// remain valid.
+// Read returns the next record. It skips comments and lines without any text. The error is a *lineError,
+// errHeaderRepeated, errNoColumnsAdded, io.EOF, or the error of the underlying reader. The slice is valid until the
+// next call; its strings remain valid.
 func (r *recordReader) Read() ([]string, error) {
 	for {
 		before := r.offset
@@ -96,10 +96,10 @@ func (r *recordReader) Read() ([]string, error) {
 		r.parse(text)
 		n := len(r.fields)
 		switch {
-		case isBlank(r.fields):
+		case isBlankRecord(r.fields):
 			continue
 		case r.isHeader != nil && r.isHeader(r.fields):
-			return r.fields, errHeader
+			return r.fields, errHeaderRepeated
 		case r.fieldCount == 0 || n == r.fieldCount:
 			r.sawHeaderWidth = r.sawHeaderWidth || n == r.headerFieldCount
 			if r.fieldCount > 0 {
@@ -107,9 +107,9 @@ func (r *recordReader) Read() ([]string, error) {
 			}
 			return r.fields, nil
 		case n == r.headerFieldCount && n < r.fieldCount, n > r.fieldCount && r.sawHeaderWidth && !r.noAddedColumns &&
-			r.insertedAt == 0 &&
+			r.insertedFieldNumber == 0 &&
 			(r.isPlausible == nil || r.isPlausible(r.fields)):
-			example, changed, known := r.hasChanged(n)
+			example, changed, known := r.hasFieldCountChanged(n)
 			switch {
 			case !known: // the line is read again when another one was appended
 				r.offset, r.linesRead = before, r.line-1
@@ -117,19 +117,19 @@ func (r *recordReader) Read() ([]string, error) {
 			case changed && n < r.fieldCount:
 				return nil, errNoColumnsAdded
 			case changed:
-				r.insertedAt = 1 + r.recent.inserted([][]string{r.fields, example})
+				r.insertedFieldNumber = 1 + r.recent.insertedFieldPosition([][]string{r.fields, example})
 			}
-			if changed && r.insertedAt == 0 {
-				r.fieldCount, r.recent, r.widenedAt = n, recentRecords{}, r.line
+			if changed && r.insertedFieldNumber == 0 {
+				r.fieldCount, r.recent, r.widenedAtLine = n, recentRecords{}, r.line
 				return r.fields, nil
 			}
 		}
-		return nil, &lineError{r.line, fieldsProblem(n, r.fieldCount, r.insertedAt, text)}
+		return nil, &lineError{r.line, describeFieldCountProblem(n, r.fieldCount, r.insertedFieldNumber, text)}
 	}
 }
 
-// isBlank reports whether no field contains text.
-func isBlank(fields []string) bool {
+// isBlankRecord reports whether no field contains text.
+func isBlankRecord(fields []string) bool {
 	return !slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) != "" })
 }
 
@@ -139,23 +139,23 @@ func (r *recordReader) parse(text string) {
 	if strings.IndexByte(text, '"') < 0 {
 		r.split(text)
 	} else {
-		r.quoted(text)
+		r.parseRecordWithQuotes(text)
 	}
 	for n := len(r.fields); r.fieldCount > 0 && n > r.fieldCount && strings.TrimSpace(r.fields[n-1]) == ""; n-- {
-		r.fields, r.trailing = r.fields[:n-1], true
+		r.fields, r.hasTrailingDelimiter = r.fields[:n-1], true
 	}
 }
 
 // FieldPos returns the line number of the last record, and the position of one of its fields in bytes from 1.
-func (r *recordReader) FieldPos(field int) (line, column int) { return r.line, r.columns[field] }
+func (r *recordReader) FieldPos(field int) (line, column int) { return r.line, r.fieldPositions[field] }
 
-// peek returns the line that is n lines after the next one. It consumes no line.
-func (r *recordReader) peek(n int) (line, error) {
+// peekLine returns the line that is n lines after the next one. It consumes no line.
+func (r *recordReader) peekLine(n int) (textLine, error) {
 	for len(r.linesAhead) <= n {
 		if r.failed != nil {
-			return line{}, r.failed
+			return textLine{}, r.failed
 		}
-		first, rest, err := r.fetch()
+		first, rest, err := r.fetchLines()
 		if r.failed = err; err == nil {
 			first.text = bytes.Clone(first.text)
 			r.linesAhead = append(append(r.linesAhead, first), rest...)
@@ -166,12 +166,12 @@ func (r *recordReader) peek(n int) (line, error) {
 
 // readLine returns the next line without its line break. The slice is valid until the next call.
 func (r *recordReader) readLine() ([]byte, error) {
-	var next line
+	var next textLine
 	if len(r.linesAhead) > 0 {
 		next, r.linesAhead = r.linesAhead[0], r.linesAhead[1:]
 	} else {
 		if r.failed == nil {
-			next, r.linesAhead, r.failed = r.fetch()
+			next, r.linesAhead, r.failed = r.fetchLines()
 		}
 		if r.failed != nil {
 			return nil, r.failed
@@ -186,9 +186,9 @@ func (r *recordReader) readLine() ([]byte, error) {
 	return next.text, nil
 }
 
-// fetch reads the text up to the next line feed. A carriage return within it ends a line, too: rest contains the lines
-// after the first one. first.text is valid until the next call.
-func (r *recordReader) fetch() (first line, rest []line, err error) {
+// fetchLines reads the text up to the next line feed. A carriage return within it ends a line, too: rest contains the
+// lines after the first one. first.text is valid until the next call.
+func (r *recordReader) fetchLines() (first textLine, rest []textLine, err error) {
 	text, err := r.buffer.ReadSlice('\n')
 	size := len(text)
 	for long := []byte(nil); errors.Is(err, bufio.ErrBufferFull); text = long {
@@ -197,7 +197,7 @@ func (r *recordReader) fetch() (first line, rest []line, err error) {
 		}
 		var more []byte
 		more, err = r.buffer.ReadSlice('\n')
-		if size += len(more); len(long) <= maxRecord {
+		if size += len(more); len(long) <= maxLineBytes {
 			long = append(long, more...)
 		}
 	}
@@ -205,24 +205,24 @@ func (r *recordReader) fetch() (first line, rest []line, err error) {
 		err = nil
 	}
 	if err != nil {
-		return line{}, nil, err
+		return textLine{}, nil, err
 	}
-	if len(text) > maxRecord {
-		return line{size: size, problem: fmt.Sprintf("longer than %d bytes", maxRecord)}, nil, nil
+	if len(text) > maxLineBytes {
+		return textLine{size: size, problem: fmt.Sprintf("longer than %d bytes", maxLineBytes)}, nil, nil
 	}
 	text = bytes.TrimRight(text, "\r\n")
 	at := bytes.IndexByte(text, '\r')
 	if at < 0 {
-		return newLine(text, size), nil, nil
+		return newTextLine(text, size), nil, nil
 	}
-	first = newLine(text[:at], at+1)
+	first = newTextLine(text[:at], at+1)
 	for from := at + 1; from <= len(text); {
 		part, _, more := bytes.Cut(text[from:], []byte("\r"))
 		n := len(part) + 1
 		if !more {
 			n = size - from
 		}
-		rest = append(rest, newLine(bytes.Clone(part), n))
+		rest = append(rest, newTextLine(bytes.Clone(part), n))
 		from += len(part) + 1
 	}
 	return first, rest, nil
@@ -231,22 +231,22 @@ func (r *recordReader) fetch() (first line, rest []line, err error) {
 // cutOffPrefix begins the problem of a line whose end was not written.
 const cutOffPrefix = "cut off, NUL bytes follow: "
 
-// newLine returns a line, without the NUL bytes before it: after a power cut, a block that was not written contains NUL
-// bytes. NUL bytes after a text mean that its end was not written.
-func newLine(text []byte, size int) line {
+// newTextLine returns a line, without the NUL bytes before it: after a power cut, a block that was not written contains
+// NUL bytes. NUL bytes after a text mean that its end was not written.
+func newTextLine(text []byte, size int) textLine {
 	text = bytes.TrimLeft(text, "\x00")
 	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
-		return line{size: size, problem: cutOffPrefix + data.Quoted(string(begin))}
+		return textLine{size: size, problem: cutOffPrefix + data.QuoteForMessage(string(begin))}
 	}
-	return line{text: text, size: size}
+	return textLine{text: text, size: size}
 }
 
 // split splits a line at each delimiter. Quotes have no special meaning.
 func (r *recordReader) split(line string) {
-	r.fields, r.columns = r.fields[:0], r.columns[:0]
+	r.fields, r.fieldPositions = r.fields[:0], r.fieldPositions[:0]
 	for from := 0; ; {
 		i := strings.IndexRune(line[from:], r.delimiter)
-		r.columns = append(r.columns, from+1)
+		r.fieldPositions = append(r.fieldPositions, from+1)
 		if i < 0 {
 			r.fields = append(r.fields, line[from:])
 			return
@@ -256,17 +256,17 @@ func (r *recordReader) split(line string) {
 	}
 }
 
-// quoted parses a line that contains quotes. A quote inside a field is ordinary text, as in 3/4" valve. If a quote is
-// not closed, the field may continue on the next lines; if these do not close it either, the line is split at each
-// delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that gives the
-// expected number.
-func (r *recordReader) quoted(line string) {
-	open, stray := r.unquote(line)
+// parseRecordWithQuotes parses a line that contains quotes. A quote inside a field is ordinary text, as in 3/4" valve.
+// If a quote is not closed, the field may continue on the next lines; if these do not close it either, the line is
+// split at each delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that
+// gives the expected number.
+func (r *recordReader) parseRecordWithQuotes(line string) {
+	open, stray := r.parseQuotedFields(line)
 	if open && r.buffer != nil && r.joinLines(line) || !open && !stray || !open && r.hasExpectedWidth() {
 		return
 	}
 	if r.split(line); !open && !r.hasExpectedWidth() {
-		r.unquote(line)
+		r.parseQuotedFields(line)
 	}
 }
 
@@ -275,16 +275,16 @@ func (r *recordReader) hasExpectedWidth() bool {
 	return r.fieldCount == 0 || len(r.fields) == r.fieldCount
 }
 
-// unquote parses a record by the rules of RFC 4180. open reports that the last field has no closing quote. stray
-// reports that a quote was read as ordinary text.
-func (r *recordReader) unquote(text string) (open, stray bool) {
-	r.fields, r.columns = r.fields[:0], r.columns[:0]
+// parseQuotedFields parses a record by the rules of RFC 4180. open reports that the last field has no closing quote.
+// stray reports that a quote was read as ordinary text.
+func (r *recordReader) parseQuotedFields(text string) (open, stray bool) {
+	r.fields, r.fieldPositions = r.fields[:0], r.fieldPositions[:0]
 	delimiter := string(r.delimiter)
 	blanks := strings.ReplaceAll(" \t", delimiter, "") // ignored around a quoted field
 	for at := 0; ; {
 		rest := strings.TrimLeft(text[at:], blanks)
 		if !strings.HasPrefix(rest, `"`) {
-			r.columns = append(r.columns, at+1)
+			r.fieldPositions = append(r.fieldPositions, at+1)
 			field, _, more := strings.Cut(text[at:], delimiter)
 			r.fields = append(r.fields, field)
 			stray = stray || strings.Contains(field, `"`)
@@ -295,7 +295,7 @@ func (r *recordReader) unquote(text string) (open, stray bool) {
 			continue
 		}
 		at = len(text) - len(rest)
-		r.columns = append(r.columns, at+1)
+		r.fieldPositions = append(r.fieldPositions, at+1)
 		var field strings.Builder
 		for at++; ; {
 			i := strings.IndexByte(text[at:], '"')
@@ -329,8 +329,8 @@ func (r *recordReader) unquote(text string) (open, stray bool) {
 // is a complete record, it consumes no line.
 func (r *recordReader) joinLines(record string) bool {
 	alone := recordReader{delimiter: r.delimiter}
-	for n := 0; len(record) < maxQuoted; n++ {
-		line, err := r.peek(n)
+	for n := 0; len(record) < maxQuotedRecordBytes; n++ {
+		line, err := r.peekLine(n)
 		if err != nil || line.problem != "" {
 			return false
 		}
@@ -342,7 +342,7 @@ func (r *recordReader) joinLines(record string) bool {
 		if record += "\n" + text; !strings.Contains(text, `"`) {
 			continue
 		}
-		open, stray := r.unquote(record)
+		open, stray := r.parseQuotedFields(record)
 		if !open && !stray && r.hasExpectedWidth() {
 			for range n + 1 {
 				_, _ = r.readLine() // no error: peek returned these lines
@@ -356,11 +356,11 @@ func (r *recordReader) joinLines(record string) bool {
 	return false
 }
 
-// begin skips the lines above the header, a byte order mark, and the line with which Excel declares the delimiter. It
-// waits for no more input than the header line, since the text may be typed on a terminal.
-func (r *recordReader) begin() {
+// skipPreamble skips the lines above the header, a byte order mark, and the line with which Excel declares the
+// delimiter. It waits for no more input than the header line, since the text may be typed on a terminal.
+func (r *recordReader) skipPreamble() {
 	for n := range r.skip + 1 {
-		line, err := r.peek(0)
+		line, err := r.peekLine(0)
 		if err != nil {
 			return // the next read returns it
 		}
@@ -384,13 +384,13 @@ func (r *recordReader) begin() {
 // header reads the first line that is not skipped, and returns the column names without surrounding space. file is the
 // file name for errors.
 func (r *recordReader) header(file string) ([]string, error) {
-	r.begin()
+	r.skipPreamble()
 	record, err := r.Read()
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, &data.FileError{File: file, Problem: "empty; the first line must name the columns"}
 	case err != nil:
-		return nil, readError(file, err)
+		return nil, wrapReadError(file, err)
 	}
 	names := r.setHeader(record)
 	r.headerLine = r.line
@@ -406,13 +406,13 @@ func (r *recordReader) setHeader(record []string) []string {
 	for n := len(names); n > 1 && names[n-1] == ""; n-- { // each line ends with a delimiter
 		names = names[:n-1]
 	}
-	r.headerFieldCount, r.widenedAt = len(names), 0
-	r.recordLayout = recordLayout{fieldCount: len(names), trailing: r.trailing}
+	r.headerFieldCount, r.widenedAtLine = len(names), 0
+	r.recordLayout = recordLayout{fieldCount: len(names), hasTrailingDelimiter: r.hasTrailingDelimiter}
 	return names
 }
 
-// countNoun returns n and the noun what, with a plural s unless n is 1.
-func countNoun(n int, what string) string {
+// formatCount returns n and the noun what, with a plural s unless n is 1.
+func formatCount(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

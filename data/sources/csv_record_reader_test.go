@@ -53,9 +53,9 @@ func TestRecords(t *testing.T) {
 			`!line 3: cut off, NUL bytes follow: "3,"`, "5|6"}},
 		"carriage returns in a part": {"a,b\n1,2\n3,4\r5,6\r7,8\n9,10\r\n11,12\r", []string{"1|2", "3|4", "5|6", "7|8",
 			"9|10", "11|12"}},
-		"a line that is too long": {"a,b\n1," + strings.Repeat("x", maxRecord) + "\n3,4\n",
+		"a line that is too long": {"a,b\n1," + strings.Repeat("x", maxLineBytes) + "\n3,4\n",
 			[]string{"!line 2: longer than 1048576 bytes", "3|4"}},
-		"a long one in quotes": {"a,b\n1,\"x\n" + strings.Repeat("x", maxRecord+1) + "\n3,4\n",
+		"a long one in quotes": {"a,b\n1,\"x\n" + strings.Repeat("x", maxLineBytes+1) + "\n3,4\n",
 			[]string{`1|"x`, "!line 3: longer than 1048576 bytes", "3|4"}},
 		"Latin-1":             {"a,b\n1,\xb0C\n3,4\n", []string{"1|°C", "3|4"}},
 		"UTF-8":               {"\ufeffa,b\n1,°C\n3,4\n", []string{"1|°C", "3|4"}},
@@ -100,7 +100,7 @@ func TestUnitsBelowTheNames(t *testing.T) {
 		"t,x,y\n60,1,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\nTS,°C,%\n":          1,
 		"t,x,y\n60,NA,2\n120,2,3\n180,4,5\n240,5,6\n300,6,7\n":                  1, // a time: a value is missing
 	} {
-		_, r := csvAt(t, "d.csv", text, data.Config{Time: "t"})
+		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})
 		_, err := r.Snapshot()
 		if report := r.(data.Reporter).Report(); err != nil || report.BadRows != bad {
 			t.Errorf("%q: %d cannot be used, want %d; %v", text, report.BadRows, bad, err)
@@ -124,25 +124,25 @@ func TestRangeAndMissingValues(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%s,%s,%d", at, v, k))
 	}
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour},
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour},
 		Inputs: []spec.InputSeries{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
 	readings := data.RowQuery{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
 	for _, w := range []data.RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
 		h := &csvHarness{path: t.TempDir() + "/d.csv"}
 		h.put(t, text)
-		s, err := Open(&data.Config{CSV: h.path, Time: "time", MissingValues: []data.UnquotedText{"-9999"},
+		s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "time", MissingValues: []data.UnquotedText{"-9999"},
 			Range: map[string][]float64{"rms": {0, 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := s.Open(w)
+		r := s.OpenRows(w)
 		v, err := r.Snapshot()
 		if err != nil {
 			t.Fatal(err)
 		}
 		report := r.(data.Reporter).Report()
-		rms := report.Column("rms")
-		if rms.Unused[grid.Missing] != 2 || rms.Unused[grid.OutOfRange] != 1 || v.Rows.Len() < 50 ||
+		rms := report.EnsureColumn("rms")
+		if rms.Unused[grid.ReasonMissing] != 2 || rms.Unused[grid.ReasonOutOfRange] != 1 || v.Rows.Len() < 50 ||
 			slices.ContainsFunc(v.Rows.All().X, func(x float32) bool { return x != 0.5 }) {
 			t.Errorf("%v: %v", rms, v.Rows.All().X)
 		}
@@ -162,18 +162,18 @@ func TestOutliersAreReported(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%s,%s,%d", at, v, k%7))
 	}
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour},
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour},
 		Inputs: []spec.InputSeries{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
 	readings := data.RowQuery{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
 	for _, w := range []data.RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
 		for _, declared := range [][]data.UnquotedText{nil, {"-9999"}} {
 			h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 			h.put(t, text)
-			s, err := Open(&data.Config{CSV: h.path, Time: "time", MissingValues: declared})
+			s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "time", MissingValues: declared})
 			if err != nil {
 				t.Fatal(err)
 			}
-			rows := s.Open(w)
+			rows := s.OpenRows(w)
 			if _, err := rows.Snapshot(); err != nil {
 				t.Fatal(err)
 			}

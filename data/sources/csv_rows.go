@@ -14,22 +14,24 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// RowFilter selects rows of a file: those where each column named in Where has exactly that text, dealt one by one to
-// so many Shares, and of these one Share, counted from 0. The zero value selects all rows.
+// RowFilter selects rows of a file: those where each column of RequiredTextByColumn has exactly that text, dealt one by
+// one to ShareCount shares, and of these the share ShareIndex, counted from 0. The zero value selects all rows.
 type RowFilter struct {
-	Where         map[string]string
-	Share, Shares int // Shares 0 and 1 = all rows
-	// Time, if set, is the column with the time of a row, as RFC 3339 or in seconds since 1970. Rows must be in its
-	// order.
-	Time string
+	RequiredTextByColumn   map[string]string
+	ShareIndex, ShareCount int // ShareCount 0 and 1 = all rows
+	// TimeColumn, if set, is the column with the time of a row, as RFC 3339 or in seconds since 1970. Rows must be in
+	// its order.
+	TimeColumn string
 
 	dialect csvDialect
 	ranges  map[string][]float64 // valid range [minimum, maximum] by column of the task
-	missing grid.Fill            // treatment of missing values; the zero value means refuse
+	missing grid.FillRule        // treatment of missing values; the zero value means refuse
 }
 
-// isOwnRow reports whether the nth row that has the texts of Where, from 1, is of the own share.
-func (f *RowFilter) isOwnRow(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
+// isInOwnShare reports whether the nth row that has the texts of Where, from 1, is of the own share.
+func (f *RowFilter) isInOwnShare(n int) bool {
+	return f.ShareCount <= 1 || (n-1)%f.ShareCount == f.ShareIndex
+}
 
 // failsOnBadRow reports whether a single unusable row is an error.
 func (f *RowFilter) failsOnBadRow() bool {
@@ -47,10 +49,10 @@ func ReadCSV[T learner.Float](r io.Reader, file string, features []string, targe
 	if len(features) == 0 {
 		return nil, &data.FileError{File: file, Line: 1, Problem: "no feature columns were asked for"}
 	}
-	some, at := rowBatch[T]{}, readPosition{stamp: stamp{path: file}}
-	some.begin(len(data.WithTarget(features, target)))
-	if err := some.eachRow(c, &at, func(header []string) (*columnTable, error) {
-		return newTable(file, header, features, target, filter)
+	some, at := rowBatch[T]{}, readPosition{stamp: fileStamp{path: file}}
+	some.allocateColumnCounts(len(data.AppendTarget(features, target)))
+	if err := some.eachRow(c, &at, func(header []string) (*columnMapping, error) {
+		return newColumnMapping(file, header, features, target, filter)
 	}, func(record []string, line int) error {
 		return some.add(at.table, record, line, 0)
 	}, nil); err != nil {
@@ -60,12 +62,12 @@ func ReadCSV[T learner.Float](r io.Reader, file string, features []string, targe
 		return nil, at.problem
 	}
 	if len(some.y) == 0 {
-		return nil, noneSelected(file, some.rows)
+		return nil, noRowSelectedError(file, some.rows)
 	}
 	return learner.NewSamples(len(features), some.x, some.y), nil
 }
 
-func noneSelected(file string, rows int) *data.FileError {
+func noRowSelectedError(file string, rows int) *data.FileError {
 	return &data.FileError{File: file, Problem: fmt.Sprintf("none of its %d rows is selected", rows)}
 }
 
@@ -76,14 +78,14 @@ type rowBatch[T learner.Float] struct {
 	times []int64 // with a column for them
 }
 
-// eachRow calls do for each selected row from the given position to the end of the text. newTable finds the wanted
-// columns in the header at the beginning of the text, and in each later line that is a header with other columns. A
-// line that cannot be parsed is counted and passed to malformed, unless malformed is nil. It is an error if the filter
-// does not allow bad rows.
+// eachRow calls do for each selected row from the given position to the end of the text. newColumnMapping finds the
+// wanted columns in the header at the beginning of the text, and in each later line that is a header with other
+// columns. A line that cannot be parsed is counted and passed to malformed, unless malformed is nil. It is an error if
+// the filter does not allow bad rows.
 //
 // eachRow sets the fields of the position that depend on the content. at.table remains nil if the first header is
 // unusable.
-func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(header []string) (*columnTable, error),
+func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(header []string) (*columnMapping, error),
 	do func(record []string, line int) error, malformed func(*data.FileError)) error {
 	if at.offset == 0 {
 		at.table = nil
@@ -100,15 +102,15 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
 	defer func() {
-		if at.recordLayout = c.cloneLayout(); c.widenedAt > 0 {
-			at.widenedAt = above + c.widenedAt
+		if at.recordLayout = c.cloneLayout(); c.widenedAtLine > 0 {
+			at.widenedAtLine = above + c.widenedAtLine
 		}
 		at.readBytes, at.readLines = c.offset, c.linesRead
 	}()
 	reject := func(line int, problem string) error {
 		y.rows++
 		y.malformed++
-		e := &data.FileError{File: t.file, Line: line, Problem: problem, Reason: string(grid.Malformed)}
+		e := &data.FileError{File: t.file, Line: line, Problem: problem, ReasonCode: string(grid.ReasonMalformed)}
 		if y.countUnusable(e); t.filter.failsOnBadRow() {
 			return e
 		}
@@ -123,19 +125,19 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case isTruncated(err):
-			at.problem = readError(t.file, err)
+		case isTruncatedTextError(err):
+			at.problem = wrapReadError(t.file, err)
 			return nil
 		case errors.As(err, &bad):
 			if err := reject(above+bad.line, bad.problem); err != nil {
 				return err
 			}
 			continue
-		case errors.Is(err, errHeader):
-			at.widenedAt = 0
+		case errors.Is(err, errHeaderRepeated):
+			at.widenedAtLine = 0
 			if header := c.setHeader(record); !slices.Equal(header, t.header) {
 				if at.table, err = newTable(header); err != nil {
-					at.table = &columnTable{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,
+					at.table = &columnMapping{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,
 						target: -1, headerProblem: fmt.Sprintf("the header in line %d does not fit: %v", above+c.line,
 							err)}
 				}
@@ -145,7 +147,7 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 			}
 			continue
 		case err != nil:
-			return readError(t.file, err)
+			return wrapReadError(t.file, err)
 		}
 		line, _ := c.FieldPos(0)
 		if t.headerProblem != "" {
@@ -163,7 +165,7 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 			continue
 		}
 		y.matched++
-		if !t.filter.isOwnRow(y.matched) {
+		if !t.filter.isInOwnShare(y.matched) {
 			continue
 		}
 		if err := do(record, above+line); err != nil {
@@ -172,9 +174,9 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 	}
 }
 
-// isTruncated reports whether an error means that the end of a compressed text is missing or damaged. The text before
-// it can be used.
-func isTruncated(err error) bool {
+// isTruncatedTextError reports whether an error means that the end of a compressed text is missing or damaged. The text
+// before it can be used.
+func isTruncatedTextError(err error) bool {
 	var corrupt flate.CorruptInputError
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, gzip.ErrChecksum) || errors.As(err, &corrupt)
 }
@@ -185,7 +187,7 @@ const maxUnitLines = 3
 // isUnitLine reports whether a line below the header contains units instead of values, as many loggers write them. In
 // such a line the time column contains no time, and no wanted column contains a number. Without a time column, at least
 // one wanted column must contain text. If the filter does not allow bad rows, no line is a unit line.
-func (t *columnTable) isUnitLine(record []string) bool {
+func (t *columnMapping) isUnitLine(record []string) bool {
 	if t.filter.failsOnBadRow() {
 		return false
 	}
@@ -200,19 +202,19 @@ func (t *columnTable) isUnitLine(record []string) bool {
 			continue
 		}
 		text := strings.TrimSpace(record[column])
-		switch _, why := t.filter.dialect.number(text); {
+		switch _, why := t.filter.dialect.parseNumber(text); {
 		case why == "", strings.IndexAny(text, "0123456789") == 0:
 			return false
-		case why == grid.NotANumber:
+		case why == grid.ReasonNotANumber:
 			words = true
 		}
 	}
 	return words
 }
 
-// readError converts a *lineError to a *data.FileError. It wraps any other error, which is a failure to read, with the
-// file name.
-func readError(file string, err error) error {
+// wrapReadError converts a *lineError to a *data.FileError. It wraps any other error, which is a failure to read, with
+// the file name.
+func wrapReadError(file string, err error) error {
 	if bad := (*lineError)(nil); errors.As(err, &bad) {
 		return &data.FileError{File: file, Line: bad.line, Problem: bad.problem}
 	}

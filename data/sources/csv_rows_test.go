@@ -27,13 +27,17 @@ func TestReadCSV(t *testing.T) {
 		filter RowFilter
 		x, y   []float32
 	}{
-		{"one station", RowFilter{Where: map[string]string{"station": "north"}}, []float32{2, 1.5, 4, 3, -0.6, 5, 8, 7},
+		{"one station", RowFilter{RequiredTextByColumn: map[string]string{"station": "north"}}, []float32{2, 1.5, 4, 3,
+			-0.6, 5, 8, 7},
 			[]float32{10, 20, 30, 40}},
-		{"two conditions", RowFilter{Where: map[string]string{"station": "north", "test": "0"}, Shares: 1},
+		{"two conditions", RowFilter{RequiredTextByColumn: map[string]string{"station": "north", "test": "0"},
+			ShareCount: 1},
 			[]float32{2, 1.5, -0.6, 5, 8, 7}, []float32{10, 30, 40}},
-		{"every second of them", RowFilter{Where: map[string]string{"station": "north", "test": "0"}, Shares: 2},
+		{"every second of them", RowFilter{RequiredTextByColumn: map[string]string{"station": "north", "test": "0"},
+			ShareCount: 2},
 			[]float32{2, 1.5, 8, 7}, []float32{10, 40}},
-		{"a column of spaces", RowFilter{Where: map[string]string{"time": "t2"}}, []float32{-0.6, 5}, []float32{30}},
+		{"a column of spaces", RowFilter{RequiredTextByColumn: map[string]string{"time": "t2"}}, []float32{-0.6, 5},
+			[]float32{30}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, err := ReadCSV[float32](strings.NewReader(air), "air.csv", []string{"wind", "temp"}, "pm", test.filter)
@@ -50,7 +54,7 @@ func TestReadCSV(t *testing.T) {
 // TestReadCSVWithoutTarget: rows have 0 in its place, and the last feature is filled as any other.
 func TestReadCSVWithoutTarget(t *testing.T) {
 	s, err := ReadCSV[float32](strings.NewReader("a,b\n1,2\n3,NA\n5,6\n"), "f.csv", []string{"a", "b"}, "",
-		RowFilter{missing: grid.Fill{Policy: grid.FillMean}})
+		RowFilter{missing: grid.FillRule{Policy: grid.FillMean}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +73,15 @@ func TestReadCSVErrors(t *testing.T) {
 	}{
 		{"empty", "", []string{"a"}, RowFilter{}, `f.csv: empty; the first line must name the columns`},
 		{"header only", "a,pm\n", []string{"a"}, RowFilter{}, `f.csv: none of its 0 rows is selected`},
-		{"nothing matches", "a,pm\n1,2\n", []string{"a"}, RowFilter{Where: map[string]string{"a": "2"}},
+		{"nothing matches", "a,pm\n1,2\n", []string{"a"}, RowFilter{RequiredTextByColumn: map[string]string{"a": "2"}},
 			`f.csv: none of its 1 rows is selected`},
 		{"missing feature", "a,b,pm\n", []string{"a", "c"}, RowFilter{},
 			`f.csv: line 1: column "c": missing; the columns are "a", "b", "pm"`},
 		{"semicolons", "a;pm\n", []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": missing; the columns are "a;pm"`},
 		{"missing target", "a,b\n", []string{"a"}, RowFilter{},
 			`f.csv: line 1: column "pm": missing; the columns are "a", "b"`},
-		{"missing condition", "a,pm\n", []string{"a"}, RowFilter{Where: map[string]string{"z": "1", "y": "1"}},
+		{"missing condition", "a,pm\n", []string{"a"}, RowFilter{RequiredTextByColumn: map[string]string{"z": "1",
+			"y": "1"}},
 			`f.csv: line 1: column "y": missing; the columns are "a", "pm"`},
 		{"many columns", wide, []string{"a"}, RowFilter{}, `f.csv: line 1: column "a": missing; the columns are ` +
 			strings.Repeat(`"c", `, 31) + `"c" and 2 more`},
@@ -97,7 +102,8 @@ func TestReadCSVErrors(t *testing.T) {
 		{"beyond float64", "a,pm\n1e999,1\n", []string{"a"}, RowFilter{},
 			`f.csv: line 2: column "a": "1e999" is too large`},
 		{"ragged", "a,pm\n1,2\n1,2,3\n", []string{"a"}, RowFilter{}, `f.csv: line 3: 3 fields where the header has 2: "1,2,3"`},
-		{"ragged, not selected", "a,pm\n1\n1,2\n", []string{"a"}, RowFilter{Where: map[string]string{"a": "x"}},
+		{"ragged, not selected", "a,pm\n1\n1,2\n", []string{"a"},
+			RowFilter{RequiredTextByColumn: map[string]string{"a": "x"}},
 			`f.csv: line 2: 1 field where the header has 2: "1"`},
 		{"quote", "a,pm\n1,2\n1,\"2\n", []string{"a"}, RowFilter{},
 			`f.csv: line 3: column "pm": "\"2" is not a number`},
@@ -133,7 +139,7 @@ func FuzzReadCSV(f *testing.F) {
 		f.Add(seed, "temp", "0", 2)
 	}
 	f.Fuzz(func(t *testing.T, text, column, value string, every int) {
-		filter := RowFilter{Where: map[string]string{column: value}, Shares: every}
+		filter := RowFilter{RequiredTextByColumn: map[string]string{column: value}, ShareCount: every}
 		s, err := ReadCSV[float32](strings.NewReader(text), "f.csv", []string{"temp"}, "pm", filter)
 		if err != nil {
 			var data *data.FileError
@@ -152,7 +158,7 @@ func FuzzReadCSV(f *testing.F) {
 			}
 		}
 		all, err := ReadCSV[float32](strings.NewReader(text), "f.csv", []string{"temp"},
-			"pm", RowFilter{Where: filter.Where})
+			"pm", RowFilter{RequiredTextByColumn: filter.RequiredTextByColumn})
 		if err == nil && every > 1 && s.Len() != int(math.Ceil(float64(all.Len())/float64(every))) {
 			t.Fatalf("every %d of %d rows are %d", every, all.Len(), s.Len())
 		}

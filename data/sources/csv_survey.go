@@ -17,50 +17,50 @@ import (
 
 // csvSurvey is the state of a survey of one or several CSV files.
 type csvSurvey struct {
-	survey.Survey
+	survey.SourceSurvey
 	file             *csvFile
 	dialect          csvDialect
 	want             *data.RowQuery // nil = all columns
 	linesAreReadings bool           // lines are readings, not rows
 
-	path          string          // of the current file
-	index         int             // of the current file, from 0
-	table         *columnTable    // of the current header
-	manyFiles     bool            // the source may have several files
-	usableFiles   int             // number of files whose header fits
-	fixed         map[string]bool // paths of the files for which records.fixed was found
-	foundNotAdded bool            // fixed was extended
-	newest        int64           // newest time in the current file
-	header        []string
-	columns       []*survey.Column
-	selected      int
-	order         *rows.TimeOrder // checks the times; nil without a task or a time column
-	labels        rows.TargetFilter
-	lateBefore    int64 // readings before it are late
+	path                 string          // of the current file
+	currentFileIndex     int             // of the current file, from 0
+	table                *columnMapping  // of the current header
+	manyFiles            bool            // the source may have several files
+	usableFiles          int             // number of files whose header fits
+	noAddedColumnsByPath map[string]bool // paths of the files for which records.fixed was found
+	foundNoAddedColumns  bool            // fixed was extended
+	newestTimeInFile     int64           // newest time in the current file
+	header               []string
+	columns              []*survey.ColumnSurvey
+	selectedRows         int
+	order                *rows.TimeOrderCheck // checks the times; nil without a task or a time column
+	labels               rows.TargetFilter
+	lateBefore           int64 // readings before it are late
 	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
 	// are no numbers, those of them that are with the other decimal, and numbers that are not.
-	unreadableTimes                                 survey.Sample[string]
+	unreadableTimes                                 survey.ReservoirSample[string]
 	goodTimes                                       int
 	nonNumbers, otherDecimalCells, thisDecimalCells int
 }
 
 // Survey implements StoredSource. Like the agent, it reads everything again if some lines turn out to be invalid.
-func (f *csvFile) Survey(w *data.RowQuery) *survey.Survey {
+func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	d := f.filter.dialect
 	var changes []survey.ConfigChange
 	var outliers map[uint64]bool
 	fixed := map[string]bool{}
 	labels := rows.TargetFilter{}
 	if w == nil {
-		d.columns = nil // all columns have their names in the file
+		d.fileColumnByTaskColumn = nil // all columns have their names in the file
 	} else {
 		labels.LabelSet = w.Labels
 	}
 	for passes := 0; ; {
-		s := &csvSurvey{file: f, dialect: d, want: w, fixed: fixed}
-		s.Source, s.linesAreReadings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
-		if w != nil && f.filter.Time != "" {
-			s.order = rows.NewTimeOrder(0, f.now(), outliers)
+		s := &csvSurvey{file: f, dialect: d, want: w, noAddedColumnsByPath: fixed}
+		s.Source, s.linesAreReadings = f.path, w != nil && w.Recipe != nil && f.filter.TimeColumn != ""
+		if w != nil && f.filter.TimeColumn != "" {
+			s.order = rows.NewTimeOrderCheck(0, f.now(), outliers)
 			if s.linesAreReadings {
 				s.order.Lateness = int64(rows.MaxLateness(w.Recipe))
 			}
@@ -68,11 +68,11 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.Survey {
 		if w != nil && !s.linesAreReadings {
 			s.labels = labels
 		}
-		if s.read(); s.foundNotAdded {
+		if s.surveyFiles(); s.foundNoAddedColumns {
 			continue
 		}
 		if len(changes) < 3 { // a delimiter, a decimal and a time format
-			if c, ok := s.guess(); ok {
+			if c, ok := s.guessConfigChange(); ok {
 				changes, d, outliers = append(changes, c), s.dialect, nil
 				clear(fixed)
 				labels = rows.TargetFilter{LabelSet: labels.LabelSet}
@@ -80,9 +80,9 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.Survey {
 			}
 		}
 		if s.order != nil {
-			s.order.CheckTail()
+			s.order.MarkFutureTail()
 		}
-		if rows.NeedsReread(s.order, &s.labels) && passes < rows.MaxRereads {
+		if rows.NeedsReread(s.order, &s.labels) && passes < rows.MaxUnconditionalRereads {
 			if passes++; s.order != nil {
 				outliers = s.order.Outliers
 			}
@@ -94,32 +94,32 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.Survey {
 	}
 }
 
-// read surveys all files.
-func (s *csvSurvey) read() {
+// surveyFiles surveys all files.
+func (s *csvSurvey) surveyFiles() {
 	paths, err := expandPath(s.file.path)
 	if err != nil {
 		s.AddReadFailure(err)
 		return
 	}
-	s.manyFiles = matchesMany(s.file.path)
-	for s.index, s.path = range paths {
-		s.readFile(s.index == len(paths)-1)
+	s.manyFiles = mayMatchManyFiles(s.file.path)
+	for s.currentFileIndex, s.path = range paths {
+		s.surveyCurrentFile(s.currentFileIndex == len(paths)-1)
 	}
 }
 
-// readFile surveys the current file. Programs may append lines to the last one.
-func (s *csvSurvey) readFile(last bool) {
-	r, err := OpenFile(s.path)
+// surveyCurrentFile surveys the current file. Programs may append lines to the last one.
+func (s *csvSurvey) surveyCurrentFile(last bool) {
+	r, err := OpenTextFile(s.path)
 	if err != nil {
 		s.AddReadFailure(err)
 		return
 	}
 	defer r.Close()
 	c := s.dialect.reader(r, nil)
-	c.noAddedColumns, c.isComplete = s.fixed[s.path], !last || !r.(openText).plain
-	y, at := readState{matched: s.selected}, readPosition{stamp: stamp{path: s.path}}
-	s.newest = 0
-	err = y.eachRow(c, &at, func(header []string) (*columnTable, error) {
+	c.noAddedColumns, c.isComplete = s.noAddedColumnsByPath[s.path], !last || !r.(textFileReader).isPlainText
+	y, at := readState{matched: s.selectedRows}, readPosition{stamp: fileStamp{path: s.path}}
+	s.newestTimeInFile = 0
+	err = y.eachRow(c, &at, func(header []string) (*columnMapping, error) {
 		t, err := s.findColumns(header)
 		switch {
 		case at.table != nil || err != nil && s.manyFiles:
@@ -129,9 +129,9 @@ func (s *csvSurvey) readFile(last bool) {
 		}
 		return t, nil
 	}, func(record []string, line int) error {
-		s.line(record, line, c)
+		s.surveyRecord(record, line, c)
 		return nil
-	}, func(bad *data.FileError) { s.malformed(bad, c) })
+	}, func(bad *data.FileError) { s.addMalformedLine(bad, c) })
 	if at.table == nil {
 		if !errors.Is(err, errUnusableHeader) {
 			s.AddReadFailure(err)
@@ -139,25 +139,25 @@ func (s *csvSurvey) readFile(last bool) {
 		return
 	}
 	if errors.Is(err, errNoColumnsAdded) {
-		s.foundNotAdded, s.fixed[s.path] = true, true
+		s.foundNoAddedColumns, s.noAddedColumnsByPath[s.path] = true, true
 	}
-	if at.widenedAt > 0 {
-		s.AddFault("", survey.AddedFields, s.inFile(survey.Fault{Line: at.widenedAt,
-			Problem: widenedProblem(at.fieldCount, len(s.header))})).Remedy = addedFieldsAdvice
+	if at.widenedAtLine > 0 {
+		s.AddFault("", survey.ReasonAddedFields, s.withCurrentFile(survey.Fault{Line: at.widenedAtLine,
+			Problem: describeAddedFields(at.fieldCount, len(s.header))})).Remedy = addedFieldsAdvice
 	}
 	if err = cmp.Or(err, at.problem); err != nil {
 		s.AddReadFailure(fmt.Errorf("after line %d: %w", c.linesRead, err))
 	}
-	s.Lines, s.selected = s.Lines+y.rows, y.matched
+	s.Lines, s.selectedRows = s.Lines+y.rows, y.matched
 }
 
-// malformed adds a fault for a line that cannot be parsed.
-func (s *csvSurvey) malformed(bad *data.FileError, c *recordReader) {
-	f := s.AddFault("", grid.Malformed, s.inFile(survey.Fault{Line: bad.Line, Problem: bad.Problem}))
+// addMalformedLine adds a fault for a line that cannot be parsed.
+func (s *csvSurvey) addMalformedLine(bad *data.FileError, c *recordReader) {
+	f := s.AddFault("", grid.ReasonMalformed, s.withCurrentFile(survey.Fault{Line: bad.Line, Problem: bad.Problem}))
 	switch {
 	case strings.HasPrefix(bad.Problem, cutOffPrefix):
 		f.Remedy = cmp.Or(f.Remedy, "only these lines are skipped: the power probably failed while they were written")
-	case c.insertedAt > 0 && len(c.fields) > c.fieldCount:
+	case c.insertedFieldNumber > 0 && len(c.fields) > c.fieldCount:
 		f.Remedy = addedFieldsAdvice
 	case s.dialect.delimiter == 0 && (!c.sawHeaderWidth || f.Count > 2) && hasDecimalCommas(c.fields, len(s.header)):
 		f.Remedy = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
@@ -185,8 +185,8 @@ func hasDecimalCommas(record []string, want int) bool {
 	return len(record) > want && pairs >= len(record)-want
 }
 
-// inFile returns the fault with the name of the current file, if the source may have several files.
-func (s *csvSurvey) inFile(f survey.Fault) survey.Fault {
+// withCurrentFile returns the fault with the name of the current file, if the source may have several files.
+func (s *csvSurvey) withCurrentFile(f survey.Fault) survey.Fault {
 	if s.manyFiles {
 		f.File = s.path
 	}
@@ -195,24 +195,24 @@ func (s *csvSurvey) inFile(f survey.Fault) survey.Fault {
 
 // findColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that is
 // missing. The error is errUnusableHeader if the agent cannot use lines with this header.
-func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
+func (s *csvSurvey) findColumns(header []string) (*columnMapping, error) {
 	s.header = header
 	switch {
 	case len(s.columns) > 0: // the columns of the first header remain
 	case s.want == nil:
-		for _, name := range header[:min(len(header), mostInputs)] {
-			if name != "" && name != s.file.filter.Time {
-				s.columns = append(s.columns, survey.NewColumn(name))
+		for _, name := range header[:min(len(header), maxSourceInputs)] {
+			if name != "" && name != s.file.filter.TimeColumn {
+				s.columns = append(s.columns, survey.NewColumnSurvey(name))
 			}
 		}
 	case s.linesAreReadings:
-		for _, in := range survey.InputsOf(s.want) {
-			s.columns = append(s.columns, survey.NewInputColumn(in, s.file.rules()))
+		for _, in := range survey.NeededInputs(s.want) {
+			s.columns = append(s.columns, survey.NewInputColumnSurvey(in, s.file.valueRules()))
 		}
 	default:
 		for i, name := range s.want.Columns() {
-			x := survey.NewColumn(name)
-			x.CheckReading = func(r data.Reading) (float64, data.Reason) {
+			x := survey.NewColumnSurvey(name)
+			x.CheckReading = func(r data.Reading) (float64, data.UnusedReason) {
 				_, why := convertNumber[float32](r.Value, "")
 				if why == "" {
 					why = s.table.checkNumber(i, r.Value, &s.labels)
@@ -234,16 +234,16 @@ func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 	t, missing := findColumns(s.path, header, names, filter, s.want == nil)
 	s.table = t
 	for _, m := range missing {
-		problem := "the header has no column " + data.Quoted(m.name)
-		if m.twice {
-			problem = "the header has the column " + data.Quoted(m.name) + " twice"
+		problem := "the header has no column " + data.QuoteForMessage(m.fileColumn)
+		if m.isNamedTwice {
+			problem = "the header has the column " + data.QuoteForMessage(m.fileColumn) + " twice"
 		}
-		s.AddFault(m.column, survey.NoColumn, s.inFile(survey.Fault{Line: 1, Problem: problem}))
+		s.AddFault(m.taskColumn, survey.ReasonNoColumn, s.withCurrentFile(survey.Fault{Line: 1, Problem: problem}))
 	}
 	found := 0
 	wanted := map[string]bool{}
-	if filter.Time != "" {
-		wanted[filter.Time] = true
+	if filter.TimeColumn != "" {
+		wanted[filter.TimeColumn] = true
 	}
 	for i, x := range s.columns {
 		name := s.dialect.fileColumnName(x.Name)
@@ -251,14 +251,14 @@ func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 			x.FileColumn = name
 		}
 		wanted[name] = true
-		t.isTextColumn = append(t.isTextColumn, s.want == nil || len(x.Classes) > 0)
+		t.isTextColumn = append(t.isTextColumn, s.want == nil || len(x.ClassCounts) > 0)
 		if t.columns[i] >= 0 {
 			x.FoundInFile = true
 			found++
 		}
 	}
 	for _, name := range header {
-		if !wanted[name] && len(s.UnwantedColumns) < mostInputs && !slices.Contains(s.UnwantedColumns, name) {
+		if !wanted[name] && len(s.UnwantedColumns) < maxSourceInputs && !slices.Contains(s.UnwantedColumns, name) {
 			s.UnwantedColumns = append(s.UnwantedColumns, name)
 		}
 	}
@@ -266,7 +266,7 @@ func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 		t.target = len(s.want.Features)
 	}
 	if s.want != nil && (found == 0 || !s.linesAreReadings && found < len(s.columns)) ||
-		filter.Time != "" && t.time < 0 || len(t.where) < len(filter.Where) {
+		filter.TimeColumn != "" && t.time < 0 || len(t.where) < len(filter.RequiredTextByColumn) {
 		return t, errUnusableHeader
 	}
 	return t, nil
@@ -275,20 +275,20 @@ func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 // errUnusableHeader is returned by findColumns, which has added the faults.
 var errUnusableHeader = errors.New("columns are missing")
 
-// line takes a line with the right number of fields.
-func (s *csvSurvey) line(record []string, line int, c *recordReader) {
+// surveyRecord takes a line with the right number of fields.
+func (s *csvSurvey) surveyRecord(record []string, line int, c *recordReader) {
 	now, good := s.readTime(record, line, c)
 	late := false
-	defer func() { s.newest = max(s.newest, now) }()
+	defer func() { s.newestTimeInFile = max(s.newestTimeInFile, now) }()
 	for i, at := range s.table.columns {
 		if at < 0 {
 			continue
 		}
 		_, column := c.FieldPos(at)
-		late = s.cell(i, record, now, good, s.inFile(survey.Fault{Line: line, Column: column})) || late
+		late = s.surveyCell(i, record, now, good, s.withCurrentFile(survey.Fault{Line: line, Column: column})) || late
 	}
 	if late {
-		s.late(line, now, c, data.Quoted(strings.TrimSpace(record[s.table.time]))+
+		s.addLateFault(line, now, c, data.QuoteForMessage(strings.TrimSpace(record[s.table.time]))+
 			" is older than a line above by more than the lateness")
 	}
 }
@@ -298,49 +298,50 @@ func (s *csvSurvey) readTime(record []string, line int, c *recordReader) (at int
 	if s.table.time < 0 {
 		return 0, true
 	}
-	text, name := strings.TrimSpace(record[s.table.time]), s.file.filter.Time
+	text, name := strings.TrimSpace(record[s.table.time]), s.file.filter.TimeColumn
 	_, column := c.FieldPos(s.table.time)
 	at, err := s.dialect.time.parse(text)
-	f := s.inFile(survey.Fault{Line: line, Column: column})
+	f := s.withCurrentFile(survey.Fault{Line: line, Column: column})
 	if err != nil {
-		f.Problem = data.Quoted(text) + " is not a time " + s.dialect.time.example()
-		s.AddFault(name, grid.BadTime, f)
+		f.Problem = data.QuoteForMessage(text) + " is not a time " + s.dialect.time.example()
+		s.AddFault(name, grid.ReasonBadTime, f)
 		if text != "" {
-			s.unreadableTimes.Take(strings.Clone(text)) // a cell holds its record
+			s.unreadableTimes.AddValue(strings.Clone(text)) // a cell holds its record
 		}
 		return 0, false
 	}
 	s.goodTimes++
-	s.NoteTime(at)
-	class := rows.InOrder
+	s.ExtendTimeRange(at)
+	class := rows.TimeInOrder
 	if s.order != nil {
-		p := readPosition{index: s.index}
-		class = s.order.Classify(at, uint64(p.number(line)))
+		p := readPosition{fileIndex: s.currentFileIndex}
+		class = s.order.Classify(at, uint64(p.sequenceNumber(line)))
 	}
-	f.Problem = data.Quoted(text)
+	f.Problem = data.QuoteForMessage(text)
 	switch {
-	case class == rows.Outlier:
+	case class == rows.TimeOutlier:
 		f.Problem += " is later than the lines that follow, or in the future"
-		s.AddFault(name, grid.Future, f).Remedy = "only this line is skipped; to use it, correct its time"
+		s.AddFault(name, grid.ReasonFutureTime, f).Remedy = "only this line is skipped; to use it, correct its time"
 		return at, false
 	case at > s.file.now().Add(rows.MaxFutureSkew).UnixNano():
 		f.Problem += " is later than now"
-		s.AddFault(name, grid.Future, f).Remedy = "is data.time_zone right, and the clock of the device?"
-	case class == rows.Late && !s.linesAreReadings:
-		s.late(line, at, c, f.Problem+" is before the time of a row above")
+		s.AddFault(name, grid.ReasonFutureTime, f).Remedy = "is data.time_zone right, and the clock of the device?"
+	case class == rows.TimeLate && !s.linesAreReadings:
+		s.addLateFault(line, at, c, f.Problem+" is before the time of a row above")
 		return at, false
 	}
 	return at, true
 }
 
-// late adds the fault of a line that is not in order.
-func (s *csvSurvey) late(line int, at int64, c *recordReader, problem string) {
+// addLateFault adds the fault of a line that is not in order.
+func (s *csvSurvey) addLateFault(line int, at int64, c *recordReader, problem string) {
 	_, column := c.FieldPos(s.table.time)
-	f := s.AddFault(s.file.filter.Time, grid.Late, s.inFile(survey.Fault{Line: line, Column: column, Problem: problem}))
+	f := s.AddFault(s.file.filter.TimeColumn, grid.ReasonLate, s.withCurrentFile(survey.Fault{Line: line,
+		Column: column, Problem: problem}))
 	f.Remedy = "sort the file by time"
-	if s.newest-at > int64(rows.ResetJump) {
+	if s.newestTimeInFile-at > int64(rows.MinClockResetJump) {
 		f.Remedy = "only these lines are skipped: the clock was reset, or their times have another format"
-	} else if s.manyFiles && at >= s.newest {
+	} else if s.manyFiles && at >= s.newestTimeInFile {
 		f.Remedy = "the files are read in the order of their names, which is not that of their times: rename " +
 			"them, as " +
 			"in log-2026-03-01.csv"
@@ -350,67 +351,67 @@ func (s *csvSurvey) late(line int, at int64, c *recordReader, problem string) {
 	}
 }
 
-// cell counts the cell of the column i, at the place in f. It reports whether its reading is late.
-func (s *csvSurvey) cell(i int, record []string, at int64, good bool, f survey.Fault) (late bool) {
+// surveyCell counts the cell of the column i, at the place in f. It reports whether its reading is late.
+func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f survey.Fault) (late bool) {
 	x := s.columns[i]
 	classes := x.Texts
-	if len(x.Classes) == 0 {
+	if len(x.ClassCounts) == 0 {
 		classes = nil
 	}
 	c := s.table.cell(record, i, classes)
 	text, why := c.text, c.why
 	if classes != nil && s.dialect.missingValues.HasText(text) && !slices.Contains(classes, text) {
-		why = grid.Missing
+		why = grid.ReasonMissing
 	}
-	if why == grid.Missing {
+	if why == grid.ReasonMissing {
 		if x.Missing++; s.want != nil && !s.linesAreReadings {
-			f.Problem = data.CellProblem(text, why)
+			f.Problem = data.DescribeCellProblem(text, why)
 			s.AddFault(x.Name, why, f)
 		}
 		return false
 	}
-	s.countDecimal(text, why)
+	s.countDecimalCell(text, why)
 	switch {
 	case why != "":
 		if x.Unused++; x.CheckReading == nil {
-			x.TextCounts.Take(text)
+			x.TextCounts.AddText(text)
 		}
 	case x.CheckReading == nil:
-		x.Measure.Take(c.value)
+		x.NumberStats.AddValue(c.value)
 	case !good:
 		x.Unused++ // which was told of the time
 	default:
-		why = x.Take(data.Reading{Input: x.Name, Time: at, Text: c.class, Value: c.value}, s.lateBefore)
+		why = x.CountReading(data.Reading{Input: x.Name, Time: at, Text: c.class, Value: c.value}, s.lateBefore)
 		if why == "" && s.linesAreReadings {
 			s.lateBefore = max(s.lateBefore, at-int64(s.want.Recipe.Grid.Lateness))
 		}
 	}
-	if why != "" && why != grid.Late {
-		f.Problem = data.CellProblem(text, why)
+	if why != "" && why != grid.ReasonLate {
+		f.Problem = data.DescribeCellProblem(text, why)
 		s.AddFault(x.Name, why, f)
 	}
-	return why == grid.Late
+	return why == grid.ReasonLate
 }
 
 // end completes the survey.
-func (s *csvSurvey) end() *survey.Survey {
+func (s *csvSurvey) end() *survey.SourceSurvey {
 	for _, x := range s.columns {
 		if x.FoundInFile {
 			s.Columns = append(s.Columns, x.Summary())
 		}
-		if x.OfTexts() { // then a text is none of its faults
+		if x.HasMostlyTexts() { // then a text is none of its faults
 			s.Faults = slices.DeleteFunc(s.Faults, func(f *survey.FaultGroup) bool { return f.Column == x.Name })
 		}
 	}
-	if s.selected == 0 && s.Lines > 0 && len(s.file.filter.Where) > 0 {
-		s.AddFault("", survey.NoColumn,
+	if s.selectedRows == 0 && s.Lines > 0 && len(s.file.filter.RequiredTextByColumn) > 0 {
+		s.AddFault("", survey.ReasonNoColumn,
 			survey.Fault{Problem: fmt.Sprintf("none of the %d lines has the texts of data.where", s.Lines)})
 	}
 	s.addRemedies()
-	return &s.Survey
+	return &s.SourceSurvey
 }
 
-func storedCSV(c *data.Config, _ store.Disk, _ string) (survey.StoredSource, error) {
+func openStoredCSV(c *data.Config, _ store.Disk, _ string) (survey.StoredSource, error) {
 	s, err := openCSV(c)
 	if err != nil {
 		return nil, err

@@ -5,12 +5,12 @@
 //
 //  1. An intake receives a message or a line (mqtt_source.go, line_source.go). payload_parser.go turns it into
 //     readings, which the recorder writes to a ring on disk (reading_recorder.go).
-//  2. A snapshot of the rows (data.Rows) has gridRows read its feed (rows/grid_rows.go): ringFeed reads the ring,
-//     csvFeed the new lines of the files (csv_reading_feed.go, file_follower.go). Nothing is made when a message
-//     arrives.
-//  3. rows.TimeOrder recognises readings with wrong clocks. Package grid makes a row when no later reading can change
-//     it.
-//  4. rows.Raw stores the rows. rows.TaskRows brings them into the terms of the task, and returns the view.
+//  2. A snapshot of the rows (data.Rows) has gridRowMaker read its feed (rows/grid_row_maker.go): ringReadingFeed
+//     reads the ring, csvReadingFeed the new lines of the files (csv_reading_feed.go, file_follower.go). Nothing is
+//     made when a message arrives.
+//  3. rows.TimeOrderCheck recognises readings with wrong clocks. Package grid makes a row when no later reading can
+//     change it.
+//  4. rows.RawRows stores the rows. rows.TaskRows brings them into the terms of the task, and returns the view.
 //
 // A CSV file without a column for the time has rows and no readings: csvRowMaker makes a row of each line.
 //

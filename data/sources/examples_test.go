@@ -18,7 +18,7 @@ func TestExampleOfEachReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := everyMinute("")
 		w.Recipe.Inputs[0].ValidRange = []float64{-50, 60}
-		c := data.Config{Time: "ts", MaxUnusableShare: 0.9}
+		c := data.Config{TimeColumn: "ts", MaxUnusableShare: 0.9}
 		l := newLiveHarness(t, c, w, map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
 		for n, value := range []string{`null`, `1e999`, `[1]`, `61`, `{"v":"x"}`, `99`, `"warm"`, `-Infinity`, `1 2`} {
@@ -27,36 +27,36 @@ func TestExampleOfEachReason(t *testing.T) {
 				`{"ts":"`+rows.FormatTime(l.env.Now().UnixNano())+`","t":`+value+`,"h":1}`)
 		}
 		l.deliver("j", `{"ts":null,"t":1,"h":1}`)
-		wanted := map[data.Reason]string{
-			grid.Missing:    "a: the value is absent, null or empty",
-			grid.NotANumber: `at 2026-03-01T00:07:00Z: "warm" is not a number`,
-			grid.NotFinite:  `h: "-Infinity" is not finite`,
-			grid.Malformed:  `i: invalid character '2' after object key:value pair: …`,
-			grid.OutOfRange: `at 2026-03-01T00:06:00Z: "99" is out of the input's range`,
-			grid.BadTime:    "j: null is not a time as 2026-03-01T12:00:00Z or in seconds since 1970",
+		wanted := map[data.UnusedReason]string{
+			grid.ReasonMissing:    "a: the value is absent, null or empty",
+			grid.ReasonNotANumber: `at 2026-03-01T00:07:00Z: "warm" is not a number`,
+			grid.ReasonNotFinite:  `h: "-Infinity" is not finite`,
+			grid.ReasonMalformed:  `i: invalid character '2' after object key:value pair: …`,
+			grid.ReasonOutOfRange: `at 2026-03-01T00:06:00Z: "99" is out of the input's range`,
+			grid.ReasonBadTime:    "j: null is not a time as 2026-03-01T12:00:00Z or in seconds since 1970",
 		}
 		_, report, _ := l.compareWithCheck()
-		temp := report.Column("temp")
+		temp := report.EnsureColumn("temp")
 		for why, want := range wanted {
-			if got := temp.Example(why).String(); !strings.Contains(got, want) {
+			if got := temp.LastUnusedValue(why).String(); !strings.Contains(got, want) {
 				t.Errorf("%s: %s, want %s", why, got, want)
 			}
 		}
 		c.Source = data.SourceLines
-		stored, err := OpenStored(&c, store.Machine, l.env.Dir)
+		stored, err := OpenStored(&c, store.LocalDisk, l.env.Dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := map[data.Reason]string{}
+		found := map[data.UnusedReason]string{}
 		for _, f := range stored.Survey(&w).Faults {
 			if f.Column == "temp" {
-				for _, one := range f.First {
+				for _, one := range f.FirstFaults {
 					found[f.Reason] += one.Problem + "\n"
 				}
 			}
 		}
-		wanted[grid.NotANumber] = `e: "{\"v\":\"x\"}" is not a number`
-		wanted[grid.OutOfRange] = `2026-03-01T00:06:00Z: "99" is out of the input's range`
+		wanted[grid.ReasonNotANumber] = `e: "{\"v\":\"x\"}" is not a number`
+		wanted[grid.ReasonOutOfRange] = `2026-03-01T00:06:00Z: "99" is out of the input's range`
 		for why, want := range wanted {
 			if got := found[why]; !strings.Contains(got, want) {
 				t.Errorf("check: %s: %s, want %s", why, got, want)
@@ -68,21 +68,21 @@ func TestExampleOfEachReason(t *testing.T) {
 // TestExampleOfEachReasonInAFile tests the same for a file, whose rows are made of its lines.
 func TestExampleOfEachReasonInAFile(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "t,x,y\n5,1,1\n6,,1\n7,warm,2\n8,-Inf,2\n9,hot,2\n10,1,\n11,1,2\n",
-		data.Config{Time: "t", MaxUnusableShare: 0.9})
+		data.Config{TimeColumn: "t", MaxUnusableShare: 0.9})
 	if _, err := r.Snapshot(); err != nil {
 		t.Fatal(err)
 	}
 	report := textOf(r).Report()
-	for why, want := range map[data.Reason]string{
-		grid.Missing:    "d.csv: line 3: empty where a number is needed",
-		grid.NotANumber: `d.csv: line 6: "hot" is not a number`,
-		grid.NotFinite:  `d.csv: line 5: "-Inf" is not finite`,
+	for why, want := range map[data.UnusedReason]string{
+		grid.ReasonMissing:    "d.csv: line 3: empty where a number is needed",
+		grid.ReasonNotANumber: `d.csv: line 6: "hot" is not a number`,
+		grid.ReasonNotFinite:  `d.csv: line 5: "-Inf" is not finite`,
 	} {
-		if got := report.Column("x").Example(why).String(); !strings.HasSuffix(got, want) {
+		if got := report.EnsureColumn("x").LastUnusedValue(why).String(); !strings.HasSuffix(got, want) {
 			t.Errorf("%s: %s, want %s", why, got, want)
 		}
 	}
-	if got := report.Column("x").Example(grid.Late); got != (data.UnusedExample{}) {
+	if got := report.EnsureColumn("x").LastUnusedValue(grid.ReasonLate); got != (data.UnusedValue{}) {
 		t.Errorf("no value is late, but %s is", got)
 	}
 }
@@ -95,7 +95,7 @@ func TestLinesOfJSON(t *testing.T) {
 		var got []data.Reading
 		l := &lineSource{payloadParser: payloadParser{columns: []payloadColumn{{"v", jsonPath{"v"}}}, stats: log,
 			addReading: func(r data.Reading) { got = append(got, r) }}}
-		l.line([]byte(line), payloadMeta{where: "line 1", at: arrival})
+		l.parseLine([]byte(line), payloadMeta{place: "line 1", receivedAt: arrival})
 		if len(got) != 1 || got[0].Value != 1 {
 			t.Errorf("%q: %+v, %+v", line, got, log.columnReports())
 		}

@@ -17,33 +17,33 @@ import (
 )
 
 // fileFollower reads a file, or several files, to which other programs append. It reads the last line of a plain file
-// when the line ends with a line break, or when the file has not changed for unchangedTime.
+// when the line ends with a line break, or when the file has not changed for minUnchangedAge.
 type fileFollower struct {
 	path string // of a file or a folder, or a pattern such as log-*.csv
 	now  func() time.Time
 	// firstRowTime returns the time of the first row of a text. found is false if there is no row. nil = rows have no
 	// time.
-	firstRowTime func(text io.Reader) (at int64, found bool)
-	lastStamps   []stamp // of the files at the last call of updateStamps, sorted by name
-	read         readProgress
-	fixed        map[string]bool // paths of the files whose lines have no added columns
+	firstRowTime         func(text io.Reader) (at int64, found bool)
+	lastStamps           []fileStamp // of the files at the last call of updateStamps, sorted by name
+	read                 readProgress
+	noAddedColumnsByPath map[string]bool // paths of the files whose lines have no added columns
 }
 
-// unchangedTime is the time for which a file must be unchanged before a last line without a line break is read.
-const unchangedTime = 5 * time.Second
+// minUnchangedAge is the time for which a file must be unchanged before a last line without a line break is read.
+const minUnchangedAge = 5 * time.Second
 
-// stamp is the information that detects a changed file without reading it.
-type stamp struct {
-	path string
-	info fs.FileInfo
-	size int64
-	at   time.Time
-	// isUnchanged is true if the file has not been written for unchangedTime.
+// fileStamp is the information that detects a changed file without reading it.
+type fileStamp struct {
+	path       string
+	info       fs.FileInfo
+	size       int64
+	modifiedAt time.Time
+	// isUnchanged is true if the file has not been written for minUnchangedAge.
 	isUnchanged bool
 }
 
-func (s stamp) equal(o stamp) bool {
-	return s.path == o.path && os.SameFile(s.info, o.info) && s.size == o.size && s.at.Equal(o.at)
+func (s fileStamp) equal(o fileStamp) bool {
+	return s.path == o.path && os.SameFile(s.info, o.info) && s.size == o.size && s.modifiedAt.Equal(o.modifiedAt)
 }
 
 // readProgress is the state of reading the files.
@@ -54,20 +54,21 @@ type readProgress struct {
 
 // readPosition is the position up to which a file was read.
 type readPosition struct {
-	stamp        stamp
-	resumable    bool         // reading can continue from the offset; false for compressed or converted files
-	lastLineOpen bool         // the last line has no line break and was not read
-	lastLineTorn bool         // a last line without a line break was read
-	offset       int64        // offset of the next line, in bytes; 0 = nothing was read
-	lines        int          // number of lines before the offset
-	edges        [2][]byte    // result of edges for the offset
-	table        *columnTable // columns of its header
+	stamp fileStamp
+	// reading can continue from the offset; false for compressed or converted files
+	resumable                 bool
+	hasUnreadUnterminatedLine bool           // the last line has no line break and was not read
+	hasReadUnterminatedLine   bool           // a last line without a line break was read
+	offset                    int64          // offset of the next line, in bytes; 0 = nothing was read
+	lines                     int            // number of lines before the offset
+	firstAndLastBytes         [2][]byte      // result of edges for the offset
+	table                     *columnMapping // columns of its header
 	recordLayout
-	widenedAt      int   // number of the first line with an added column; 0 = no column was added
+	widenedAtLine  int   // number of the first line with an added column; 0 = no column was added
 	noAddedColumns bool  // lines have no more fields than the header
 	hasLaterFile   bool  // a later file exists: no program appends to this one
 	problem        error // why the file, or its end, cannot be read
-	index          int   // number of files started before this one, since the last start from scratch
+	fileIndex      int   // number of files started before this one, since the last start from scratch
 
 	readBytes int64 // bytes and lines that the parser has read since the offset
 	readLines int
@@ -77,21 +78,24 @@ type readPosition struct {
 // index.
 const lineBits = 32
 
-// number returns a number for a line of the file. Lines of later files have higher numbers.
-func (p *readPosition) number(line int) int64 { return int64(p.index)<<lineBits | int64(line) }
+// sequenceNumber returns a number for a line of the file. Lines of later files have higher numbers.
+func (p *readPosition) sequenceNumber(line int) int64 {
+	return int64(p.fileIndex)<<lineBits | int64(line)
+}
 
-// where returns the file name and the line for a result of readPosition.number. It returns "" if the file is unknown.
-func (p *readProgress) where(number int64) string {
+// describeLine returns the file name and the line for a result of readPosition.number. It returns "" if the file is
+// unknown.
+func (p *readProgress) describeLine(number int64) string {
 	for _, f := range p.files {
-		if int64(f.index) == number>>lineBits {
+		if int64(f.fileIndex) == number>>lineBits {
 			return fmt.Sprintf("%s: line %d", f.stamp.path, number&(1<<lineBits-1))
 		}
 	}
 	return ""
 }
 
-// matchesMany reports whether path is a pattern or a folder, and not the path of a single file.
-func matchesMany(path string) bool {
+// mayMatchManyFiles reports whether path is a pattern or a folder, and not the path of a single file.
+func mayMatchManyFiles(path string) bool {
 	if info, err := os.Stat(path); err == nil { // also a file named export[1].csv
 		return info.IsDir()
 	}
@@ -105,7 +109,7 @@ var dataFileExtensions = []string{".csv", ".tsv", ".txt", ".dat", ".log", ".gz"}
 // pattern, or the files in the folder with one of the extensions in dataFileExtensions, sorted by name, without hidden
 // and temporary files. It is an error if there are none.
 func expandPath(path string) ([]string, error) {
-	if !matchesMany(path) {
+	if !mayMatchManyFiles(path) {
 		return []string{path}, nil
 	}
 	pattern, folder := path, false
@@ -131,7 +135,7 @@ func expandPath(path string) ([]string, error) {
 
 // stamps returns the present stamps of the files. A file with a modification time in the future does not count as
 // unchanged.
-func (f *fileFollower) stamps() (all []stamp) {
+func (f *fileFollower) stamps() (all []fileStamp) {
 	paths, err := expandPath(f.path)
 	if err != nil {
 		return nil
@@ -139,7 +143,7 @@ func (f *fileFollower) stamps() (all []stamp) {
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil {
 			at := info.ModTime()
-			all = append(all, stamp{path, info, info.Size(), at, f.now().Sub(at) >= unchangedTime})
+			all = append(all, fileStamp{path, info, info.Size(), at, f.now().Sub(at) >= minUnchangedAge})
 		}
 	}
 	return all
@@ -148,19 +152,20 @@ func (f *fileFollower) stamps() (all []stamp) {
 // changed reports whether there may be new data. It does not read the files.
 func (f *fileFollower) changed() bool {
 	now := f.stamps()
-	if !slices.EqualFunc(now, f.lastStamps, stamp.equal) {
+	if !slices.EqualFunc(now, f.lastStamps, fileStamp.equal) {
 		return true
 	}
 	for i, s := range now {
-		if p := f.read.place(s.path); s.isUnchanged && !f.lastStamps[i].isUnchanged && (p == nil || p.lastLineOpen) {
+		if p := f.read.filePosition(s.path); s.isUnchanged && !f.lastStamps[i].isUnchanged && (p == nil ||
+			p.hasUnreadUnterminatedLine) {
 			return true
 		}
 	}
 	return false
 }
 
-// place returns the place in the file with this path, or nil if reading has not started.
-func (p *readProgress) place(path string) *readPosition {
+// filePosition returns the place in the file with this path, or nil if reading has not started.
+func (p *readProgress) filePosition(path string) *readPosition {
 	for i := len(p.files) - 1; i >= 0; i-- { // the latest file with this name
 		if p.files[i].stamp.path == path {
 			return &p.files[i]
@@ -176,7 +181,8 @@ func (f *fileFollower) updateStamps() bool {
 		return true // follow returns the error
 	}
 	for _, s := range f.lastStamps {
-		if p := f.read.place(s.path); p == nil || !s.equal(p.stamp) || p.lastLineOpen && s.isUnchanged {
+		if p := f.read.filePosition(s.path); p == nil || !s.equal(p.stamp) || p.hasUnreadUnterminatedLine &&
+			s.isUnchanged {
 			return true
 		}
 	}
@@ -187,16 +193,16 @@ func (f *fileFollower) updateStamps() bool {
 // depend on the content.
 type parser func(text *countingReader, at *readPosition, y *readState) error
 
-// follow passes the data that was added after f.read to parse, and returns the new progress. If data that was read
+// readNewData passes the data that was added after f.read to parse, and returns the new progress. If data that was read
 // before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
 // that cannot be read is skipped and reported.
-func (f *fileFollower) follow(void func(why string), parse parser) (to readProgress, err error) {
+func (f *fileFollower) readNewData(void func(why string), parse parser) (to readProgress, err error) {
 	var unread error
 	if len(f.lastStamps) == 0 {
 		paths, err := expandPath(f.path)
 		if err == nil {
 			var text io.ReadCloser
-			if text, err = OpenFile(paths[0]); err == nil { // the file exists again: the next look finds it
+			if text, err = OpenTextFile(paths[0]); err == nil { // the file exists again: the next look finds it
 				err = errors.Join(fmt.Errorf("%s is being replaced; it is read at the next check", paths[0]),
 					text.Close())
 			}
@@ -209,29 +215,29 @@ func (f *fileFollower) follow(void func(why string), parse parser) (to readProgr
 	}
 	if to = (readProgress{slices.Clone(f.read.files), f.read.clone()}); why != "" {
 		void(why)
-		to, f.fixed = readProgress{}, nil
+		to, f.noAddedColumnsByPath = readProgress{}, nil
 	}
 	for again := true; again; {
 		again = false
 		for i, s := range f.lastStamps {
-			p := to.place(s.path)
+			p := to.filePosition(s.path)
 			if p == nil || rotated[s.path] {
-				to.files = append(to.files, readPosition{stamp: stamp{path: s.path}, index: len(to.files)})
+				to.files = append(to.files, readPosition{stamp: fileStamp{path: s.path}, fileIndex: len(to.files)})
 				p = &to.files[len(to.files)-1]
-			} else if s.equal(p.stamp) && (!p.lastLineOpen || !s.isUnchanged) {
+			} else if s.equal(p.stamp) && (!p.hasUnreadUnterminatedLine || !s.isUnchanged) {
 				continue
 			}
-			p.noAddedColumns, p.hasLaterFile, p.problem = f.fixed[s.path], i < len(f.lastStamps)-1, nil
+			p.noAddedColumns, p.hasLaterFile, p.problem = f.noAddedColumnsByPath[s.path], i < len(f.lastStamps)-1, nil
 			err := resumeReading(s, p, &to.readState, parse)
 			bad, other := (*data.FileError)(nil), (*contentError)(nil)
-			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncated(err)
+			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncatedTextError(err)
 			switch {
 			case errors.Is(err, errNoColumnsAdded) && !p.noAddedColumns:
-				if f.fixed == nil {
-					f.fixed = map[string]bool{}
+				if f.noAddedColumnsByPath == nil {
+					f.noAddedColumnsByPath = map[string]bool{}
 				}
-				f.fixed[s.path], again = true, true
-			case matchesMany(f.path) && p.table == nil && unreadable:
+				f.noAddedColumnsByPath[s.path], again = true, true
+			case mayMatchManyFiles(f.path) && p.table == nil && unreadable:
 				p.stamp, p.problem = s, err
 				unread = cmp.Or(unread, err)
 			case err != nil:
@@ -256,11 +262,11 @@ func (p *readProgress) report(names []string, time string) data.Report {
 		if f.problem != nil {
 			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues, Text: f.problem.Error()})
 		}
-		if f.widenedAt > 0 {
+		if f.widenedAtLine > 0 {
 			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues,
 				Text: fmt.Sprintf("%s: line %d: %s; %s",
 					f.stamp.path,
-					f.widenedAt, widenedProblem(f.fieldCount, len(f.table.header)), addedFieldsAdvice)})
+					f.widenedAtLine, describeAddedFields(f.fieldCount, len(f.table.header)), addedFieldsAdvice)})
 		}
 	}
 	return r
@@ -272,17 +278,17 @@ func (p *readProgress) report(names []string, time string) data.Report {
 func (f *fileFollower) compareWithRead() (rotated map[string]bool, why string, err error) {
 	rotated = map[string]bool{}
 	for i, s := range f.lastStamps {
-		p := f.read.place(s.path)
+		p := f.read.filePosition(s.path)
 		if p == nil {
 			for _, later := range f.lastStamps[i+1:] {
-				if f.read.place(later.path) != nil {
+				if f.read.filePosition(later.path) != nil {
 					return nil, fmt.Sprintf("the new file %s sorts before files that were already read", s.path), nil
 				}
 			}
 			continue
 		}
-		if p.table == nil && !s.equal(p.stamp) && slices.ContainsFunc(f.lastStamps[i+1:], func(later stamp) bool {
-			q := f.read.place(later.path)
+		if p.table == nil && !s.equal(p.stamp) && slices.ContainsFunc(f.lastStamps[i+1:], func(later fileStamp) bool {
+			q := f.read.filePosition(later.path)
 			return q != nil && q.table != nil
 		}) {
 			return nil, fmt.Sprintf("%s has changed, and later files were read without it", s.path), nil
@@ -300,26 +306,26 @@ func (f *fileFollower) compareWithRead() (rotated map[string]bool, why string, e
 		if f.firstRowTime == nil {
 			return nil, changed, nil
 		}
-		first, found, err := f.firstTime(s.path)
+		first, found, err := f.firstRowTimeInFile(s.path)
 		switch {
 		case err != nil:
 			return nil, "", err
-		case found && first <= f.read.newest:
+		case found && first <= f.read.newestRowTime:
 			return nil, changed, nil
 		case !found:
 			f.lastStamps = slices.Clone(f.lastStamps)
 			f.lastStamps[i] = p.stamp // the file has no row yet: keep the rows read before
 		default:
 			rotated[s.path] = true
-			delete(f.fixed, s.path)
+			delete(f.noAddedColumnsByPath, s.path)
 		}
 	}
 	return rotated, "", nil
 }
 
-// firstTime returns the time of the first row of a file. found is false if the file has no row.
-func (f *fileFollower) firstTime(path string) (at int64, found bool, err error) {
-	text, err := OpenFile(path)
+// firstRowTimeInFile returns the time of the first row of a file. found is false if the file has no row.
+func (f *fileFollower) firstRowTimeInFile(path string) (at int64, found bool, err error) {
+	text, err := OpenTextFile(path)
 	if err != nil {
 		return 0, false, err
 	}
@@ -329,7 +335,7 @@ func (f *fileFollower) firstTime(path string) (at int64, found bool, err error) 
 }
 
 // changeReason returns the reason why the file may no longer contain the data that was read from it, or "" if it does.
-func (p *readPosition) changeReason(now stamp) (string, error) {
+func (p *readPosition) changeReason(now fileStamp) (string, error) {
 	was := p.stamp
 	switch {
 	case !os.SameFile(was.info, now.info):
@@ -346,11 +352,11 @@ func (p *readPosition) changeReason(now stamp) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	e, err := edgeContentAt(file, p.offset)
-	if err == nil && (!bytes.Equal(e[0], p.edges[0]) || !bytes.Equal(e[1], p.edges[1])) {
+	e, err := readFirstAndLastBytes(file, p.offset)
+	if err == nil && (!bytes.Equal(e[0], p.firstAndLastBytes[0]) || !bytes.Equal(e[1], p.firstAndLastBytes[1])) {
 		return "it was rewritten", nil
 	}
-	if err == nil && p.lastLineTorn {
+	if err == nil && p.hasReadUnterminatedLine {
 		next := make([]byte, 2)
 		n, err := file.ReadAt(next, p.offset)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -368,7 +374,7 @@ func (p *readPosition) changeReason(now stamp) (string, error) {
 
 // resumeReading reads a file from the given place. In a plain file it stops after the last complete line. If the file
 // is still, it also reads a last line without a line break.
-func resumeReading(s stamp, p *readPosition, y *readState, parse parser) error {
+func resumeReading(s fileStamp, p *readPosition, y *readState, parse parser) error {
 	file, err := os.Open(s.path)
 	if err != nil {
 		return err
@@ -376,19 +382,19 @@ func resumeReading(s stamp, p *readPosition, y *readState, parse parser) error {
 	defer file.Close()
 	var text io.Reader
 	if p.offset == 0 {
-		if text, p.resumable, err = openPlainText(s.path, file); err != nil {
+		if text, p.resumable, err = newTextReader(s.path, file); err != nil {
 			return err
 		}
 	}
 	p.stamp = s
 	if !p.resumable {
 		if !s.isUnchanged {
-			if err := checkComplete(s.path); err != nil {
-				p.lastLineOpen = true // a program may still be writing the file
+			if err := checkCompressedFileComplete(s.path); err != nil {
+				p.hasUnreadUnterminatedLine = true // a program may still be writing the file
 				return err
 			}
 		}
-		p.lastLineOpen = false
+		p.hasUnreadUnterminatedLine = false
 		c := &countingReader{r: text}
 		err = parse(c, p, y)
 		p.offset, p.lines = s.size, p.readLines
@@ -398,32 +404,33 @@ func resumeReading(s stamp, p *readPosition, y *readState, parse parser) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	p.lastLineOpen = end < s.size
+	p.hasUnreadUnterminatedLine = end < s.size
 	switch {
-	case end == 0 && p.lastLineOpen && s.isUnchanged:
-		p.lastLineOpen = false
+	case end == 0 && p.hasUnreadUnterminatedLine && s.isUnchanged:
+		p.hasUnreadUnterminatedLine = false
 		return readTo(file, s.size, p, y, parse)
-	case end == 0 && p.lastLineOpen:
+	case end == 0 && p.hasUnreadUnterminatedLine:
 		return &data.FileError{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
 	}
-	if err := readTo(file, end, p, y, parse); err != nil || !p.lastLineOpen || !s.isUnchanged {
+	if err := readTo(file, end, p, y, parse); err != nil || !p.hasUnreadUnterminatedLine || !s.isUnchanged {
 		return err
 	}
-	if p.lastLineOpen = p.offset == end; !p.lastLineOpen { // the line above is read with the next complete line
+	// the line above is read with the next complete line
+	if p.hasUnreadUnterminatedLine = p.offset == end; !p.hasUnreadUnterminatedLine {
 		return nil
 	}
 	at, before := *p, y.clone()
 	if err := readTo(file, s.size, p, y, parse); err != nil || y.malformed == before.malformed || p.readLines > 1 {
-		p.lastLineOpen = false
+		p.hasUnreadUnterminatedLine = false
 		return err
 	}
 	*p, *y = at, before // the last line cannot be parsed and may be incomplete: undo it
 	return nil
 }
 
-// checkComplete returns an error if the end of a compressed file is missing.
-func checkComplete(path string) error {
-	text, err := OpenFile(path)
+// checkCompressedFileComplete returns an error if the end of a compressed file is missing.
+func checkCompressedFileComplete(path string) error {
+	text, err := OpenTextFile(path)
 	if err != nil {
 		return err
 	}
@@ -437,7 +444,7 @@ func checkComplete(path string) error {
 // readTo reads a plain file from the given place to the offset end.
 func readTo(file io.ReaderAt, end int64, p *readPosition, y *readState, parse parser) error {
 	text := &countingReader{r: io.NewSectionReader(file, p.offset, end-p.offset)}
-	if p.lastLineTorn { // the text begins with the break of a line that was counted
+	if p.hasReadUnterminatedLine { // the text begins with the break of a line that was counted
 		p.lines--
 	}
 	if err := parse(text, p, y); err != nil {
@@ -450,9 +457,9 @@ func readTo(file io.ReaderAt, end int64, p *readPosition, y *readState, parse pa
 			Problem: "the file was cut off here while it was read"}
 	}
 	var err error
-	p.edges, err = edgeContentAt(file, p.offset)
-	last := p.edges[1]
-	p.lastLineTorn = p.offset == end && len(last) > 0 && last[len(last)-1] != '\n'
+	p.firstAndLastBytes, err = readFirstAndLastBytes(file, p.offset)
+	last := p.firstAndLastBytes[1]
+	p.hasReadUnterminatedLine = p.offset == end && len(last) > 0 && last[len(last)-1] != '\n'
 	return err
 }
 
@@ -468,13 +475,14 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// edgeBytes is the maximum number of bytes that are compared to detect a rewritten file, at its beginning and before
-// the offset.
-const edgeBytes = 4 << 10
+// maxFileEndBytes is the maximum number of bytes that are compared to detect a rewritten file, at its beginning and
+// before the offset.
+const maxFileEndBytes = 4 << 10
 
-// edgeContentAt returns the first and the last edgeBytes bytes before the offset, or all bytes if there are fewer.
-func edgeContentAt(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
-	n := min(offset, edgeBytes)
+// readFirstAndLastBytes returns the first and the last maxFileEndBytes bytes before the offset, or all bytes if there
+// are fewer.
+func readFirstAndLastBytes(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
+	n := min(offset, maxFileEndBytes)
 	for i, at := range []int64{0, offset - n} {
 		e[i] = make([]byte, n)
 		if _, err := f.ReadAt(e[i], at); err != nil && !errors.Is(err, io.EOF) {
@@ -486,9 +494,9 @@ func edgeContentAt(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
 
 // afterLastLineBreak returns the offset after the last line break in [from, to), or from without a line break.
 func afterLastLineBreak(f io.ReaderAt, from, to int64) (int64, error) {
-	piece := make([]byte, edgeBytes)
+	piece := make([]byte, maxFileEndBytes)
 	for to > from {
-		n := min(to-from, edgeBytes)
+		n := min(to-from, maxFileEndBytes)
 		if _, err := f.ReadAt(piece[:n], to-n); err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
 		}

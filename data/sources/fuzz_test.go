@@ -34,8 +34,8 @@ func FuzzPath(f *testing.F) {
 		return strings.Join(names, ".")
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if p, err := parsePath(text); err == nil {
-			again, err := parsePath(written(p))
+		if p, err := parseJSONPath(text); err == nil {
+			again, err := parseJSONPath(written(p))
 			if err != nil || !slices.Equal(again, p) {
 				t.Fatalf("%q is %q, written %q: %q, %v", text, p, written(p), again, err)
 			}
@@ -43,7 +43,7 @@ func FuzzPath(f *testing.F) {
 		if text == "" || strings.ToValidUTF8(text, "") != text {
 			return
 		}
-		p, err := parsePath(written(jsonPath{text, text}))
+		p, err := parseJSONPath(written(jsonPath{text, text}))
 		if err != nil || !slices.Equal(p, jsonPath{text, text}) {
 			t.Fatalf("%q twice is %q: %v", text, p, err)
 		}
@@ -83,13 +83,13 @@ func FuzzTopics(f *testing.F) {
 	f.Add("site/x 0.v", "site/x 1", "2", "unix_ms", "site/x", `[{"v":true},1e999,"1772366400000"]`)
 	f.Add("+ ", "#", "", "", "x", "12")
 	f.Fuzz(func(t *testing.T, a, b, at, format, topic, payload string) {
-		c := data.Config{Source: data.SourceMQTT, Columns: map[string]string{"a": a, "b": b}, Time: at,
+		c := data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": a, "b": b}, TimeColumn: at,
 			TimeFormat: format}
 		var problems spec.ProblemList
-		if Check(&c, &problems, "data"); problems.Err() != nil {
+		if CheckConfig(&c, &problems, "data"); problems.Err() != nil {
 			return
 		}
-		all, err := subscriptions(&c)
+		all, err := parseTopicSubscriptions(&c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func FuzzTopics(f *testing.F) {
 			heard += len(s.columns)
 			s.parsePayload([]byte(payload), payloadMeta{topic, topicHash(topic), arrival})
 		})
-		var e batchEncoder
+		var e readingBatchEncoder
 		for _, r := range got {
 			if r.Time < rows.MinReadingTime || !e.add(r, 1<<20) {
 				t.Fatalf("%+v", r)
@@ -128,18 +128,18 @@ func FuzzLines(f *testing.F) {
 	f.Add(append(bytes.Repeat([]byte{'x'}, longestLine+1), "\n[1]\nnull\n7"...), false, false)
 	f.Add([]byte("a\n\"1\n2\"\n"), true, false)
 	f.Fuzz(func(t *testing.T, text []byte, csv, named bool) {
-		c := data.Config{Source: data.SourceLines, Lines: "-", Time: "time"}
+		c := data.Config{Source: data.SourceLines, LinesPath: "-", TimeColumn: "time"}
 		if csv {
 			c.Format = "csv"
 		}
 		if named {
-			c.Columns = map[string]string{"a": "a", "b": "b"}
+			c.ColumnByInput = map[string]string{"a": "a", "b": "b"}
 		}
 		columns, err := parsePayloadColumns(&c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		clock, err := clockOf(&c)
+		clock, err := payloadTimeFieldFromConfig(&c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,10 +147,10 @@ func FuzzLines(f *testing.F) {
 			clock.path = nil
 		}
 		read := func(from io.Reader) (got []data.Reading) {
-			l := &lineSource{csv: csv, payloadParser: payloadParser{columns: columns, clock: clock}}
+			l := &lineSource{csv: csv, payloadParser: payloadParser{columns: columns, timeField: clock}}
 			l.addReading, l.stats = func(r data.Reading) { got = append(got, r) }, newSourceStats(time.Now,
 				slog.New(slog.DiscardHandler))
-			if err := l.read(from, func() time.Time { return arrival }); err != nil {
+			if err := l.readLines(from, func() time.Time { return arrival }); err != nil {
 				t.Fatal(err)
 			}
 			// Members of an object come in any order.
@@ -161,7 +161,7 @@ func FuzzLines(f *testing.F) {
 		if !same(slowly, at) {
 			t.Fatalf("byte by byte %+v, at once %+v", slowly, at)
 		}
-		var e batchEncoder
+		var e readingBatchEncoder
 		for _, r := range at {
 			if r.Time < rows.MinReadingTime || !e.add(r, 1<<20) {
 				t.Fatalf("%+v", r)
@@ -179,25 +179,27 @@ func FuzzCSVFeed(f *testing.F) {
 	f.Add("x\tt\n1\t2026-03-01T12:00:00Z\n2\t2026-03-01T12:01:00Z\n3\t2026-03-01T12:03:00Z\n", "\t", ".", "rfc3339",
 		"mean", uint16(5))
 	f.Add("t,x\n9e18,1\n-1,2\n1e10,3\n60,4\n0,5\n", "", "", "unix", "refuse", uint16(8))
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute, Lateness: 2 * time.Minute}, Inputs: []spec.InputSeries{
-		{Name: "x", ValidRange: []float64{-1e6, 1e6}}, {Name: "wd", Classes: []string{"N", "S"}}}}.WithDefaults()
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute, Lateness: 2 * time.Minute},
+		Inputs: []spec.InputSeries{
+			{Name: "x", ValidRange: []float64{-1e6, 1e6}}, {Name: "wd", Classes: []string{"N", "S"}}}}.WithDefaults()
 	f.Fuzz(func(t *testing.T, text, delimiter, decimal, format, missing string, cut uint16) {
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-		c := data.Config{CSV: h.path, Time: "t", TimeFormat: format, Delimiter: delimiter, Decimal: decimal,
-			Missing: grid.FillPolicy(missing), MaxUnusableShare: 0.99}
+		c := data.Config{CSVPath: h.path, TimeColumn: "t", TimeFormat: format, Delimiter: delimiter,
+			DecimalSeparator: decimal,
+			Missing:          grid.FillPolicy(missing), MaxUnusableShare: 0.99}
 		if c.Missing == grid.FillLast {
 			c.MaxLastValueAge = 3 * time.Minute
 		}
 		var problems spec.ProblemList
-		if Check(&c, &problems, "data"); problems.Err() != nil {
+		if CheckConfig(&c, &problems, "data"); problems.Err() != nil {
 			return
 		}
-		open := func() data.Rows {
+		open := func() data.QueriedRows {
 			s, err := Open(&c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return s.Open(data.RowQuery{Features: []string{"x", "x lag 1m", "hour sin"}, Target: "x in 1m",
+			return s.OpenRows(data.RowQuery{Features: []string{"x", "x lag 1m", "hour sin"}, Target: "x in 1m",
 				Recipe: &recipe})
 		}
 		grown := open()

@@ -12,7 +12,7 @@ import (
 
 // No row moves from one side of a boundary to the other while rows come, are cut off and come again.
 func TestBoundaryStays(t *testing.T) {
-	for name, c := range map[string]data.Config{"by rows": {}, "by time": {Time: "t"}} {
+	for name, c := range map[string]data.Config{"by rows": {}, "by time": {TimeColumn: "t"}} {
 		t.Run(name, func(t *testing.T) {
 			text := "t,x,y\n"
 			for i := range 10 {
@@ -20,10 +20,10 @@ func TestBoundaryStays(t *testing.T) {
 			}
 			h, r := csvAt(t, "d.csv", text, c)
 			_, v := xs(t, r)
-			b := v.HoldOut(0.3)
-			want := data.HeldOutBoundary{Rows: 7}
+			b := v.HeldOutBoundary(0.3)
+			want := data.HeldOutBoundary{RowsBefore: 7}
 			trained := []float32{0, 1, 2, 3, 4, 5, 6}
-			if c.Time != "" { // the rows of the boundary's time are on one side
+			if c.TimeColumn != "" { // the rows of the boundary's time are on one side
 				want.Time, trained = time.Date(2026, 3, 1, 0, 3, 0, 0, time.UTC), trained[:6]
 			}
 			if b != want {
@@ -42,9 +42,9 @@ func TestBoundaryStays(t *testing.T) {
 			}
 		})
 	}
-	h, r := csvAt(t, "d.csv", "t,x,y\n5,1,0\n", data.Config{Time: "t"})
+	h, r := csvAt(t, "d.csv", "t,x,y\n5,1,0\n", data.Config{TimeColumn: "t"})
 	_, v := xs(t, r)
-	if b := v.HoldOut(0.01); b.Rows != 0 {
+	if b := v.HeldOutBoundary(0.01); b.RowsBefore != 0 {
 		t.Errorf("of one row some is held out: %+v", b)
 	}
 	h.put(t, "t,x,y\n5,1,0\n6,1,0\n")
@@ -57,7 +57,7 @@ func TestTimes(t *testing.T) {
 	for text, want := range map[string]int64{"0": 0, " 1.5": 1_500_000_000,
 		"1772323200": 1772323200e9, "2026-03-01T00:00:00Z": 1772323200e9,
 		"2026-03-01T01:00:00.5+01:00": 1772323200.5e9} {
-		_, r := csvAt(t, "d.csv", "t,x,y\n"+text+",1,2\n", data.Config{Time: "t"})
+		_, r := csvAt(t, "d.csv", "t,x,y\n"+text+",1,2\n", data.Config{TimeColumn: "t"})
 		if _, v := xs(t, r); v.Times.At(0) != want {
 			t.Errorf("%q: %d, want %d", text, v.Times.At(0), want)
 		}
@@ -71,12 +71,12 @@ func TestTimes(t *testing.T) {
 		"t,x,y\n5,1,2\n5,1,2\n4.9,1,2\n":    `line 4: column "t": "4.9" is before the time of a row above`,
 		"x,y\n1,2\n":                        `line 1: column "t": missing`,
 	} {
-		_, r := csvAt(t, "d.csv", text, data.Config{Time: "t"})
+		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})
 		if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	h, r := csvAt(t, "d.csv", "t,x,y\n5,1,2\n", data.Config{Time: "t"})
+	h, r := csvAt(t, "d.csv", "t,x,y\n5,1,2\n", data.Config{TimeColumn: "t"})
 	if _, v := xs(t, r); v.Version != 1 {
 		t.Errorf("version %d", v.Version)
 	}

@@ -98,14 +98,15 @@ func textOfJSON(v any) string {
 //   - In strings, control characters are escaped, and so are backslashes that begin no escape sequence.
 //   - Outside of strings, control characters are replaced by spaces.
 //   - NaN, None, nil and undefined are replaced by null, and words for infinite numbers by the string Infinity. The
-//     case of these words does not matter, nor that of true, false and null. See [grid.IsNaN] for other forms of NaN.
+//     case of these words does not matter, nor that of true, false and null.
+//     See [grid.IsNaNText] for other forms of NaN.
 //   - Any other value without quotes that is not valid JSON, such as 0x1F, is replaced by a string with the same text.
 type repairedJSON struct {
-	text         []byte
-	length       int // of the original text
-	pieces       []repairedPiece
-	openBrackets []byte // opening brackets without their closing brackets
-	expectsValue bool   // the next word is the value of a member or an element
+	text           []byte
+	originalLength int // of the original text
+	pieces         []repairedPiece
+	openBrackets   []byte // opening brackets without their closing brackets
+	expectsValue   bool   // the next word is the value of a member or an element
 }
 
 // repairedPiece is a part of a repaired text. It begins at the offset from in the original text and at the offset to in
@@ -114,13 +115,13 @@ type repairedPiece struct{ originalOffset, repairedOffset int }
 
 // repairJSON returns the repaired text.
 func repairJSON(text []byte) *repairedJSON {
-	r := &repairedJSON{text: make([]byte, 0, len(text)), length: len(text)}
+	r := &repairedJSON{text: make([]byte, 0, len(text)), originalLength: len(text)}
 	for i := 0; i < len(text); {
 		n := 1
 		r.pieces = append(r.pieces, repairedPiece{i, len(r.text)})
 		switch c := text[i]; {
 		case c == '"':
-			n = stringLength(text[i:])
+			n = jsonStringLength(text[i:])
 			r.addString(text[i : i+n])
 			r.expectsValue = false
 		case strings.IndexByte("{}[]:,", c) >= 0:
@@ -145,15 +146,15 @@ func (r *repairedJSON) originalOffsetOf(offset int) int {
 	if i < 0 {
 		return 0
 	}
-	next := r.length
+	next := r.originalLength
 	if i+1 < len(r.pieces) {
 		next = r.pieces[i+1].originalOffset
 	}
 	return min(r.pieces[i].originalOffset+offset-r.pieces[i].repairedOffset, next)
 }
 
-// stringLength returns the number of bytes of the string that a text begins with.
-func stringLength(text []byte) int {
+// jsonStringLength returns the number of bytes of the string that a text begins with.
+func jsonStringLength(text []byte) int {
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
 		case '"':
@@ -216,7 +217,7 @@ func (r *repairedJSON) addWord(word []byte) {
 		r.text = append(r.text, word...)
 	case lower == "true", lower == "false":
 		r.text = append(r.text, lower...)
-	case grid.IsNaN(lower), lower == "null", lower == "none", lower == "nil", lower == "undefined":
+	case grid.IsNaNText(lower), lower == "null", lower == "none", lower == "nil", lower == "undefined":
 		r.text = append(r.text, "null"...)
 	case isInfinity(unsigned):
 		number := `"Infinity"`

@@ -89,20 +89,20 @@ func TestOneBadMember(t *testing.T) {
 	}
 	for text, tt := range map[string]struct {
 		readings []data.Reading
-		unused   map[string]data.Reason
+		unused   map[string]data.UnusedReason
 	}{
-		`{"t":-nan(ind),"h":50}`:                {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.Missing}},
-		`{"t":1.#QNAN,"h":50}`:                  {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.Missing}},
-		`{"t":-1.#INF,"h":50}`:                  {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.NotFinite}},
+		`{"t":-nan(ind),"h":50}`:                {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonMissing}},
+		`{"t":1.#QNAN,"h":50}`:                  {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonMissing}},
+		`{"t":-1.#INF,"h":50}`:                  {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonNotFinite}},
 		`{"t":"1.#IND","h":50}`:                 {temp("1.#IND", math.NaN()), nil},
 		`{"t":0x1F,"h":50}`:                     {temp("0x1F", math.NaN()), nil},
 		`{"t":021.5,"h":50}`:                    {temp("021.5", 21.5), nil},
-		`{"t":{"v":1},"h":50}`:                  {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.NotANumber}},
+		`{"t":{"v":1},"h":50}`:                  {[]data.Reading{hum}, map[string]data.UnusedReason{"temp": grid.ReasonNotANumber}},
 		"{\"t\":20,\"h\":50,\"n\":\"a\x01b\"}":  {temp("", 20), nil},
 		"\ufeff{\"t\":20,\"h\":50}":             {temp("", 20), nil},
 		`{"t":20,"h":50,"path":"C:\data\2026"}`: {temp("", 20), nil},
 	} {
-		got := take(t, columns, payloadClock{}, text, arrival)
+		got := take(t, columns, payloadTimeField{}, text, arrival)
 		if !same(got.readings, tt.readings) || !maps.Equal(got.unused, tt.unused) {
 			t.Errorf("%q: %+v, %v; want %+v, %v", text, got.readings, got.unused, tt.readings, tt.unused)
 		}

@@ -38,22 +38,22 @@ const (
 	commandStopGrace = 5 * time.Second
 )
 
-func checkLines(c *data.Config, problems *spec.ProblemList, section string) {
-	problems.Require((c.Lines == "") != (len(c.Command) == 0), section+".lines",
+func checkLinesConfig(c *data.Config, problems *spec.ProblemList, section string) {
+	problems.Require((c.LinesPath == "") != (len(c.Command) == 0), section+".lines",
 		`give either lines, a named pipe or "-" for the standard input, or command`)
-	spec.OneOf(problems, section+".format", format(c), "csv", "json")
-	checkStream(c, problems, section)
+	spec.RequireOneOf(problems, section+".format", lineFormat(c), "csv", "json")
+	rejectFileOnlyKeys(c, problems, section)
 	_, err := parsePayloadColumns(c)
 	problems.AddError(section+".columns", err)
 }
 
-func format(c *data.Config) string { return cmp.Or(c.Format, "json") }
+func lineFormat(c *data.Config) string { return cmp.Or(c.Format, "json") }
 
 func parsePayloadColumns(c *data.Config) (all []payloadColumn, err error) {
-	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
-		p, err := jsonPath{c.Columns[input]}, error(nil)
-		if format(c) == "json" {
-			p, err = parsePath(c.Columns[input])
+	for _, input := range slices.Sorted(maps.Keys(c.ColumnByInput)) {
+		p, err := jsonPath{c.ColumnByInput[input]}, error(nil)
+		if lineFormat(c) == "json" {
+			p, err = parseJSONPath(c.ColumnByInput[input])
 		}
 		if err == nil && (len(p) == 0 || p[0] == "") {
 			err = errors.New("has no name in the line")
@@ -71,33 +71,35 @@ func openLines(c *data.Config) (data.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	of, err := clockOf(c)
+	of, err := payloadTimeFieldFromConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	if format(c) == "csv" && c.Time != "" {
-		of.path = jsonPath{c.Time}
+	if lineFormat(c) == "csv" && c.TimeColumn != "" {
+		of.path = jsonPath{c.TimeColumn}
 	}
-	l := &lineSource{inputPath: c.Lines, command: c.Command, csv: format(c) == "csv", minRestartDelay: minRestartDelay,
-		payloadParser: payloadParser{columns: columns, clock: of}}
-	return &collectorSource{intake: l, rules: rows.RulesFromConfig(c, nil), room: rows.StorageOf(c)}, nil
+	l := &lineSource{inputPath: c.LinesPath, command: c.Command, csv: lineFormat(c) == "csv",
+		minRestartDelay: minRestartDelay,
+		payloadParser:   payloadParser{columns: columns, timeField: of}}
+	return &collectorSource{intake: l, rules: rows.ValueRulesFromConfig(c, nil),
+		rowStorage: rows.StorageSettingsFromConfig(c)}, nil
 }
 
 // lineSource is where they come from.
 type lineSource struct {
 	payloadParser
-	inputPath         string // "-" or the path of a pipe; "" = command
-	command           []string
-	csv               bool
-	minRestartDelay   time.Duration
-	header            []string  // of CSV
-	widenedFieldCount int       // number of fields after a column was added; 0 = no column was added
-	noAddedColumns    bool      // lines have no more fields than the header
-	trailing          bool      // a line ended with a delimiter: see recordLayout.trailing
-	widerLines        []csvLine // lines with more fields, until it is known whether a column was added
-	// For insertedAt and recent see recordLayout.
-	insertedAt int
-	recent     recentRecords
+	inputPath            string // "-" or the path of a pipe; "" = command
+	command              []string
+	csv                  bool
+	minRestartDelay      time.Duration
+	header               []string  // of CSV
+	widenedFieldCount    int       // number of fields after a column was added; 0 = no column was added
+	noAddedColumns       bool      // lines have no more fields than the header
+	hasTrailingDelimiter bool      // a line ended with a delimiter: see recordLayout.trailing
+	widerLines           []csvLine // lines with more fields, until it is known whether a column was added
+	// For insertedFieldNumber and recent see recordLayout.
+	insertedFieldNumber int
+	recent              recentRecords
 
 	mu        sync.Mutex
 	openInput io.Closer // what is read; closing it ends the reading
@@ -122,10 +124,10 @@ func checkPipe(name string) error {
 	return err
 }
 
-func (l *lineSource) begin(r *recorder) (end func() error, err error) {
+func (l *lineSource) begin(r *readingRecorder) (end func() error, err error) {
 	l.addReading, l.stats = r.put, r.stats
 	for _, c := range l.columns {
-		l.stats.expect(c.input, "")
+		l.stats.expectInput(c.input, "")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -178,12 +180,12 @@ func (l *lineSource) readUntilEnd(ctx context.Context, now func() time.Time) err
 	l.header = nil
 	switch l.inputPath {
 	case "-":
-		if err := l.read(os.Stdin, now); err != nil {
+		if err := l.readLines(os.Stdin, now); err != nil {
 			return err
 		}
 		return errors.New("the standard input has ended")
 	case "":
-		return l.run(ctx, now)
+		return l.runCommand(ctx, now)
 	}
 	err := checkPipe(l.inputPath)
 	if err != nil {
@@ -197,7 +199,7 @@ func (l *lineSource) readUntilEnd(ctx context.Context, now func() time.Time) err
 	defer f.Close()
 	l.setOpenInput(f)
 	defer l.setOpenInput(nil)
-	return l.read(f, now)
+	return l.readLines(f, now)
 }
 
 func (l *lineSource) setOpenInput(c io.Closer) {
@@ -206,8 +208,8 @@ func (l *lineSource) setOpenInput(c io.Closer) {
 	l.openInput = c
 }
 
-// run runs the command.
-func (l *lineSource) run(ctx context.Context, now func() time.Time) error {
+// runCommand runs the command.
+func (l *lineSource) runCommand(ctx context.Context, now func() time.Time) error {
 	cmd := exec.CommandContext(ctx, l.command[0], l.command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = commandStopGrace
@@ -220,18 +222,19 @@ func (l *lineSource) run(ctx context.Context, now func() time.Time) error {
 	if err != nil {
 		return fmt.Errorf("command %s: %w", l.command[0], err)
 	}
-	read := l.read(out, now)
+	read := l.readLines(out, now)
 	if err = cmd.Wait(); err == nil {
 		err = errors.New("it has ended")
 	}
-	if text := said.last(); text != "" {
+	if text := said.lastLine(); text != "" {
 		err = fmt.Errorf("%w: %s", err, text)
 	}
 	return errors.Join(fmt.Errorf("command %s: %w", l.command[0], err), read)
 }
 
-// read takes lines up to the end. Those that are too long, and what is behind the last line break, count as refused.
-func (l *lineSource) read(from io.Reader, now func() time.Time) error {
+// readLines takes lines up to the end. Those that are too long, and what is behind the last line break, count as
+// refused.
+func (l *lineSource) readLines(from io.Reader, now func() time.Time) error {
 	defer l.rejectWiderLines()
 	r := bufio.NewReaderSize(from, longestLine)
 	for n, long := 1, false; ; {
@@ -243,12 +246,12 @@ func (l *lineSource) read(from io.Reader, now func() time.Time) error {
 		case long, err != nil && len(line) > 0:
 			problem := fmt.Sprintf("longer than %d bytes", longestLine)
 			if !long {
-				problem = data.Quoted(string(line)) + " has no line break"
+				problem = data.QuoteForMessage(string(line)) + " has no line break"
 			}
-			l.rejectPayload(grid.Malformed, problem, fmt.Sprintf("line %d", n))
+			l.rejectPayload(grid.ReasonMalformed, problem, fmt.Sprintf("line %d", n))
 		case len(bytes.TrimSpace(line)) > 0:
 			l.stats.setTrouble(data.TroubleCommand, "", nil)
-			l.line(bytes.TrimRight(line, "\r\n"), payloadMeta{where: fmt.Sprintf("line %d", n), at: now()})
+			l.parseLine(bytes.TrimRight(line, "\r\n"), payloadMeta{place: fmt.Sprintf("line %d", n), receivedAt: now()})
 		}
 		n, long = n+1, false
 		if err != nil {
@@ -260,30 +263,30 @@ func (l *lineSource) read(from io.Reader, now func() time.Time) error {
 	}
 }
 
-// line takes a line.
-func (l *lineSource) line(line []byte, from payloadMeta) {
+// parseLine takes a line.
+func (l *lineSource) parseLine(line []byte, from payloadMeta) {
 	if !l.csv {
-		l.json(bytes.Trim(line, "\x00"), from)
+		l.parseJSONLine(bytes.Trim(line, "\x00"), from)
 		return
 	}
-	text := newLine(line, 0)
+	text := newTextLine(line, 0)
 	if text.problem != "" {
-		l.rejectPayload(grid.Malformed, text.problem, from.where)
+		l.rejectPayload(grid.ReasonMalformed, text.problem, from.place)
 		return
 	}
 	r := recordReader{delimiter: ',', recordLayout: recordLayout{fieldCount: max(len(l.header), l.widenedFieldCount)}}
-	if len(l.widerLines) > 0 && !l.trailing {
+	if len(l.widerLines) > 0 && !l.hasTrailingDelimiter {
 		r.fieldCount = len(l.widerLines[0].record)
 	}
 	r.parse(strings.TrimPrefix(data.UTF8Text(string(text.text)), "\ufeff"))
 	record := slices.Clone(r.fields)
-	l.trailing = l.trailing || r.trailing && l.header != nil
+	l.hasTrailingDelimiter = l.hasTrailingDelimiter || r.hasTrailingDelimiter && l.header != nil
 	switch n := len(record); {
-	case isBlank(record):
+	case isBlankRecord(record):
 	case l.header == nil, l.isHeader(record): // the first line, or another writer begins
 		l.rejectWiderLines()
 		l.header, l.widenedFieldCount, l.noAddedColumns = r.setHeader(record), 0, false
-		l.insertedAt, l.recent = 0, recentRecords{}
+		l.insertedFieldNumber, l.recent = 0, recentRecords{}
 		l.stats.setTrouble(data.TroubleUnusedValues, "", nil)
 	case n == len(l.header):
 		if l.widenedFieldCount > 0 { // no column was added
@@ -292,10 +295,10 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 		}
 		l.rejectWiderLines()
 		l.recent.add(record)
-		l.handleCSVRecord(record, from)
+		l.parseCSVRecord(record, from)
 	case n == l.widenedFieldCount:
-		l.handleCSVRecord(record, from)
-	case n > len(l.header) && !l.noAddedColumns && l.insertedAt == 0:
+		l.parseCSVRecord(record, from)
+	case n > len(l.header) && !l.noAddedColumns && l.insertedFieldNumber == 0:
 		if len(l.widerLines) > 0 && len(l.widerLines[0].record) != n {
 			l.rejectWiderLines()
 		}
@@ -306,17 +309,17 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 		for _, line := range l.widerLines {
 			wider = append(wider, line.record)
 		}
-		if l.insertedAt = 1 + l.recent.inserted(wider); l.insertedAt > 0 {
+		if l.insertedFieldNumber = 1 + l.recent.insertedFieldPosition(wider); l.insertedFieldNumber > 0 {
 			l.rejectWiderLines()
 			return
 		}
 		l.widenedFieldCount = n
-		l.stats.setTrouble(data.TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.widerLines[0].payloadMeta.where,
-			widenedProblem(n,
+		l.stats.setTrouble(data.TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.widerLines[0].payloadMeta.place,
+			describeAddedFields(n,
 				len(l.header)),
 			addedFieldsAdvice))
 		for _, line := range l.widerLines {
-			l.handleCSVRecord(line.record, line.payloadMeta)
+			l.parseCSVRecord(line.record, line.payloadMeta)
 		}
 		l.widerLines = nil
 	default:
@@ -339,7 +342,7 @@ func (l *lineSource) isHeader(record []string) bool {
 	has := func(p jsonPath) bool {
 		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool { return strings.TrimSpace(f) == p[0] })
 	}
-	return (len(l.clock.path) == 0 || has(l.clock.path)) && slices.ContainsFunc(l.columns,
+	return (len(l.timeField.path) == 0 || has(l.timeField.path)) && slices.ContainsFunc(l.columns,
 		func(c payloadColumn) bool { return has(c.path) }) || slices.Equal(record, l.header)
 }
 
@@ -353,39 +356,41 @@ func (l *lineSource) rejectWiderLines() {
 
 // rejectFieldCount rejects a line because of its number of fields.
 func (l *lineSource) rejectFieldCount(line csvLine) {
-	l.rejectPayload(grid.Malformed, fieldsProblem(len(line.record), len(l.header), l.insertedAt,
-		strings.Join(line.record, ",")), line.payloadMeta.where)
+	l.rejectPayload(grid.ReasonMalformed, describeFieldCountProblem(len(line.record), len(l.header),
+		l.insertedFieldNumber,
+		strings.Join(line.record, ",")), line.payloadMeta.place)
 }
 
-// json takes a line with a JSON object.
-func (l *lineSource) json(line []byte, from payloadMeta) {
+// parseJSONLine takes a line with a JSON object.
+func (l *lineSource) parseJSONLine(line []byte, from payloadMeta) {
 	v, err := parseJSON(line)
 	if err != nil {
-		l.rejectPayload(grid.Malformed, err.Error(), from.where)
+		l.rejectPayload(grid.ReasonMalformed, err.Error(), from.place)
 		return
 	}
-	from.source = l.sourceHash(v)
-	l.value(v, from)
+	from.source = l.readingSourceHash(v)
+	l.addParsedPayload(v, from)
 }
 
-// handleCSVRecord takes a line of CSV: an object whose members are texts.
-func (l *lineSource) handleCSVRecord(record []string, from payloadMeta) {
+// parseCSVRecord takes a line of CSV: an object whose members are texts.
+func (l *lineSource) parseCSVRecord(record []string, from payloadMeta) {
 	object := make(map[string]any, len(record))
 	for i, name := range l.header {
-		object[name] = plainCell(record[i])
+		object[name] = numberOrText(record[i])
 	}
-	from.source = l.sourceHash(object)
-	l.value(object, from)
+	from.source = l.readingSourceHash(object)
+	l.addParsedPayload(object, from)
 }
 
-// sourceHash returns a hash of the members of an object that are neither the time nor an input. A radio receiver, for
-// example, writes the ID of the sensor there. If every member is an input, all lines have the same source.
-func (l *lineSource) sourceHash(v any) uint64 {
+// readingSourceHash returns a hash of the members of an object that are neither the time nor an input. A radio
+// receiver, for example, writes the ID of the sensor there. If every member is an input, all lines have the same
+// source.
+func (l *lineSource) readingSourceHash(v any) uint64 {
 	object, _ := v.(map[string]any)
 	h := fnv.New64a()
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		of := func(c payloadColumn) bool { return c.path[0] == name }
-		if slices.ContainsFunc(l.columns, of) || len(l.clock.path) > 0 && l.clock.path[0] == name ||
+		if slices.ContainsFunc(l.columns, of) || len(l.timeField.path) > 0 && l.timeField.path[0] == name ||
 			len(l.columns) == 0 {
 			continue
 		}
@@ -410,8 +415,8 @@ func (t *outputTail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line.
-func (t *outputTail) last() string {
+// lastLine is the last line.
+func (t *outputTail) lastLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?"))

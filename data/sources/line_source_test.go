@@ -22,19 +22,20 @@ func TestCheckLines(t *testing.T) {
 		c    data.Config
 		want string // "" = good
 	}{
-		{data.Config{Lines: "-"}, ""},
-		{data.Config{Command: []string{"x"}, Format: "csv", Columns: map[string]string{"a": "T (°C)..."}}, ""},
+		{data.Config{LinesPath: "-"}, ""},
+		{data.Config{Command: []string{"x"}, Format: "csv", ColumnByInput: map[string]string{"a": "T (°C)..."}}, ""},
 		{data.Config{}, "data.lines: give either lines"},
-		{data.Config{Lines: "-", Command: []string{"x"}}, "data.lines: give either lines"},
-		{data.Config{Lines: "-", Format: "xml"}, "data.format: "},
-		{data.Config{Lines: "-", Columns: map[string]string{"a": "x..y"}}, `data.columns: input "a": path "x..y"`},
-		{data.Config{Lines: "-", Columns: map[string]string{"a": ""}}, `input "a": has no name in the line`},
-		{data.Config{Lines: "-", TimeZone: "Nowhere"}, "data.time: the system knows no time zone"},
-		{data.Config{Lines: "-", Where: map[string]string{"a": "b"}}, "data.where: where, share and shares go with"},
+		{data.Config{LinesPath: "-", Command: []string{"x"}}, "data.lines: give either lines"},
+		{data.Config{LinesPath: "-", Format: "xml"}, "data.format: "},
+		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": "x..y"}}, `data.columns: input "a": path "x..y"`},
+		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": ""}}, `input "a": has no name in the line`},
+		{data.Config{LinesPath: "-", TimeZone: "Nowhere"}, "data.time: the system knows no time zone"},
+		{data.Config{LinesPath: "-", RequiredTextByColumn: map[string]string{"a": "b"}},
+			"data.where: where, share and shares go with"},
 	} {
 		var problems spec.ProblemList
 		tt.c.Source = data.SourceLines
-		Check(&tt.c, &problems, "data")
+		CheckConfig(&tt.c, &problems, "data")
 		err := problems.Err()
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.c, err, tt.want)
@@ -87,9 +88,9 @@ func await(t *testing.T, s *collectorSource, values uint64) (texts []string, col
 // closing is a source that does nothing but close.
 type closing func() error
 
-func (closing) Open(data.RowQuery) data.Rows { return nil }
-func (closing) Probe() error                 { return nil }
-func (c closing) Close() error               { return c() }
+func (closing) OpenRows(data.RowQuery) data.QueriedRows { return nil }
+func (closing) Probe() error                            { return nil }
+func (c closing) Close() error                          { return c() }
 
 // A command's lines; it ends, says why, and is started again.
 func TestCommand(t *testing.T) {
@@ -97,12 +98,12 @@ func TestCommand(t *testing.T) {
 	s := linesOf(t, data.Config{Command: []string{"/bin/sh", "-c", `
 		echo '{"temp": 20.5, "wind": "N"}'; echo '{"temp"'; echo; printf '{"temp": 21}'
 		echo >>"$0"; [ $(wc -l <"$0") = 1 ] || exec sleep 1000; exit 3`, count},
-		Columns: map[string]string{"temp": "temp", "wind": "wind"}})
+		ColumnByInput: map[string]string{"temp": "temp", "wind": "wind"}})
 	texts, columns := await(t, s, 10) // the last line has no end, and that of the second time may come yet
 	if want := []string{"temp 20.5", "wind NaNN", "temp 20.5", "wind NaNN"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
 	}
-	if c := columns[1]; c.Name != "wind" || c.Unused[grid.Malformed] != 3 || c.LastUnusedWhere != "line 2" {
+	if c := columns[1]; c.Name != "wind" || c.Unused[grid.ReasonMalformed] != 3 || c.LastUnusedWhere != "line 2" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -135,8 +136,8 @@ func TestPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := linesOf(t, data.Config{Lines: path, Format: "csv", Time: "t",
-		Columns: map[string]string{"temp": "T (°C)", "wind": "wd"}})
+	s := linesOf(t, data.Config{LinesPath: path, Format: "csv", TimeColumn: "t",
+		ColumnByInput: map[string]string{"temp": "T (°C)", "wind": "wd"}})
 	for i := range 2 {
 		text := fmt.Sprintf("\ufefft,T (°C),wd,note\n177236640%d,2%d,\"N,E\",\"x\"\r\n", i, i)
 		if i == 1 {
@@ -157,7 +158,7 @@ func TestPipe(t *testing.T) {
 	if want := []string{"temp 20", "wind NaNN,E", "temp 21", "wind NaNN,E", "temp 23"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
 	}
-	if c := columns[1]; c.Name != "wind" || c.Unused[grid.Malformed] != 2 || c.Unused[grid.Missing] != 1 ||
+	if c := columns[1]; c.Name != "wind" || c.Unused[grid.ReasonMalformed] != 2 || c.Unused[grid.ReasonMissing] != 1 ||
 		c.LastUnusedWhere != "line 7" {
 		t.Errorf("%+v", c)
 	}
@@ -166,7 +167,7 @@ func TestPipe(t *testing.T) {
 // A pipe that is not there, or is none, is told until there is one.
 func TestPipeComes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
-	c := data.Config{Source: data.SourceLines, Lines: path}
+	c := data.Config{Source: data.SourceLines, LinesPath: path}
 	s, err := Open(&c)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +237,7 @@ func TestLinesOfCSV(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := linesOf(t, data.Config{Command: []string{"/bin/sh", "-c", `cat "$0"; exec sleep 1000 >&-`, file},
-				Format: "csv", Columns: map[string]string{"temp": "temp", "hum": "hum"}})
+				Format: "csv", ColumnByInput: map[string]string{"temp": "temp", "hum": "hum"}})
 			texts, columns := await(t, s, uint64(len(strings.Fields(tt.want)))+2*tt.malformed)
 			var got []string
 			for i := range texts {
@@ -248,7 +249,7 @@ func TestLinesOfCSV(t *testing.T) {
 			for i := 0; i+1 < len(want); i += 2 {
 				want[i], want[i+1] = want[i+1], want[i]
 			}
-			if !slices.Equal(got, want) || columns[0].Unused[grid.Malformed] != tt.malformed {
+			if !slices.Equal(got, want) || columns[0].Unused[grid.ReasonMalformed] != tt.malformed {
 				t.Errorf("%q, %v; want %q and %d malformed", got, columns, want, tt.malformed)
 			}
 		})

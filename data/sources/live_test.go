@@ -24,10 +24,10 @@ type manualSource struct{ payloadParser }
 
 func (manualSource) probe() error { return nil }
 
-func (b *manualSource) begin(r *recorder) (end func() error, err error) {
+func (b *manualSource) begin(r *readingRecorder) (end func() error, err error) {
 	b.addReading, b.stats = r.put, r.stats
 	for _, c := range b.columns {
-		b.stats.expect(c.input, " from topic t")
+		b.stats.expectInput(c.input, " from topic t")
 	}
 	return func() error { return nil }, nil
 }
@@ -41,7 +41,7 @@ type liveHarness struct {
 	env    data.CollectorEnv
 	ahead  atomic.Int64 // nanoseconds by which the device's clock is ahead
 	stream *collectorSource
-	rows   data.Rows
+	rows   data.QueriedRows
 }
 
 // harnessStart is the time at which the stream of a liveHarness starts.
@@ -51,17 +51,17 @@ func newLiveHarness(t *testing.T, c data.Config, w data.RowQuery, columns map[st
 	t.Helper()
 	l := &liveHarness{t: t, config: c, want: w, manualSource: &manualSource{}, env: envAt(t.TempDir())}
 	for _, input := range slices.Sorted(maps.Keys(columns)) {
-		p, err := parsePath(columns[input])
+		p, err := parseJSONPath(columns[input])
 		if err != nil {
 			t.Fatal(err)
 		}
 		l.columns = append(l.columns, payloadColumn{input, p})
 	}
-	of, err := clockOf(&c)
+	of, err := payloadTimeFieldFromConfig(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.clock = of
+	l.timeField = of
 	began := time.Now()
 	l.env.Now = func() time.Time { return harnessStart.Add(time.Since(began)).Add(time.Duration(l.ahead.Load())) }
 	l.start()
@@ -70,12 +70,12 @@ func newLiveHarness(t *testing.T, c data.Config, w data.RowQuery, columns map[st
 
 func (l *liveHarness) start() {
 	l.t.Helper()
-	l.stream = &collectorSource{intake: l.manualSource, rules: rows.RulesFromConfig(&l.config, nil),
-		room: rows.StorageOf(&l.config)}
+	l.stream = &collectorSource{intake: l.manualSource, rules: rows.ValueRulesFromConfig(&l.config, nil),
+		rowStorage: rows.StorageSettingsFromConfig(&l.config)}
 	if err := l.stream.Start(l.env); err != nil {
 		l.t.Fatal(err)
 	}
-	l.rows = l.stream.Open(l.want)
+	l.rows = l.stream.OpenRows(l.want)
 }
 
 func (l *liveHarness) restart() {
@@ -99,7 +99,7 @@ func (l *liveHarness) compareWithCheck() (data.View, data.Report, error) {
 	report := l.rows.(data.Reporter).Report()
 	c := l.config
 	c.Source = data.SourceLines
-	stored, storedErr := OpenStored(&c, store.Machine, l.env.Dir)
+	stored, storedErr := OpenStored(&c, store.LocalDisk, l.env.Dir)
 	if storedErr != nil {
 		l.t.Fatal(storedErr)
 	}
@@ -124,7 +124,8 @@ func (l *liveHarness) end() {
 
 // everyMinute wants the temperature one minute ahead.
 func everyMinute(join spec.Resampling) data.RowQuery {
-	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "temp", Resampling: join},
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "temp",
+		Resampling: join},
 		{Name: "hum"}}}.WithDefaults()
 	return data.RowQuery{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
 }
@@ -162,8 +163,9 @@ func TestDeviceClockAhead(t *testing.T) {
 				l.restart()
 			}
 			view, report, err := l.compareWithCheck()
-			c := report.Column("temp")
-			if err != nil || view.Rows.Len() < 37 || c.Unused[grid.Future] != 6 || c.Unused[grid.Late] != 0 {
+			c := report.EnsureColumn("temp")
+			if err != nil || view.Rows.Len() < 37 || c.Unused[grid.ReasonFutureTime] != 6 ||
+				c.Unused[grid.ReasonLate] != 0 {
 				t.Errorf("restart %t: %+v, %v, %v", restart, view.Rows, report, err)
 			}
 			if newest := time.Unix(0, c.Newest); newest.After(l.env.Now()) {
@@ -180,7 +182,7 @@ func TestThreeMeters(t *testing.T) {
 		spec.ResampleMean: 20,
 		spec.ResampleMax:  30} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLiveHarness(t, data.Config{Time: "at"}, everyMinute(join), map[string]string{"temp": "v",
+			l := newLiveHarness(t, data.Config{TimeColumn: "at"}, everyMinute(join), map[string]string{"temp": "v",
 				"hum": "v"})
 			defer func() { l.end() }()
 			meters := []string{"site/north 10", "site/south 20", "site/west 30", "site/south 20"}
@@ -197,7 +199,8 @@ func TestThreeMeters(t *testing.T) {
 					l.restart()
 				}
 				view, report, err := l.compareWithCheck()
-				if err != nil || view.Rows.Len() < 17 || report.Column("temp").Unused[grid.Duplicate] == 0 ||
+				if err != nil || view.Rows.Len() < 17 ||
+					report.EnsureColumn("temp").Unused[grid.ReasonDuplicate] == 0 ||
 					slices.ContainsFunc(view.Rows.All().X, func(x float32) bool { return x != want }) {
 					t.Fatalf("%s, restart %t: %v, %v, %v; want %v", join, restart, view.Rows.All(), report, err, want)
 				}
@@ -228,8 +231,9 @@ func TestMissingInPayloads(t *testing.T) {
 				l.deliver("esp", fmt.Sprintf(`{"t":%s,"h":60.0}`, value))
 			}
 			view, report, err := l.compareWithCheck()
-			missing := report.Column("temp").Unused[grid.Missing] + l.stats.columnReports()[1].Unused[grid.Missing]
-			if err != nil || view.Rows.Len() < 57 || report.Column("hum").Used < 59 || missing != 20 ||
+			missing := report.EnsureColumn("temp").Unused[grid.ReasonMissing] +
+				l.stats.columnReports()[1].Unused[grid.ReasonMissing]
+			if err != nil || view.Rows.Len() < 57 || report.EnsureColumn("hum").Used < 59 || missing != 20 ||
 				report.LargestWrongShare != 0 {
 				t.Errorf("%s: %v, %v; %v", none, view.Rows, err, report)
 			}
@@ -244,7 +248,7 @@ func TestAClassMayBeNA(t *testing.T) {
 		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} { // the last message has none
 		synctest.Test(t, func(t *testing.T) {
 			w := everyMinute("")
-			r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{
+			r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{
 				{Name: "temp", Classes: []string{"NA", "1"}}, {Name: "hum"}}}.WithDefaults()
 			w.Recipe = &r
 			w.Features, w.Target = []string{"temp = NA"}, ""
@@ -259,7 +263,7 @@ func TestAClassMayBeNA(t *testing.T) {
 				t.Fatal(err)
 			}
 			report := l.rows.(data.Reporter).Report()
-			if got := report.Column("temp").String(); got != want {
+			if got := report.EnsureColumn("temp").String(); got != want {
 				t.Errorf("%s: %s, want %s", value, got, want)
 			}
 		})
@@ -270,7 +274,8 @@ func TestAClassMayBeNA(t *testing.T) {
 // payload is reported with its text.
 func TestPayloadsOfPrograms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLiveHarness(t, data.Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		l := newLiveHarness(t, data.Config{TimeColumn: "ts"}, everyMinute(""), map[string]string{"temp": "t",
+			"hum": "h"})
 		defer func() { l.end() }()
 		good := `{"ts":"2026-03-01T00:00:00Z","t":20.1,"h":50}`
 		for _, text := range []string{good + "\x00", good + "\x00\x00 \r\n", "\ufeff" + good, "\x00" + good} {
@@ -303,7 +308,8 @@ func TestPayloadsOfPrograms(t *testing.T) {
 // declines when valid values arrive.
 func TestReasonFollows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLiveHarness(t, data.Config{Time: "ts"}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
+		l := newLiveHarness(t, data.Config{TimeColumn: "ts"}, everyMinute(""), map[string]string{"temp": "t",
+			"hum": "h"})
 		defer func() { l.end() }()
 		reason := func(want, text string) {
 			t.Helper()
@@ -312,7 +318,7 @@ func TestReasonFollows(t *testing.T) {
 			}
 			_, _, err := l.compareWithCheck()
 			bad := (*data.FileError)(nil)
-			if !errors.As(err, &bad) || bad.Reason != want || !strings.Contains(bad.Problem, text) ||
+			if !errors.As(err, &bad) || bad.ReasonCode != want || !strings.Contains(bad.Problem, text) ||
 				strings.Contains(bad.Problem, "nothing has come") != (want == string(data.TroubleSilent)) {
 				t.Errorf("%v, want %s and %q", err, want, text)
 			}

@@ -25,18 +25,18 @@ type subscription struct {
 	payloadParser
 }
 
-// subscriptions reads the columns: by input a filter, and after a space the path of the value in a JSON payload. Those
-// of the same filter without a path have each a subscription.
-func subscriptions(c *data.Config) (all []subscription, err error) {
-	of, err := clockOf(c)
+// parseTopicSubscriptions reads the columns: by input a filter, and after a space the path of the value in a JSON
+// payload. Those of the same filter without a path have each a subscription.
+func parseTopicSubscriptions(c *data.Config) (all []subscription, err error) {
+	of, err := payloadTimeFieldFromConfig(c)
 	if err != nil {
 		return nil, err
 	}
-	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
-		filter, text, err := splitTopic(c.Columns[input])
+	for _, input := range slices.Sorted(maps.Keys(c.ColumnByInput)) {
+		filter, text, err := splitTopicAndPath(c.ColumnByInput[input])
 		var p jsonPath
 		if err == nil {
-			p, err = parsePath(strings.TrimSpace(text))
+			p, err = parseJSONPath(strings.TrimSpace(text))
 		}
 		if err == nil {
 			err = mqtt.CheckSubscription(mqtt.AtMostOnce, filter)
@@ -54,7 +54,7 @@ func subscriptions(c *data.Config) (all []subscription, err error) {
 			all = append(all, subscription{filter: filter})
 		}
 		if all[i].columns = append(all[i].columns, payloadColumn{input, p}); len(p) > 0 {
-			all[i].clock = of // a plain payload has no time of its own
+			all[i].timeField = of // a plain payload has no time of its own
 		}
 	}
 	for i, a := range all {
@@ -69,9 +69,9 @@ func subscriptions(c *data.Config) (all []subscription, err error) {
 	return all, nil
 }
 
-// splitTopic splits text into a topic and the path that follows it after a space. A topic that contains spaces must
-// be in double quotes.
-func splitTopic(text string) (topic, path string, err error) {
+// splitTopicAndPath splits text into a topic and the path that follows it after a space. A topic that contains spaces
+// must be in double quotes.
+func splitTopicAndPath(text string) (topic, path string, err error) {
 	if !strings.HasPrefix(text, `"`) {
 		topic, path, _ = strings.Cut(text, " ")
 		return topic, path, nil
@@ -82,7 +82,7 @@ func splitTopic(text string) (topic, path string, err error) {
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("%s: the quoted topic is invalid; it must end with a quote, and \" and \\ in it "+
-			"need a \\ before them", data.Quoted(text))
+			"need a \\ before them", data.QuoteForMessage(text))
 	}
 	return topic, text[len(quoted):], nil
 }
@@ -94,56 +94,56 @@ func topicHash(topic string) uint64 {
 	return h.Sum64()
 }
 
-// checkPaths reports paths that contain a slash. Such a path is probably the rest of a topic that contains spaces.
-func checkPaths(c *data.Config, problems *spec.ProblemList, section string) {
-	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
-		topic, path, err := splitTopic(c.Columns[input])
+// checkTopicPaths reports paths that contain a slash. Such a path is probably the rest of a topic that contains spaces.
+func checkTopicPaths(c *data.Config, problems *spec.ProblemList, section string) {
+	for _, input := range slices.Sorted(maps.Keys(c.ColumnByInput)) {
+		topic, path, err := splitTopicAndPath(c.ColumnByInput[input])
 		if path = strings.TrimSpace(path); err == nil && strings.Contains(path, "/") {
 			problems.Require(false, section+".columns."+input, "is read as topic %s and JSON path %s, but "+
 				"the path contains a slash; if the topic contains spaces, put it in quotes: '%q'",
-				data.Quoted(topic), data.Quoted(path), topic+" "+path)
+				data.QuoteForMessage(topic), data.QuoteForMessage(path), topic+" "+path)
 		}
 	}
 }
 
-func clockOf(c *data.Config) (payloadClock, error) {
+func payloadTimeFieldFromConfig(c *data.Config) (payloadTimeField, error) {
 	format, err := newTimeFormat(c.TimeFormat, c.TimeZone)
 	if err != nil {
-		return payloadClock{}, err
+		return payloadTimeField{}, err
 	}
-	p, err := parsePath(c.Time)
-	return payloadClock{p, format}, err
+	p, err := parseJSONPath(c.TimeColumn)
+	return payloadTimeField{p, format}, err
 }
 
-func checkMQTT(c *data.Config, problems *spec.ProblemList, section string) {
-	problems.Require(len(c.Columns) > 0, section+".columns",
+func checkMQTTConfig(c *data.Config, problems *spec.ProblemList, section string) {
+	problems.Require(len(c.ColumnByInput) > 0, section+".columns",
 		"is empty; want each input with its topic, and for JSON with the path of its value, such as "+
 			"pm25: site/air pm25")
-	checkStream(c, problems, section)
-	_, err := subscriptions(c)
+	rejectFileOnlyKeys(c, problems, section)
+	_, err := parseTopicSubscriptions(c)
 	problems.AddError(section+".columns", err)
 }
 
-// checkStream reports keys that only files have.
-func checkStream(c *data.Config, problems *spec.ProblemList, section string) {
-	problems.Require(len(c.Where) == 0 && c.Share == 0 && c.Shares == 0, section+".where",
+// rejectFileOnlyKeys reports keys that only files have.
+func rejectFileOnlyKeys(c *data.Config, problems *spec.ProblemList, section string) {
+	problems.Require(len(c.RequiredTextByColumn) == 0 && c.ShareIndex == 0 && c.ShareCount == 0, section+".where",
 		"where, share and shares go with source csv only: remove them")
-	problems.Require(c.Delimiter == "" && c.Decimal == "", section+".delimiter",
+	problems.Require(c.Delimiter == "" && c.DecimalSeparator == "", section+".delimiter",
 		"delimiter and decimal go with source csv only: remove them")
-	_, err := clockOf(c)
+	_, err := payloadTimeFieldFromConfig(c)
 	problems.AddError(section+".time", err)
 }
 
 // Topics are the filters that the source of a section that was checked subscribes to.
 func Topics(c *data.Config) []string {
-	all, _ := subscriptions(c) // which was checked
+	all, _ := parseTopicSubscriptions(c) // which was checked
 	return topicSubscriptions(all).filters()
 }
 
 func openMQTT(c *data.Config) (data.Source, error) {
-	s, err := subscriptions(c)
-	return &collectorSource{intake: topicSubscriptions(s), rules: rows.RulesFromConfig(c, nil),
-		room: rows.StorageOf(c)}, err
+	s, err := parseTopicSubscriptions(c)
+	return &collectorSource{intake: topicSubscriptions(s), rules: rows.ValueRulesFromConfig(c, nil),
+		rowStorage: rows.StorageSettingsFromConfig(c)}, err
 }
 
 // topicSubscriptions are what a source hears.
@@ -152,21 +152,21 @@ type topicSubscriptions []subscription
 // probe knows nothing: the program's doctor examines the broker.
 func (topicSubscriptions) probe() error { return nil }
 
-func (all topicSubscriptions) begin(r *recorder) (end func() error, err error) {
+func (all topicSubscriptions) begin(r *readingRecorder) (end func() error, err error) {
 	for i := range all {
 		all[i].addReading, all[i].stats = r.put, r.stats
 		for _, c := range all[i].columns {
-			r.stats.expect(c.input, " from topic "+all[i].filter)
+			r.stats.expectInput(c.input, " from topic "+all[i].filter)
 		}
 	}
 	conn, err := r.env.Connect(func(t mqtt.ObservedMessage) {
-		if t.Incoming && t.Dropped {
+		if t.IsIncoming && t.Dropped {
 			problem := "messages arrived faster than they could be processed"
 			if t.SizeLimit > 0 {
 				problem = fmt.Sprintf("the message has %d bytes: at most %d are read", t.PacketSize, t.SizeLimit)
-				r.stats.oversized(t.Topic, t.PacketSize, t.SizeLimit)
+				r.stats.recordOversizedMessage(t.Topic, t.PacketSize, t.SizeLimit)
 			}
-			all.forEachMatch(t.Topic, func(s *subscription) { s.rejectPayload(grid.Dropped, problem, t.Topic) })
+			all.forEachMatch(t.Topic, func(s *subscription) { s.rejectPayload(grid.ReasonNoRoom, problem, t.Topic) })
 		}
 	})
 	if err != nil {
@@ -207,12 +207,12 @@ func (all topicSubscriptions) forEachMatch(topic string, do func(*subscription))
 }
 
 // handleEvent takes an event of the connection.
-func (all topicSubscriptions) handleEvent(r *recorder, e mqtt.Event) {
+func (all topicSubscriptions) handleEvent(r *readingRecorder, e mqtt.Event) {
 	switch e := e.(type) {
-	case mqtt.Received:
+	case mqtt.MessageReceived:
 		from := payloadMeta{e.Topic, topicHash(e.Topic), r.env.Now()}
 		all.forEachMatch(e.Topic, func(s *subscription) {
-			if !e.Retained || len(s.clock.path) > 0 {
+			if !e.Retained || len(s.timeField.path) > 0 {
 				s.parsePayload(e.Payload, from)
 			}
 		})
@@ -221,9 +221,9 @@ func (all topicSubscriptions) handleEvent(r *recorder, e mqtt.Event) {
 	case mqtt.LinkDown:
 		r.stats.clearTroubles(data.TroubleBroker) // it refuses nothing any more
 		r.stats.setTrouble(data.TroubleBroker, "", fmt.Errorf("the site's broker is away: %w", e.Err))
-	case mqtt.SubscribeRefused:
+	case mqtt.SubscriptionRefused:
 		r.stats.setTrouble(data.TroubleBroker, e.Filter, fmt.Errorf("the site's broker refuses the topic %s", e.Filter))
-	case mqtt.RefusalOver:
+	case mqtt.SubscriptionRefusalEnded:
 		r.stats.setTrouble(data.TroubleBroker, e.Filter, nil)
 	}
 }

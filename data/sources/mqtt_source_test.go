@@ -20,14 +20,14 @@ import (
 )
 
 func TestSubscriptions(t *testing.T) {
-	c := data.Config{Source: data.SourceMQTT, Time: "t", Columns: map[string]string{"b": "site/air x.b",
+	c := data.Config{Source: data.SourceMQTT, TimeColumn: "t", ColumnByInput: map[string]string{"b": "site/air x.b",
 		"a": "site/air  x.a",
 		"c": "site/c", "d": "site/c", "e": "halls/+/e v"}}
-	all, err := subscriptions(&c)
+	all, err := parseTopicSubscriptions(&c)
 	var got []string
 	for _, s := range all {
 		for _, c := range s.columns {
-			got = append(got, fmt.Sprint(s.filter, " ", c.input, c.path, s.clock.path))
+			got = append(got, fmt.Sprint(s.filter, " ", c.input, c.path, s.timeField.path))
 		}
 	}
 	if want := []string{"site/air a[x a] [t]", "site/air b[x b] [t]", "site/c c[] []", "site/c d[] []",
@@ -39,17 +39,17 @@ func TestSubscriptions(t *testing.T) {
 		want string
 	}{
 		{data.Config{}, "data.columns: is empty; want each input with its topic"},
-		{data.Config{Columns: map[string]string{"a": "site/#/x"}}, `input "a": mqtt: filter "site/#/x": '#' must be`},
-		{data.Config{Columns: map[string]string{"a": "x a..b"}}, `input "a": path "a..b": has an empty name`},
-		{data.Config{Columns: map[string]string{"a": ""}}, `input "a": mqtt: filter "": is empty`},
-		{data.Config{Columns: map[string]string{"a": "x/+", "b": "x/y v"}}, "the topics x/+ and x/y overlap"},
-		{data.Config{Columns: map[string]string{"a": "x"}, Shares: 2},
+		{data.Config{ColumnByInput: map[string]string{"a": "site/#/x"}}, `input "a": mqtt: filter "site/#/x": '#' must be`},
+		{data.Config{ColumnByInput: map[string]string{"a": "x a..b"}}, `input "a": path "a..b": has an empty name`},
+		{data.Config{ColumnByInput: map[string]string{"a": ""}}, `input "a": mqtt: filter "": is empty`},
+		{data.Config{ColumnByInput: map[string]string{"a": "x/+", "b": "x/y v"}}, "the topics x/+ and x/y overlap"},
+		{data.Config{ColumnByInput: map[string]string{"a": "x"}, ShareCount: 2},
 			"data.where: where, share and shares go with source"},
-		{data.Config{Columns: map[string]string{"a": "x"}, TimeFormat: "iso"}, `data.time: "iso" is none of rfc3339`},
+		{data.Config{ColumnByInput: map[string]string{"a": "x"}, TimeFormat: "iso"}, `data.time: "iso" is none of rfc3339`},
 	} {
 		var problems spec.ProblemList
 		tt.c.Source = data.SourceMQTT
-		Check(&tt.c, &problems, "data")
+		CheckConfig(&tt.c, &problems, "data")
 		if err := problems.Err(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %s", tt.c, err, tt.want)
 		}
@@ -107,8 +107,8 @@ func TestMQTT(t *testing.T) {
 		}
 		gateway := b.Connect("gateway", nil)
 		defer gateway.Close()
-		s := started(t, data.Config{Source: data.SourceMQTT, Time: "t",
-			Columns: map[string]string{"temp": "site/+/air temp",
+		s := started(t, data.Config{Source: data.SourceMQTT, TimeColumn: "t",
+			ColumnByInput: map[string]string{"temp": "site/+/air temp",
 				"hum": "site/+/air hum", "door": "site/door"}}, e)
 		send := func(topic, payload string, retained bool) {
 			t.Helper()
@@ -152,13 +152,13 @@ func TestMQTT(t *testing.T) {
 		want := []data.Reading{{Input: "hum", Time: now * 1e9, Value: 40}, {Input: "temp", Time: now * 1e9, Value: 21},
 			{Input: "temp", Time: (now + 1) * 1e9, Value: 22}, {Input: "hum", Time: now * 1e9, Value: 40},
 			{Input: "temp", Time: now * 1e9, Value: 21},
-			{Input: "door", Time: at, Text: "shut", Value: numberOf("shut")}}
+			{Input: "door", Time: at, Text: "shut", Value: numberFromText("shut")}}
 		if !same(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 		columns := s.recorder.stats.columnReports()
-		if c := columns[1]; c.Name != "hum" || c.Used != 2 || c.Unused[grid.Missing] != 1 ||
-			c.Unused[grid.Malformed] != 1 || c.LastUnusedWhere != "site/b/air" {
+		if c := columns[1]; c.Name != "hum" || c.Used != 2 || c.Unused[grid.ReasonMissing] != 1 ||
+			c.Unused[grid.ReasonMalformed] != 1 || c.LastUnusedWhere != "site/b/air" {
 			t.Errorf("%+v", c)
 		}
 		mustClose(t, s)
@@ -175,12 +175,13 @@ func TestMQTTDropped(t *testing.T) {
 			tell = observe
 			return b.Session("device-data", nil, nil), nil
 		}
-		s := started(t, data.Config{Source: data.SourceMQTT, Columns: map[string]string{"a": "site/a", "b": "site/b"}},
+		s := started(t, data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": "site/a",
+			"b": "site/b"}},
 			e)
-		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a", Dropped: true})
-		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a"})
+		tell(mqtt.ObservedMessage{IsIncoming: true, Topic: "site/a", Dropped: true})
+		tell(mqtt.ObservedMessage{IsIncoming: true, Topic: "site/a"})
 		tell(mqtt.ObservedMessage{Topic: "site/a", Dropped: true})
-		if c := s.recorder.stats.columnReports(); c[0].Unused[grid.Dropped] != 1 || len(c[1].Unused) != 0 {
+		if c := s.recorder.stats.columnReports(); c[0].Unused[grid.ReasonNoRoom] != 1 || len(c[1].Unused) != 0 {
 			t.Errorf("%+v", c)
 		}
 		mustClose(t, s)
@@ -189,7 +190,7 @@ func TestMQTTDropped(t *testing.T) {
 
 // A broker that cannot be reached by these settings is an error, and leaves nothing behind.
 func TestMQTTCannotConnect(t *testing.T) {
-	s, err := Open(&data.Config{Source: data.SourceMQTT, Columns: map[string]string{"a": "site/a"}})
+	s, err := Open(&data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": "site/a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,13 +213,13 @@ func TestMQTTWithMosquitto(t *testing.T) {
 	e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 		return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address, ClientID: "device-data",
 			MaxReconnectDelay: 20 * time.Millisecond, ObserveMessage: func(x mqtt.ObservedMessage) {
-				if !x.Incoming {
+				if !x.IsIncoming {
 					dropped = append(dropped, x)
 				}
 				observe(x)
 			}})
 	}
-	s := started(t, data.Config{Source: data.SourceMQTT, Columns: map[string]string{"temp": "site/air temp",
+	s := started(t, data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"temp": "site/air temp",
 		"hum": "site/air hum"}}, e)
 	for life := range 2 {
 		if life > 0 {
@@ -265,27 +266,28 @@ func TestTopicsWithSpaces(t *testing.T) {
 		`"a\"b/+/c d" v`: `a"b/+/c d [v]`,
 		`site/air v`:     `site/air [v]`,
 	} {
-		all, err := subscriptions(&data.Config{Source: data.SourceMQTT, Columns: map[string]string{"x": text}})
+		all, err := parseTopicSubscriptions(&data.Config{Source: data.SourceMQTT,
+			ColumnByInput: map[string]string{"x": text}})
 		if err != nil || fmt.Sprint(all[0].filter, " ", all[0].columns[0].path) != want {
 			t.Errorf("%s: %+v, %v; want %s", text, all, err, want)
 		}
 	}
-	if _, err := subscriptions(&data.Config{Source: data.SourceMQTT, Columns: map[string]string{"x": `"a b v`}}); err == nil {
+	if _, err := parseTopicSubscriptions(&data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"x": `"a b v`}}); err == nil {
 		t.Error("a quote without an end is no error")
 	}
 	c := data.Config{Source: data.SourceMQTT,
-		Columns: map[string]string{"temp": "smartthings/Grey Water Meter/temperature"}}
+		ColumnByInput: map[string]string{"temp": "smartthings/Grey Water Meter/temperature"}}
 	var problems spec.ProblemList
-	CheckFile(&c, &problems, "data")
+	CheckConfigAgainstFile(&c, &problems, "data")
 	err := problems.Err()
 	remedy := `'"smartthings/Grey Water Meter/temperature"'`
 	if err == nil || !strings.Contains(err.Error(), remedy) {
 		t.Fatalf("%v, want %s", err, remedy)
 	}
-	c.Columns["temp"] = strings.Trim(remedy, "'")
+	c.ColumnByInput["temp"] = strings.Trim(remedy, "'")
 	problems = spec.ProblemList{}
-	CheckFile(&c, &problems, "data")
-	if all, err := subscriptions(&c); problems.Err() != nil || err != nil ||
+	CheckConfigAgainstFile(&c, &problems, "data")
+	if all, err := parseTopicSubscriptions(&c); problems.Err() != nil || err != nil ||
 		all[0].filter != "smartthings/Grey Water Meter/temperature" || len(all[0].columns[0].path) > 0 {
 		t.Errorf("%v, %v, %+v", problems.Err(), err, all)
 	}

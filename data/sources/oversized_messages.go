@@ -23,8 +23,8 @@ type oversizedTopic struct {
 	lastDropAt time.Time
 }
 
-// oversized records a message that was dropped because of its size. The session with the broker logs it.
-func (l *sourceStats) oversized(topic string, size, limit int) {
+// recordOversizedMessage records a message that was dropped because of its size. The session with the broker logs it.
+func (l *sourceStats) recordOversizedMessage(topic string, size, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.oversizedByTopic, func(_ string, o oversizedTopic) bool { return o.isOutdated(l.now()) })

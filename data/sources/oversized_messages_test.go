@@ -30,12 +30,12 @@ func TestOversizedTroubles(t *testing.T) {
 			observe = o
 			return b.Session("device-data", nil, nil), nil
 		}
-		s := started(t, data.Config{Source: data.SourceMQTT, Columns: map[string]string{"temp": "home/+ t",
+		s := started(t, data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"temp": "home/+ t",
 			"hum":  "home/+ h",
 			"door": "yard/door"}}, e)
 		synctest.Wait()
 		drop := func(topic string, size int) {
-			observe(mqtt.ObservedMessage{Incoming: true, Topic: topic, Dropped: true, SizeLimit: 131_072,
+			observe(mqtt.ObservedMessage{IsIncoming: true, Topic: topic, Dropped: true, SizeLimit: 131_072,
 				PacketSize: size})
 		}
 		drop("home/camera", 140_017)
@@ -45,7 +45,7 @@ func TestOversizedTroubles(t *testing.T) {
 		wantTroubles(t, s, nil, camera)
 		const problem = "the message has 133000 bytes: at most 131072 are read"
 		for _, c := range s.recorder.stats.columnReports() {
-			if want := map[string]uint64{"temp": 2, "hum": 2}[c.Name]; c.Unused[grid.Dropped] != want ||
+			if want := map[string]uint64{"temp": 2, "hum": 2}[c.Name]; c.Unused[grid.ReasonNoRoom] != want ||
 				want > 0 && (c.LastUnusedWhere != "home/camera" || c.Problem != problem) {
 				t.Errorf("%+v, want %d dropped", c, want)
 			}
@@ -94,12 +94,12 @@ func TestOversizedWithMosquitto(t *testing.T) {
 					ObserveMessage: observe,
 					Will:           func() mqtt.Message { dials.Add(1); return mqtt.Message{} }})
 			}
-			s := started(t, data.Config{Source: data.SourceMQTT, Time: "ts",
-				Columns: map[string]string{"temp": "home/+ temperature",
+			s := started(t, data.Config{Source: data.SourceMQTT, TimeColumn: "ts",
+				ColumnByInput: map[string]string{"temp": "home/+ temperature",
 					"hum": "home/+ humidity"}}, e)
 			counts := func() (used, dropped uint64) {
 				for _, c := range s.recorder.stats.columnReports() {
-					used, dropped = used+c.Used, dropped+c.Unused[grid.Dropped]
+					used, dropped = used+c.Used, dropped+c.Unused[grid.ReasonNoRoom]
 				}
 				return used, dropped
 			}

@@ -19,9 +19,9 @@ import (
 // it.
 type jsonPath []string
 
-// parsePath reads names and numbers that are separated by dots, as in sensors.0.value. A backslash makes a dot, or a
-// backslash, part of a name. It is the common part of what GJSON, and telegraf with it, takes.
-func parsePath(text string) (jsonPath, error) {
+// parseJSONPath reads names and numbers that are separated by dots, as in sensors.0.value. A backslash makes a dot, or
+// a backslash, part of a name. It is the common part of what GJSON, and telegraf with it, takes.
+func parseJSONPath(text string) (jsonPath, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -31,7 +31,7 @@ func parsePath(text string) (jsonPath, error) {
 	for _, c := range text {
 		switch {
 		case escaped && c != '.' && c != '\\':
-			return nil, fmt.Errorf(`path %s: a backslash goes before a dot or a backslash only`, data.Quoted(text))
+			return nil, fmt.Errorf(`path %s: a backslash goes before a dot or a backslash only`, data.QuoteForMessage(text))
 		case !escaped && c == '\\':
 			escaped = true
 			continue
@@ -44,18 +44,18 @@ func parsePath(text string) (jsonPath, error) {
 		escaped = false
 	}
 	if escaped {
-		return nil, fmt.Errorf("path %s: ends in a backslash", data.Quoted(text))
+		return nil, fmt.Errorf("path %s: ends in a backslash", data.QuoteForMessage(text))
 	}
 	p = append(p, name.String())
 	for _, name := range p {
 		if name == "" {
-			return nil, fmt.Errorf("path %s: has an empty name", data.Quoted(text))
+			return nil, fmt.Errorf("path %s: has an empty name", data.QuoteForMessage(text))
 		}
 	}
 	return p, nil
 }
 
-// dotted returns the path as text in the syntax of parsePath.
+// dotted returns the path as text in the syntax of parseJSONPath.
 func (p jsonPath) dotted() string {
 	escape := strings.NewReplacer(`\`, `\\`, `.`, `\.`)
 	names := make([]string, len(p))
@@ -91,8 +91,8 @@ type payloadColumn struct {
 	path  jsonPath
 }
 
-// payloadClock is where the time of a payload is, and how it is written.
-type payloadClock struct {
+// payloadTimeField is where the time of a payload is, and how it is written.
+type payloadTimeField struct {
 	path jsonPath // empty = the time of arrival
 	timeFormat
 }
@@ -100,16 +100,16 @@ type payloadClock struct {
 // payloadParser turns payloads into readings.
 type payloadParser struct {
 	columns    []payloadColumn // empty = each member of a JSON object is an input, by its name
-	clock      payloadClock
+	timeField  payloadTimeField
 	addReading func(data.Reading)
 	stats      *sourceStats
 }
 
 // payloadMeta describes the origin and the arrival of a payload.
 type payloadMeta struct {
-	where  string    // topic or line number, for messages
-	source uint64    // Source of its readings
-	at     time.Time // time of arrival
+	place      string    // topic or line number, for messages
+	source     uint64    // Source of its readings
+	receivedAt time.Time // time of arrival
 }
 
 // parsePayload processes a payload. It ignores a byte order mark, and white space and NUL bytes at both ends. Programs
@@ -117,44 +117,44 @@ type payloadMeta struct {
 func (p *payloadParser) parsePayload(text []byte, from payloadMeta) {
 	text = trimPayload(text)
 	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
-		p.addValue(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
+		p.addValue(p.columns[0].input, parsePlainPayload(text), from.receivedAt.UnixNano(), from)
 		return
 	}
 	v, err := parseJSON(text)
 	if err != nil {
-		p.rejectPayload(grid.Malformed, err.Error(), from.where)
+		p.rejectPayload(grid.ReasonMalformed, err.Error(), from.place)
 		return
 	}
-	p.value(v, from)
+	p.addParsedPayload(v, from)
 }
 
 // trimPayload returns a payload without a byte order mark, and without white space and NUL bytes at both ends.
 func trimPayload(text []byte) []byte { return bytes.Trim(text, "\ufeff\x00 \t\r\n") }
 
-// value reads a payload that was parsed.
-func (p *payloadParser) value(v any, from payloadMeta) {
-	at := from.at.UnixNano()
-	if len(p.clock.path) > 0 {
-		written, found := p.clock.path.valueIn(v)
+// addParsedPayload reads a payload that was parsed.
+func (p *payloadParser) addParsedPayload(v any, from payloadMeta) {
+	at := from.receivedAt.UnixNano()
+	if len(p.timeField.path) > 0 {
+		written, found := p.timeField.path.valueIn(v)
 		text := strings.TrimSpace(textOfJSON(written))
 		var err error
-		if at, err = p.clock.parse(text); !found {
-			p.rejectPayload(grid.BadTime, fmt.Sprintf("no time found at the path %s",
-				data.Quoted(p.clock.path.dotted())),
-				from.where)
+		if at, err = p.timeField.parse(text); !found {
+			p.rejectPayload(grid.ReasonBadTime, fmt.Sprintf("no time found at the path %s",
+				data.QuoteForMessage(p.timeField.path.dotted())),
+				from.place)
 			return
 		} else if err != nil {
-			shown := data.Quoted(text)
+			shown := data.QuoteForMessage(text)
 			if written == nil {
 				shown = "null"
 			}
-			p.rejectPayload(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.clock.example(),
-				p.clock.formatAdvice(text)), from.where)
+			p.rejectPayload(grid.ReasonBadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.timeField.example(),
+				p.timeField.formatAdvice(text)), from.place)
 			return
 		}
 	}
 	if len(p.columns) == 0 {
-		p.members(v, at, from)
+		p.addMembers(v, at, from)
 		return
 	}
 	for _, c := range p.columns {
@@ -163,15 +163,16 @@ func (p *payloadParser) value(v any, from payloadMeta) {
 	}
 }
 
-// members reads each member of an object as an input. It skips the time, and members that contain objects or lists.
-func (p *payloadParser) members(v any, at int64, from payloadMeta) {
+// addMembers reads each member of an object as an input. It skips the time, and members that contain objects or lists.
+func (p *payloadParser) addMembers(v any, at int64, from payloadMeta) {
 	object, _ := v.(map[string]any)
 	for name, value := range object {
 		switch value.(type) {
 		case map[string]any, []any, nil:
 			continue
 		}
-		if len(p.clock.path) == 1 && p.clock.path[0] == name || len(name) > maxText || !p.stats.mayCount(name) {
+		if len(p.timeField.path) == 1 && p.timeField.path[0] == name || len(name) > maxTextBytes ||
+			!p.stats.mayCount(name) {
 			continue
 		}
 		p.addValue(name, value, at, from)
@@ -179,7 +180,7 @@ func (p *payloadParser) members(v any, at int64, from payloadMeta) {
 }
 
 // rejectPayload counts a payload of which nothing can be used.
-func (p *payloadParser) rejectPayload(why data.Reason, problem, where string) {
+func (p *payloadParser) rejectPayload(why data.UnusedReason, problem, where string) {
 	for _, c := range p.columns {
 		p.stats.countUnused(c.input, why, problem, where)
 	}
@@ -191,65 +192,65 @@ func (p *payloadParser) rejectPayload(why data.Reason, problem, where string) {
 // addValue records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
 // means a missing value: the task may have a class with this name.
 func (p *payloadParser) addValue(input string, value any, at int64, from payloadMeta) {
-	r, why := data.Reading{Input: input, Time: at, Source: from.source}, data.Reason("")
+	r, why := data.Reading{Input: input, Time: at, Source: from.source}, data.UnusedReason("")
 	switch v := value.(type) {
 	case json.Number:
 		number, err := strconv.ParseFloat(string(v), 64)
 		if r.Value = number; err != nil || !data.IsFinite(number) {
-			why = grid.NotFinite
+			why = grid.ReasonNotFinite
 		}
 	case bool:
 		r.Text = strconv.FormatBool(v)
 	case string:
-		if r.Text = strings.TrimSpace(v); len(r.Text) > maxText {
-			why = grid.NotANumber
+		if r.Text = strings.TrimSpace(v); len(r.Text) > maxTextBytes {
+			why = grid.ReasonNotANumber
 		} else if r.Text == "" {
-			why = grid.Missing
+			why = grid.ReasonMissing
 		}
 	case nil:
-		why = grid.Missing
+		why = grid.ReasonMissing
 	default:
-		why = grid.NotANumber
+		why = grid.ReasonNotANumber
 	}
 	if r.Text != "" {
-		if r.Value = numberOf(r.Text); math.IsInf(r.Value, 0) {
-			why = grid.NotFinite
+		if r.Value = numberFromText(r.Text); math.IsInf(r.Value, 0) {
+			why = grid.ReasonNotFinite
 		}
 	}
 	says := ""
-	clockSet := from.at.UnixNano() >= rows.MinReadingTime // a clock before the year 2000 was never set
+	clockSet := from.receivedAt.UnixNano() >= rows.MinReadingTime // a clock before the year 2000 was never set
 	switch {
-	case why == grid.Missing:
+	case why == grid.ReasonMissing:
 		says = "the value is absent, null or empty"
 	case why != "":
-		says = data.CellProblem(textOfJSON(value), why)
+		says = data.DescribeCellProblem(textOfJSON(value), why)
 	case at < rows.MinReadingTime:
-		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", rows.FormatTime(at),
-			p.clock.unitAdvice(at))
-	case clockSet && at > from.at.Add(rows.MaxFutureSkew).UnixNano():
-		why, says = grid.Future, rows.FormatTime(at)+" is in the future according to the device's clock"
+		why, says = grid.ReasonBadTime, fmt.Sprintf("%s is before the year 2000%s", rows.FormatTime(at),
+			p.timeField.unitAdvice(at))
+	case clockSet && at > from.receivedAt.Add(rows.MaxFutureSkew).UnixNano():
+		why, says = grid.ReasonFutureTime, rows.FormatTime(at)+" is in the future according to the device's clock"
 	}
 	if why != "" {
-		p.stats.countUnused(input, why, says, from.where)
+		p.stats.countUnused(input, why, says, from.place)
 		return
 	}
 	p.stats.countUsed(r)
 	p.addReading(r)
 }
 
-// plainValue is the value of a payload that is no JSON object: a number, or a text, which may have quotes.
-func plainValue(text []byte) any {
+// parsePlainPayload is the value of a payload that is no JSON object: a number, or a text, which may have quotes.
+func parsePlainPayload(text []byte) any {
 	text = bytes.TrimSpace(text)
 	if len(text) > 0 && (text[0] == '"' || text[0] == '{' || text[0] == '[') {
 		if v, err := parseJSON(text); err == nil {
 			return v
 		}
 	}
-	return plainCell(string(text))
+	return numberOrText(string(text))
 }
 
-// plainCell is a number, or a text.
-func plainCell(text string) any {
+// numberOrText is a number, or a text.
+func numberOrText(text string) any {
 	text = strings.TrimSpace(text)
 	if v, err := strconv.ParseFloat(text, 64); err == nil && v == v || errors.Is(err, strconv.ErrRange) {
 		return json.Number(text)

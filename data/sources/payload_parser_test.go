@@ -17,13 +17,13 @@ import (
 func TestPath(t *testing.T) {
 	for text, want := range map[string][]string{"": nil, "a": {"a"}, "a.0.b c": {"a", "0", "b c"},
 		`a\.b\\.c`: {`a.b\`, "c"}, "PM2\\.5 (µg/m³)": {"PM2.5 (µg/m³)"}} {
-		if p, err := parsePath(text); err != nil || !slices.Equal(p, want) {
+		if p, err := parseJSONPath(text); err != nil || !slices.Equal(p, want) {
 			t.Errorf("%q: %q, %v; want %q", text, p, err, want)
 		}
 	}
 	for text, want := range map[string]string{"a..b": "has an empty name", ".": "empty name", "a.": "empty name",
 		`a\`: "ends in a backslash", `a\b`: "before a dot or a backslash"} {
-		if p, err := parsePath(text); err == nil || !strings.Contains(err.Error(), want) {
+		if p, err := parseJSONPath(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v; want %s", text, p, err, want)
 		}
 	}
@@ -35,24 +35,24 @@ var arrival = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // taken is what payloads became of one text.
 type taken struct {
 	readings []data.Reading
-	unused   map[string]data.Reason // by input
+	unused   map[string]data.UnusedReason // by input
 }
 
-func take(t testing.TB, columns map[string]string, at payloadClock, text string, arrived time.Time) (got taken) {
+func take(t testing.TB, columns map[string]string, at payloadTimeField, text string, arrived time.Time) (got taken) {
 	t.Helper()
 	log := newSourceStats(time.Now, slog.New(slog.DiscardHandler))
-	p := payloadParser{clock: at, stats: log, addReading: func(r data.Reading) {
+	p := payloadParser{timeField: at, stats: log, addReading: func(r data.Reading) {
 		got.readings = append(got.readings,
 			r)
 	}}
 	for _, input := range slices.Sorted(maps.Keys(columns)) {
-		of, err := parsePath(columns[input])
+		of, err := parseJSONPath(columns[input])
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.columns = append(p.columns, payloadColumn{input, of})
 	}
-	p.parsePayload([]byte(text), payloadMeta{where: "here", at: arrived})
+	p.parsePayload([]byte(text), payloadMeta{place: "here", receivedAt: arrived})
 	slices.SortFunc(got.readings, func(a, b data.Reading) int { return strings.Compare(a.Input, b.Input) })
 	for _, c := range log.columnReports() {
 		for why, n := range c.Unused {
@@ -60,7 +60,7 @@ func take(t testing.TB, columns map[string]string, at payloadClock, text string,
 				t.Errorf("column %+v", c)
 			}
 			if got.unused == nil {
-				got.unused = map[string]data.Reason{}
+				got.unused = map[string]data.UnusedReason{}
 			}
 			got.unused[c.Name] = why
 		}
@@ -70,57 +70,57 @@ func take(t testing.TB, columns map[string]string, at payloadClock, text string,
 
 func TestPayloads(t *testing.T) {
 	plain, two := map[string]string{"a": ""}, map[string]string{"a": "x.v", "b": "s.1"}
-	stamped := payloadClock{path: jsonPath{"t"}}
+	stamped := payloadTimeField{path: jsonPath{"t"}}
 	at := arrival.UnixNano()
 	number := func(input string, v float64) data.Reading {
 		return data.Reading{Input: input, Time: at, Value: v}
 	}
 	text := func(input, text string) data.Reading {
-		return data.Reading{Input: input, Time: at, Text: text, Value: numberOf(text)}
+		return data.Reading{Input: input, Time: at, Text: text, Value: numberFromText(text)}
 	}
 	for _, tt := range []struct {
 		name    string
 		columns map[string]string
-		clock   payloadClock
+		clock   payloadTimeField
 		text    string
 		want    []data.Reading
-		unused  map[string]data.Reason
+		unused  map[string]data.UnusedReason
 	}{
-		{"a number", plain, payloadClock{}, " 21.5\n", []data.Reading{number("a", 21.5)}, nil},
-		{"a text", plain, payloadClock{}, "NNE", []data.Reading{text("a", "NNE")}, nil},
-		{"a text in quotes", plain, payloadClock{}, `"NNE"`, []data.Reading{text("a", "NNE")}, nil},
-		{"a truth value", plain, payloadClock{}, "true", []data.Reading{text("a", "true")}, nil},
-		{"nothing", plain, payloadClock{}, " ", nil, map[string]data.Reason{"a": grid.Missing}},
-		{"JSON where a value is wanted", plain, payloadClock{}, `{"v":1}`, nil, map[string]data.Reason{"a": grid.NotANumber}},
-		{"too large", plain, payloadClock{}, "1e999", nil, map[string]data.Reason{"a": grid.NotFinite}},
-		{"infinite", plain, payloadClock{}, "-Inf", nil, map[string]data.Reason{"a": grid.NotFinite}},
-		{"a word for no value", plain, payloadClock{}, "NaN", []data.Reading{{Input: "a",
+		{"a number", plain, payloadTimeField{}, " 21.5\n", []data.Reading{number("a", 21.5)}, nil},
+		{"a text", plain, payloadTimeField{}, "NNE", []data.Reading{text("a", "NNE")}, nil},
+		{"a text in quotes", plain, payloadTimeField{}, `"NNE"`, []data.Reading{text("a", "NNE")}, nil},
+		{"a truth value", plain, payloadTimeField{}, "true", []data.Reading{text("a", "true")}, nil},
+		{"nothing", plain, payloadTimeField{}, " ", nil, map[string]data.UnusedReason{"a": grid.ReasonMissing}},
+		{"JSON where a value is wanted", plain, payloadTimeField{}, `{"v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonNotANumber}},
+		{"too large", plain, payloadTimeField{}, "1e999", nil, map[string]data.UnusedReason{"a": grid.ReasonNotFinite}},
+		{"infinite", plain, payloadTimeField{}, "-Inf", nil, map[string]data.UnusedReason{"a": grid.ReasonNotFinite}},
+		{"a word for no value", plain, payloadTimeField{}, "NaN", []data.Reading{{Input: "a",
 			Time: arrival.UnixNano(), Text: "NaN", Value: math.NaN()}}, nil},
-		{"JSON", two, payloadClock{}, `{"x":{"v":1.5},"s":[1,"N"]}`, []data.Reading{number("a", 1.5), text("b", "N")}, nil},
-		{"numbers in texts", two, payloadClock{}, `{"x":{"v":"1.5"},"s":[0,"1e999"]}`, []data.Reading{text("a", "1.5")},
-			map[string]data.Reason{"b": grid.NotFinite}},
-		{"missing, and null", two, payloadClock{}, `{"s":[1,null]}`, nil, map[string]data.Reason{"a": grid.Missing, "b": grid.Missing}},
-		{"an object, and a long text", two, payloadClock{}, `{"x":{"v":{}},"s":[1,"` + strings.Repeat("x", 256) + `"]}`, nil,
-			map[string]data.Reason{"a": grid.NotANumber, "b": grid.NotANumber}},
-		{"an index that is none", two, payloadClock{}, `{"x":[],"s":[1]}`, nil,
-			map[string]data.Reason{"a": grid.Missing, "b": grid.Missing}},
-		{"half of JSON", two, payloadClock{}, `{"x":{"v":1.5`, nil,
-			map[string]data.Reason{"a": grid.Malformed, "b": grid.Malformed}},
-		{"two values", two, payloadClock{}, `{"x":{"v":1.5}} {}`, nil,
-			map[string]data.Reason{"a": grid.Malformed, "b": grid.Malformed}},
+		{"JSON", two, payloadTimeField{}, `{"x":{"v":1.5},"s":[1,"N"]}`, []data.Reading{number("a", 1.5), text("b", "N")}, nil},
+		{"numbers in texts", two, payloadTimeField{}, `{"x":{"v":"1.5"},"s":[0,"1e999"]}`, []data.Reading{text("a", "1.5")},
+			map[string]data.UnusedReason{"b": grid.ReasonNotFinite}},
+		{"missing, and null", two, payloadTimeField{}, `{"s":[1,null]}`, nil, map[string]data.UnusedReason{"a": grid.ReasonMissing, "b": grid.ReasonMissing}},
+		{"an object, and a long text", two, payloadTimeField{}, `{"x":{"v":{}},"s":[1,"` + strings.Repeat("x", 256) + `"]}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonNotANumber, "b": grid.ReasonNotANumber}},
+		{"an index that is none", two, payloadTimeField{}, `{"x":[],"s":[1]}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonMissing, "b": grid.ReasonMissing}},
+		{"half of JSON", two, payloadTimeField{}, `{"x":{"v":1.5`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonMalformed, "b": grid.ReasonMalformed}},
+		{"two values", two, payloadTimeField{}, `{"x":{"v":1.5}} {}`, nil,
+			map[string]data.UnusedReason{"a": grid.ReasonMalformed, "b": grid.ReasonMalformed}},
 		{"the payload's time", plain2, stamped, `{"t":"2026-03-01T11:00:00Z","v":1}`,
 			[]data.Reading{{Input: "a", Time: arrival.Add(-time.Hour).UnixNano(), Value: 1}}, nil},
 		{"the payload's time in seconds", plain2, stamped, `{"t":1772366400.5,"v":1}`,
 			[]data.Reading{{Input: "a", Time: arrival.UnixNano() + 5e8, Value: 1}}, nil},
-		{"no time", plain2, stamped, `{"v":1}`, nil, map[string]data.Reason{"a": grid.BadTime}},
-		{"a time that is none", plain2, stamped, `{"t":"noon","v":1}`, nil, map[string]data.Reason{"a": grid.BadTime}},
-		{"a clock of 1970", plain2, stamped, `{"t":86400,"v":1}`, nil, map[string]data.Reason{"a": grid.BadTime}},
-		{"the future", plain2, stamped, `{"t":"2026-03-01T12:05:01Z","v":1}`, nil, map[string]data.Reason{"a": grid.Future}},
+		{"no time", plain2, stamped, `{"v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
+		{"a time that is none", plain2, stamped, `{"t":"noon","v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
+		{"a clock of 1970", plain2, stamped, `{"t":86400,"v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonBadTime}},
+		{"the future", plain2, stamped, `{"t":"2026-03-01T12:05:01Z","v":1}`, nil, map[string]data.UnusedReason{"a": grid.ReasonFutureTime}},
 		{"nearly the future", plain2, stamped, `{"t":"2026-03-01T12:05:00Z","v":1}`,
 			[]data.Reading{{Input: "a", Time: arrival.Add(5 * time.Minute).UnixNano(), Value: 1}}, nil},
 		{"members", nil, stamped, `{"t":1772366400,"b":2,"a":"N","c":null,"d":{},"e":[1]}`,
 			[]data.Reading{text("a", "N"), number("b", 2)}, nil},
-		{"no object", nil, stamped, `{"t":1772366400`, nil, map[string]data.Reason{"": grid.Malformed}},
+		{"no object", nil, stamped, `{"t":1772366400`, nil, map[string]data.UnusedReason{"": grid.ReasonMalformed}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := take(t, tt.columns, tt.clock, tt.text, arrival)
@@ -136,10 +136,10 @@ var plain2 = map[string]string{"a": "v"}
 // Where the device itself does not know the time, payloads with a time are taken, others are not.
 func TestPayloadsOfADeviceOf1970(t *testing.T) {
 	early := time.Unix(100, 0)
-	if got := take(t, plain2, payloadClock{path: jsonPath{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
+	if got := take(t, plain2, payloadTimeField{path: jsonPath{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := take(t, plain2, payloadClock{}, `{"v":1}`, early); len(got.readings) != 0 || got.unused["a"] != grid.BadTime {
+	if got := take(t, plain2, payloadTimeField{}, `{"v":1}`, early); len(got.readings) != 0 || got.unused["a"] != grid.ReasonBadTime {
 		t.Errorf("%+v", got)
 	}
 }
@@ -179,10 +179,10 @@ func FuzzPayload(f *testing.F) {
 	f.Add("0", "1", `[1,"2026-03-01T11:30:00Z"]`)
 	f.Add(`a\.b`, "", `{"a.b":{"a.b":"\u0000"}}`)
 	f.Fuzz(func(t *testing.T, of, at, text string) {
-		p, err := parsePath(of)
-		var c payloadClock
+		p, err := parseJSONPath(of)
+		var c payloadTimeField
 		if err == nil {
-			c.path, err = parsePath(at)
+			c.path, err = parseJSONPath(at)
 		}
 		if err != nil {
 			return
@@ -193,14 +193,14 @@ func FuzzPayload(f *testing.F) {
 			if len(columns) > 0 && n != len(columns) && !plainTwice(p, columns) {
 				t.Errorf("%+v of %q", got, columns)
 			}
-			var e batchEncoder
+			var e readingBatchEncoder
 			for _, r := range got.readings {
 				if r.Time < rows.MinReadingTime || r.Text == "" && !data.IsFinite(r.Value) || !e.add(r, 1<<20) {
 					t.Errorf("reading %+v", r)
 				}
 			}
 			var back []data.Reading
-			err := decode(e.body, 0, func(r data.Reading) { back = append(back, r) })
+			err := decodeReadingBatch(e.body, 0, func(r data.Reading) { back = append(back, r) })
 			if err != nil || !same(back, got.readings) {
 				t.Errorf("%v: %+v became %+v", err, got.readings, back)
 			}

@@ -13,27 +13,27 @@ import (
 
 // readState contains the counts of the rows read so far, and the state that following rows need.
 type readState struct {
-	rows, matched  int                   // all rows, and the rows that the conditions select
-	used, unusable int                   // used and unusable rows of the own share
-	malformed      int                   // lines that cannot be parsed; part of bad
-	recent         grid.RecentWrongShare // share of unusable rows among the most recent ones
-	newest         int64                 // newest time of a row, without outliers
-	order          *rows.TimeOrder       // checks the times; nil if there are none, or if gridRows checks them
-	columnCounts   []columnCounts        // counts of each wanted column, then of the time
-	last           *data.FileError       // error of the last unusable row
-	labels         rows.TargetFilter
+	rows, matched      int                   // all rows, and the rows that the conditions select
+	used, unusable     int                   // used and unusable rows of the own share
+	malformed          int                   // lines that cannot be parsed; part of bad
+	recent             grid.RecentWrongShare // share of unusable rows among the most recent ones
+	newestRowTime      int64                 // newest time of a row, without outliers
+	order              *rows.TimeOrderCheck  // checks the times; nil if there are none, or if gridRowMaker checks them
+	columnCounts       []columnCounts        // counts of each wanted column, then of the time
+	lastUnusableRowErr *data.FileError       // error of the last unusable row
+	labels             rows.TargetFilter
 }
 
 // columnCounts counts the cells of a column.
 type columnCounts struct {
 	used                 uint64
-	unused               map[data.Reason]uint64
+	unused               map[data.UnusedReason]uint64
 	recent               grid.RecentWrongShare
-	lastRejected         rejectedCell                 // the last rejected cell
-	lastRejectedByReason map[data.Reason]rejectedCell // the last rejected cell by reason
+	lastRejected         rejectedCell                       // the last rejected cell
+	lastRejectedByReason map[data.UnusedReason]rejectedCell // the last rejected cell by reason
 	sum                  float64
-	last                 float64
-	lastAt               int64
+	lastValue            float64
+	lastValueTime        int64
 }
 
 // rejectedCell is a rejected cell of a file.
@@ -41,7 +41,7 @@ type rejectedCell struct {
 	file string
 	line int
 	text string
-	why  data.Reason
+	why  data.UnusedReason
 }
 
 // clone returns a copy for lines that may have to be undone.
@@ -58,8 +58,8 @@ func (y *readState) clone() readState {
 	return n
 }
 
-// begin allocates the counts for the given number of columns and the time, unless they exist.
-func (y *readState) begin(columns int) {
+// allocateColumnCounts allocates the counts for the given number of columns and the time, unless they exist.
+func (y *readState) allocateColumnCounts(columns int) {
 	if y.columnCounts == nil {
 		y.columnCounts = make([]columnCounts, columns+1)
 	}
@@ -69,16 +69,16 @@ func (y *readState) begin(columns int) {
 func (y *readState) countUnusable(why *data.FileError) {
 	y.unusable++
 	y.recent.CountValue(true)
-	y.last = why
+	y.lastUnusableRowErr = why
 }
 
 func (c *columnCounts) addValue(v float64, at int64) {
-	c.use()
+	c.countUsed()
 	c.sum += v
-	c.last, c.lastAt = v, at
+	c.lastValue, c.lastValueTime = v, at
 }
 
-func (c *columnCounts) use() {
+func (c *columnCounts) countUsed() {
 	c.used++
 	c.recent.CountValue(false)
 }
@@ -86,38 +86,38 @@ func (c *columnCounts) use() {
 func (c *columnCounts) countRejected(bad rejectedCell) {
 	why := bad.why
 	if c.unused == nil {
-		c.unused, c.lastRejectedByReason = map[data.Reason]uint64{}, map[data.Reason]rejectedCell{}
+		c.unused, c.lastRejectedByReason = map[data.UnusedReason]uint64{}, map[data.UnusedReason]rejectedCell{}
 	}
 	c.unused[why]++
-	if why.Wrong() {
+	if why.MeansWrongValue() {
 		c.recent.CountValue(true)
 	}
 	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
 	c.lastRejected, c.lastRejectedByReason[why] = bad, bad
 }
 
-// example returns the place and the description of a rejected cell.
-func (c rejectedCell) example() data.UnusedExample {
-	return data.UnusedExample{Where: fmt.Sprintf("%s: line %d", c.file, c.line), Problem: data.CellProblem(c.text,
+// unusedValue returns the place and the description of a rejected cell.
+func (c rejectedCell) unusedValue() data.UnusedValue {
+	return data.UnusedValue{Where: fmt.Sprintf("%s: line %d", c.file, c.line), Problem: data.DescribeCellProblem(c.text,
 		c.why)}
 }
 
-// fill returns what stands for a cell without a value.
-func (c *columnCounts) fill(f grid.Fill, at int64) (float64, bool) {
+// fillValue returns what stands for a cell without a value.
+func (c *columnCounts) fillValue(f grid.FillRule, at int64) (float64, bool) {
 	switch {
 	case c.used == 0:
-	case f.Policy == grid.FillLast && at-c.lastAt <= int64(f.MaxAge):
-		return c.last, true
+	case f.Policy == grid.FillLast && at-c.lastValueTime <= int64(f.MaxLastValueAge):
+		return c.lastValue, true
 	case f.Policy == grid.FillMean:
 		return c.sum / float64(c.used), true
 	}
 	return 0, false
 }
 
-// check returns an error if more than a share of the rows cannot be used.
-func (y *readState) check(most float64) error {
-	if all := y.used + y.unusable; y.unusable > 0 && y.share() > most {
-		e := *y.last
+// checkUnusableShare returns an error if more than a share of the rows cannot be used.
+func (y *readState) checkUnusableShare(most float64) error {
+	if all := y.used + y.unusable; y.unusable > 0 && y.unusableShare() > most {
+		e := *y.lastUnusableRowErr
 		e.BadCount, e.TotalCount = uint64(y.unusable), uint64(all)
 		e.Problem += fmt.Sprintf("; %d of %d rows cannot be used, more than data.max_bad (%g) allows", y.unusable, all,
 			most)
@@ -126,16 +126,17 @@ func (y *readState) check(most float64) error {
 	return nil
 }
 
-// share returns the share of rows that cannot be used; see [data.BadValues.Share].
-func (y *readState) share() float64 {
+// unusableShare returns the share of rows that cannot be used; see [data.WrongValueSummary.CurrentShare].
+func (y *readState) unusableShare() float64 {
 	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recent.Share())
 }
 
 // report returns the counts. names are those of the columns.
 func (y *readState) report(names []string, time string) data.Report {
-	r := data.Report{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.share()}
+	r := data.Report{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.unusableShare()}
 	for i, c := range y.columnCounts {
-		e := data.ColumnReport{ReceivedValues: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
+		e := data.ColumnReport{ReceivedValues: c.used, Used: c.used, Unused: maps.Clone(c.unused),
+			Newest:           c.lastValueTime,
 			RecentWrongShare: c.recent.Share()}
 		for _, n := range c.unused {
 			e.ReceivedValues += n
@@ -149,11 +150,11 @@ func (y *readState) report(names []string, time string) data.Report {
 			e.Name = time
 		}
 		if c.lastRejected.line > 0 {
-			last := c.lastRejected.example()
+			last := c.lastRejected.unusedValue()
 			e.LastUnusedWhere, e.Problem = last.Where, last.Problem
 		}
 		for why, bad := range c.lastRejectedByReason {
-			e.SetExample(why, bad.example())
+			e.SetLastUnusedValue(why, bad.unusedValue())
 		}
 		r.Columns = append(r.Columns, e)
 	}

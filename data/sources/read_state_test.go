@@ -33,7 +33,7 @@ func TestMissing(t *testing.T) {
 		{policy: grid.FillRefuse, problem: `line 3: column "x": empty where a number is needed`},
 	} {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
-			c := data.Config{Time: "t", Missing: tt.policy, MaxLastValueAge: tt.atMost, MaxUnusableShare: 0.9}
+			c := data.Config{TimeColumn: "t", Missing: tt.policy, MaxLastValueAge: tt.atMost, MaxUnusableShare: 0.9}
 			// All at once, and line by line: the rows above a line decide what stands for a cell.
 			for _, step := range []int{len(text), 1} {
 				h, r := csvAt(t, "d.csv", "", c)
@@ -70,17 +70,20 @@ func TestMissing(t *testing.T) {
 // The report counts every cell that is not used, by column and reason, and says where the last one is.
 func TestReportOfColumns(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "t,x,y\n5,1,1\n6,,-\n7,warm,null\n4,1,1\nlater,1,1\n8,-Inf,2\n9,1,2\n",
-		data.Config{Time: "t", MaxUnusableShare: 0.9})
+		data.Config{TimeColumn: "t", MaxUnusableShare: 0.9})
 	if got, _ := xs(t, r); len(got) != 2 {
 		t.Errorf("rows %v", got)
 	}
 	want := []data.ColumnReport{
 		{Name: "x", Used: 2, Newest: 9e9, LastUnusedWhere: "line 7",
-			Unused: map[data.Reason]uint64{grid.Missing: 1, grid.NotANumber: 1, grid.NotFinite: 1}},
-		{Name: "y", Used: 3, Newest: 9e9, LastUnusedWhere: "line 4", Unused: map[data.Reason]uint64{grid.Missing: 2}},
-		{Name: "t", Used: 5, LastUnusedWhere: "line 6", Unused: map[data.Reason]uint64{grid.BadTime: 1, grid.Late: 1}},
+			Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 1, grid.ReasonNotANumber: 1,
+				grid.ReasonNotFinite: 1}},
+		{Name: "y", Used: 3, Newest: 9e9, LastUnusedWhere: "line 4",
+			Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 2}},
+		{Name: "t", Used: 5, LastUnusedWhere: "line 6", Unused: map[data.UnusedReason]uint64{grid.ReasonBadTime: 1,
+			grid.ReasonLate: 1}},
 	}
-	second := textOf(r).Open(data.RowQuery{Features: []string{"t"}, Target: "y"})
+	second := textOf(r).OpenRows(data.RowQuery{Features: []string{"t"}, Target: "y"})
 	if _, err := second.Snapshot(); err != nil {
 		t.Error(err)
 	}
@@ -116,7 +119,7 @@ func TestMaxBad(t *testing.T) {
 	}
 	h.put(t, h.content()+"7,7\n8,8\n9,9\n10,10\n")
 	if got, v := xs(t, r); !slices.Equal(got, []float32{1, 2, 3, 4, 7, 8, 9, 10}) || v.Version != 2 ||
-		v.RenewalReason != "" {
+		v.ReplacementReason != "" {
 		t.Errorf("%v, %+v", got, v)
 	}
 }
@@ -152,18 +155,18 @@ func TestLastLine(t *testing.T) {
 		if r.Changed() != changed {
 			t.Errorf("changed: %v", !changed)
 		}
-		if got, v := xs(t, r); !slices.Equal(got, want) || !strings.Contains(v.RenewalReason, renewed) ||
-			renewed == "" && v.RenewalReason != "" {
-			t.Errorf("%v, %q; want %v, %q", got, v.RenewalReason, want, renewed)
+		if got, v := xs(t, r); !slices.Equal(got, want) || !strings.Contains(v.ReplacementReason, renewed) ||
+			renewed == "" && v.ReplacementReason != "" {
+			t.Errorf("%v, %q; want %v, %q", got, v.ReplacementReason, want, renewed)
 		}
 		if r.Changed() {
 			t.Error("still changed")
 		}
 	}
 	expect(true, "", 1)
-	age = unchangedTime - 1
+	age = minUnchangedAge - 1
 	expect(false, "", 1)
-	age = unchangedTime
+	age = minUnchangedAge
 	expect(true, "", 1, 2)
 	expect(false, "", 1, 2)
 	h.put(t, h.content()+"\n3,3\n") // the line break comes after all
@@ -175,7 +178,7 @@ func TestLastLine(t *testing.T) {
 	age = 0
 	h.put(t, h.content()+"5\r\n6,6\r\n")
 	expect(true, "its last line was extended after it had been read; its rows are read again", 1, 2, 3, 4, 6)
-	age = unchangedTime
+	age = minUnchangedAge
 	h.put(t, h.content()+"7")
 	expect(true, "was extended", 1, 2, 3, 4, 6) // too few fields: it is not whole, and the view is as it was
 	h.put(t, h.content()+",7\r")

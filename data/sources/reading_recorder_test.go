@@ -23,7 +23,7 @@ import (
 
 // envAt is what a source gets in a test.
 func envAt(dir string) data.CollectorEnv {
-	return data.CollectorEnv{Dir: filepath.Join(dir, "readings"), Disk: store.Machine,
+	return data.CollectorEnv{Dir: filepath.Join(dir, "readings"), Disk: store.LocalDisk,
 		RingLimits: store.RingLimits{MaxBytes: 8 << 20},
 		Now:        time.Now, Logger: slog.New(slog.DiscardHandler)}
 }
@@ -34,13 +34,13 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func record(t *testing.T, e data.CollectorEnv) *recorder {
+func record(t *testing.T, e data.CollectorEnv) *readingRecorder {
 	t.Helper()
-	return newRecorder(e, newSourceStats(e.Now, e.Logger))
+	return newReadingRecorder(e, newSourceStats(e.Now, e.Logger))
 }
 
 // come reads what has come to a feed.
-func come(t testing.TB, f rows.Feed) (all []data.Reading) {
+func come(t testing.TB, f rows.ReadingFeed) (all []data.Reading) {
 	t.Helper()
 	void := func(why string) { t.Errorf("void: %s", why) }
 	if err := f.Read(void, func(r data.Reading) bool { all = append(all, r); return true }); err != nil {
@@ -53,7 +53,7 @@ func come(t testing.TB, f rows.Feed) (all []data.Reading) {
 func same(a, b []data.Reading) bool {
 	return slices.EqualFunc(a, b, func(a, b data.Reading) bool {
 		bits := math.Float64bits(a.Value) == math.Float64bits(b.Value)
-		a.Value, b.Value, a.Number, b.Number = 0, 0, 0, 0
+		a.Value, b.Value, a.SequenceNumber, b.SequenceNumber = 0, 0, 0, 0
 		if a.Source == 0 || b.Source == 0 { // the test does not say which
 			a.Source, b.Source = 0, 0
 		}
@@ -71,7 +71,7 @@ var mixed = []data.Reading{
 }
 
 func TestEncode(t *testing.T) {
-	var e batchEncoder
+	var e readingBatchEncoder
 	for _, r := range mixed {
 		if !e.add(r, 1000) {
 			t.Fatal("no room")
@@ -87,7 +87,7 @@ func TestEncode(t *testing.T) {
 		t.Error("no room after one that did not fit")
 	}
 	var got []data.Reading
-	err := decode(e.body, 0, func(r data.Reading) { got = append(got, r) })
+	err := decodeReadingBatch(e.body, 0, func(r data.Reading) { got = append(got, r) })
 	if want := append(slices.Clone(mixed), mixed[0]); err != nil || !same(got, want) {
 		t.Errorf("%+v, %v; want %+v", got, err, want)
 	}
@@ -95,7 +95,7 @@ func TestEncode(t *testing.T) {
 
 // FuzzDecode: what decodes is what it is when it is encoded again.
 func FuzzDecode(f *testing.F) {
-	var e batchEncoder
+	var e readingBatchEncoder
 	for _, r := range mixed {
 		e.add(r, 1000)
 	}
@@ -104,16 +104,16 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte{0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var first, second []data.Reading
-		if decode(p, 0, func(r data.Reading) { first = append(first, r) }) != nil {
+		if decodeReadingBatch(p, 0, func(r data.Reading) { first = append(first, r) }) != nil {
 			return
 		}
-		var e batchEncoder
+		var e readingBatchEncoder
 		for _, r := range first {
 			if !e.add(r, 1<<30) {
 				t.Fatal("no room")
 			}
 		}
-		err := decode(e.body, 0, func(r data.Reading) { second = append(second, r) })
+		err := decodeReadingBatch(e.body, 0, func(r data.Reading) { second = append(second, r) })
 		if err != nil || !same(first, second) {
 			t.Errorf("%v: %+v became %+v", err, first, second)
 		}
@@ -178,7 +178,7 @@ func TestHourOfReadings(t *testing.T) {
 			if second%60 != 59 {
 				continue
 			}
-			if size := r.size(); size.Bytes > e.RingLimits.MaxBytes {
+			if size := r.ringSize(); size.Bytes > e.RingLimits.MaxBytes {
 				t.Fatalf("the ring has %+v", size)
 			}
 			if err := f.Read(nil, func(reading data.Reading) bool {
@@ -206,7 +206,7 @@ func TestHourOfReadings(t *testing.T) {
 		for i, c := range r.stats.columnReports() {
 			t.Errorf("column %d: %+v", i, c)
 		}
-		size := r.size()
+		size := r.ringSize()
 		t.Logf("%d writes and %d syncs an hour; the ring has %+v; %d readings were handed out", writes.Load(),
 			syncs.Load(), size, next)
 		if next < 3_590_000 || size.Bytes < e.RingLimits.MaxBytes*7/8 {
@@ -291,7 +291,7 @@ func TestRecorderOpensLater(t *testing.T) {
 		r := record(t, e)
 		full.Store(false)
 		pass(ringWriteInterval)
-		if got := r.stats.currentTroubles(nil); len(got) > 0 || r.opened() == nil {
+		if got := r.stats.currentTroubles(nil); len(got) > 0 || r.openedRing() == nil {
 			t.Errorf("the ring is not open: %+v", got)
 		}
 		if err := r.close(); err != nil {
@@ -343,8 +343,8 @@ func TestRecorderOnFullDisk(t *testing.T) {
 					!strings.Contains(got[0].Text, "no space left") || !strings.Contains(got[0].Text, e.Dir) {
 					t.Errorf("troubles %+v", got)
 				}
-				put(pendingMost)
-				if c := r.stats.columnReports(); len(c) != 1 || c[0].Unused[grid.Dropped] != 40 {
+				put(maxPendingReadings)
+				if c := r.stats.columnReports(); len(c) != 1 || c[0].Unused[grid.ReasonNoRoom] != 40 {
 					t.Errorf("columns %+v", c)
 				}
 				full.Store(false)
@@ -381,10 +381,10 @@ func TestRecorderWithAnOldRing(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(e.Dir, "ring-000000000001.segment")
-		p, err := store.Machine.ReadFile(path)
+		p, err := store.LocalDisk.ReadFile(path)
 		if err == nil {
 			p[4] = 9
-			err = store.Machine.WriteFile(path, p, 0o600)
+			err = store.LocalDisk.WriteFileDurably(path, p, 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)

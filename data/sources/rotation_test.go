@@ -43,12 +43,12 @@ func TestFilesOfDays(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c := data.Config{CSV: filepath.Join(dir, name), Time: "time"}
+			c := data.Config{CSVPath: filepath.Join(dir, name), TimeColumn: "time"}
 			s, err := Open(&c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := s.Open(w)
+			r := s.OpenRows(w)
 			expect := func(hours int, renewed bool) {
 				t.Helper()
 				if !r.Changed() {
@@ -60,8 +60,8 @@ func TestFilesOfDays(t *testing.T) {
 					want = want[1 : hours-2]
 				}
 				got := firstFeatures(v, len(w.Features))
-				if err != nil || !slices.Equal(got, want) || (v.RenewalReason != "") != renewed {
-					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, got, v.RenewalReason, err, want)
+				if err != nil || !slices.Equal(got, want) || (v.ReplacementReason != "") != renewed {
+					t.Fatalf("%q, %s: %v, %q, %v; want %v", name, what, got, v.ReplacementReason, err, want)
 				}
 				if r.Changed() {
 					t.Error("it has changed again")
@@ -134,16 +134,16 @@ func TestRotation(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !slices.Equal(firstFeatures(v, 1), tt.want) || (v.RenewalReason != "") != tt.renewed {
-			t.Errorf("%s: %v, %q, %v", name, firstFeatures(v, 1), v.RenewalReason, err)
+		if err != nil || !slices.Equal(firstFeatures(v, 1), tt.want) || (v.ReplacementReason != "") != tt.renewed {
+			t.Errorf("%s: %v, %q, %v", name, firstFeatures(v, 1), v.ReplacementReason, err)
 		}
 		if tt.renewed || tt.text == "" {
 			continue
 		}
 		h.put(t, tt.text+hourlyLine(40, time.Date(2026, 3, 4, 0, 0, 0, 0, time.UTC))+"\n")
-		if v, err = r.Snapshot(); name != "other columns" && (err != nil || v.RenewalReason != "" ||
+		if v, err = r.Snapshot(); name != "other columns" && (err != nil || v.ReplacementReason != "" ||
 			!slices.Equal(firstFeatures(v, 1), append(tt.want, 40))) {
-			t.Errorf("%s, and grown: %v, %q, %v", name, firstFeatures(v, 1), v.RenewalReason, err)
+			t.Errorf("%s, and grown: %v, %q, %v", name, firstFeatures(v, 1), v.ReplacementReason, err)
 		}
 	}
 }
@@ -193,11 +193,11 @@ func replaceLink(t *testing.T, path, text string) {
 // TestPatternWithoutFiles wants an error that names the pattern, and the rows when a file comes.
 func TestPatternWithoutFiles(t *testing.T) {
 	dir := t.TempDir()
-	s, err := Open(&data.Config{CSV: filepath.Join(dir, "log-*.csv"), Time: "time"})
+	s, err := Open(&data.Config{CSVPath: filepath.Join(dir, "log-*.csv"), TimeColumn: "time"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := s.Open(data.RowQuery{Features: []string{"temp"}, Target: "hum"})
+	r := s.OpenRows(data.RowQuery{Features: []string{"temp"}, Target: "hum"})
 	for _, probe := range []func() error{s.Probe, func() error { _, err := r.Snapshot(); return err }} {
 		if err := probe(); err == nil || !strings.Contains(err.Error(), "log-*.csv: no file matches") {
 			t.Error(err)
@@ -209,18 +209,18 @@ func TestPatternWithoutFiles(t *testing.T) {
 	if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 3 || s.Probe() != nil {
 		t.Error(v, err)
 	}
-	named := data.Config{CSV: filepath.Join(dir, "export[1].csv")} // a file, and no pattern
-	if err := os.WriteFile(named.CSV, []byte(dayFile(1, 2)), 0o600); err != nil {
+	named := data.Config{CSVPath: filepath.Join(dir, "export[1].csv")} // a file, and no pattern
+	if err := os.WriteFile(named.CSVPath, []byte(dayFile(1, 2)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var problems spec.ProblemList
 	if s, err := Open(&named); err != nil || s.Probe() != nil {
-		t.Errorf("%s: %v", named.CSV, err)
+		t.Errorf("%s: %v", named.CSVPath, err)
 	}
-	if Check(&named, &problems, "data"); problems.Err() != nil {
+	if CheckConfig(&named, &problems, "data"); problems.Err() != nil {
 		t.Error(problems.Err())
 	}
-	if Check(&data.Config{CSV: "log-[.csv"}, &problems, "data"); problems.Err() == nil ||
+	if CheckConfig(&data.Config{CSVPath: "log-[.csv"}, &problems, "data"); problems.Err() == nil ||
 		!strings.Contains(fmt.Sprint(problems.Err()), "data.csv") {
 		t.Error("a pattern that is none: ", problems.Err())
 	}

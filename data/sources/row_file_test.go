@@ -40,23 +40,23 @@ func (s scaled) PrepareAgain(x, y []float32) {
 type both struct {
 	*csvHarness
 	t            *testing.T
-	memory, file data.Rows
+	memory, file data.QueriedRows
 }
 
 func followBoth(t *testing.T, name, text string, w data.RowQuery, c data.Config) *both {
 	t.Helper()
 	b := &both{csvHarness: &csvHarness{path: filepath.Join(t.TempDir(), name)}, t: t}
 	b.set(text)
-	c.CSV = b.path
-	for i, r := range []*data.Rows{&b.memory, &b.file} {
+	c.CSVPath = b.path
+	for i, r := range []*data.QueriedRows{&b.memory, &b.file} {
 		s, err := Open(&c)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i == 1 {
-			s.(*csvFile).room = rows.Storage{Folder: t.TempDir(), MemoryBytes: 4000}
+			s.(*csvFile).rowStorage = rows.StorageSettings{Folder: t.TempDir(), MaxMemoryBytes: 4000}
 		}
-		*r = s.Open(w)
+		*r = s.OpenRows(w)
 	}
 	return b
 }
@@ -64,7 +64,7 @@ func followBoth(t *testing.T, name, text string, w data.RowQuery, c data.Config)
 // set writes a text, which is compressed if the file's name says so.
 func (b *both) set(text string) {
 	b.t.Helper()
-	if compressed(b.path) {
+	if isCompressedPath(b.path) {
 		var z strings.Builder
 		w := gzip.NewWriter(&z)
 		_, err := w.Write([]byte(text))
@@ -96,7 +96,7 @@ func (b *both) agree(what string) (memory, file data.View) {
 
 func (b *both) same(what string, m, f data.View) {
 	b.t.Helper()
-	if m.Version != f.Version || m.RenewalReason != f.RenewalReason || m.TargetDelay != f.TargetDelay ||
+	if m.Version != f.Version || m.ReplacementReason != f.ReplacementReason || m.TargetDelay != f.TargetDelay ||
 		f.Err() != nil {
 		b.t.Errorf("%s: %+v in memory, %+v in a file, which has %v", what, m, f, f.Err())
 	}
@@ -122,7 +122,8 @@ const rowsHeader = "t,x,z,y\n"
 // TestFileEqualsMemory: rows in a file have the bits of rows in memory, whatever becomes of the CSV file.
 func TestFileEqualsMemory(t *testing.T) {
 	st := learner.Standardization{Mean: []float64{0.1, 50, 0.2}, Scale: []float64{1.1, 29, 0.9}, Clip: 1}
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"}, {Name: "z"},
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"},
+		{Name: "z"},
 		{Name: "y"}}}.WithDefaults()
 	columns := data.RowQuery{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
 	readings := data.RowQuery{Features: []string{"x", "z mean 3m"}, Target: "y in 2m", Recipe: &recipe,
@@ -130,7 +131,8 @@ func TestFileEqualsMemory(t *testing.T) {
 	for _, name := range []string{"d.csv", "d.csv.gz"} {
 		for what, w := range map[string]data.RowQuery{"columns": columns, "readings": readings} {
 			t.Run(what+" of "+name, func(t *testing.T) {
-				b := followBoth(t, name, rowsHeader+csvRowsOf(0, 90, 1), w, data.Config{Time: "t", Missing: "skip"})
+				b := followBoth(t, name, rowsHeader+csvRowsOf(0, 90, 1), w, data.Config{TimeColumn: "t",
+					Missing: "skip"})
 				few, fewFile := b.agree("few")
 				if file(b.file) != nil {
 					t.Fatal("few rows are in a file")
@@ -152,7 +154,7 @@ func TestFileEqualsMemory(t *testing.T) {
 				b.set(rowsHeader + csvRowsOf(0, 4600, 1))
 				b.agree("and mended")
 				b.set(rowsHeader + csvRowsOf(0, 2000, 2))
-				if v, _ := b.agree("other rows"); v.RenewalReason == "" {
+				if v, _ := b.agree("other rows"); v.ReplacementReason == "" {
 					t.Error("it is not said that rows are gone")
 				}
 				b.same("the first view", few, fewFile)
@@ -165,13 +167,13 @@ func TestFileEqualsMemory(t *testing.T) {
 }
 
 // file is the file of rows; nil if they are in memory.
-func file(r data.Rows) *rows.File { return r.(*rows.TaskRows).Shared.Raw.File }
+func file(r data.QueriedRows) *rows.RowFile { return r.(*rows.TaskRows).Shared.Raw.File }
 
 // manyRows are rows in a file.
 func manyRows(t *testing.T) *both {
 	t.Helper()
 	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y"}
-	b := followBoth(t, "d.csv", rowsHeader+csvRowsOf(0, 2000, 1), w, data.Config{Time: "t"})
+	b := followBoth(t, "d.csv", rowsHeader+csvRowsOf(0, 2000, 1), w, data.Config{TimeColumn: "t"})
 	b.agree("many rows")
 	return b
 }
@@ -184,12 +186,12 @@ func TestRowsAreShared(t *testing.T) {
 	memory, _ := b.agree("grown")
 	st := learner.Standardization{Mean: []float64{1, 2, 3}, Scale: []float64{1, 1, 2}}
 	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
-	other := s.Open(w)
+	other := s.OpenRows(w)
 	if other.(*rows.TaskRows).Shared != b.file.(*rows.TaskRows).Shared {
 		t.Error("the same rows are made twice")
 	}
 	v, err := other.Snapshot()
-	if err != nil || v.Version != 1 || v.Rows.Len() != 2100 || v.RenewalReason != "" || other.Changed() ||
+	if err != nil || v.Version != 1 || v.Rows.Len() != 2100 || v.ReplacementReason != "" || other.Changed() ||
 		b.file.Changed() {
 		t.Errorf("%+v, %v", v, err)
 	}
@@ -203,14 +205,14 @@ func TestRowsAreShared(t *testing.T) {
 	}
 	b.agree("found by the other one")
 	w.Target = "t"
-	if s.Open(w).(*rows.TaskRows).Shared == b.file.(*rows.TaskRows).Shared {
+	if s.OpenRows(w).(*rows.TaskRows).Shared == b.file.(*rows.TaskRows).Shared {
 		t.Error("other rows are shared")
 	}
 	v, other, b.file = data.View{}, nil, nil
 	runtime.GC()
 	runtime.GC()
 	w.Target = "y"
-	if s.Open(w).(*rows.TaskRows).Shared.Raw.Len() != 0 || len(s.openRows) != 1 {
+	if s.OpenRows(w).(*rows.TaskRows).Shared.Raw.Len() != 0 || len(s.openRows) != 1 {
 		t.Errorf("rows that nobody wants are kept: %v", s.openRows)
 	}
 }
@@ -234,11 +236,11 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 		}
 		again, err := b.file.Snapshot()
 		if err != nil || again.Version != v.Version+1 || again.Err() != nil ||
-			!strings.Contains(again.RenewalReason, "cannot be read") {
+			!strings.Contains(again.ReplacementReason, "cannot be read") {
 			t.Fatalf("%s: %+v, %v", what, again, err)
 		}
 		memory, _ := b.memory.Snapshot()
-		again.Version, again.RenewalReason = memory.Version, ""
+		again.Version, again.ReplacementReason = memory.Version, ""
 		b.same(what, memory, again)
 	}
 }
@@ -247,12 +249,13 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 // room. What was read of a growing file stays.
 func TestNoRoomForRows(t *testing.T) {
 	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y"}
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"}, {Name: "z"},
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"},
+		{Name: "z"},
 		{Name: "y"}}}.WithDefaults()
 	made := w
 	made.Recipe, made.Target = &recipe, "y in 1m"
 	for _, w := range []data.RowQuery{w, made} {
-		b := followBoth(t, "d.csv", rowsHeader+csvRowsOf(0, 50, 1), w, data.Config{Time: "t"})
+		b := followBoth(t, "d.csv", rowsHeader+csvRowsOf(0, 50, 1), w, data.Config{TimeColumn: "t"})
 		b.agree("few rows")
 		folder := filepath.Join(t.TempDir(), "state")
 		b.file.(*rows.TaskRows).Shared.Raw.Folder = folder
@@ -272,7 +275,7 @@ func TestNoRoomForRows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w.Recipe != nil {
-			f.RenewalReason = "" // readings were read again
+			f.ReplacementReason = "" // readings were read again
 		}
 		b.same("with a folder", m, f)
 		if left, err := os.ReadDir(folder); runtime.GOOS != "windows" && (err != nil || len(left) > 0) {
@@ -285,7 +288,7 @@ func TestNoRoomForRows(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	b := manyRows(t)
 	f := file(b.file)
-	if _, known := store.FreeBytes(f.Folder); !known {
+	if _, known := store.FreeDiskBytes(f.Folder); !known {
 		t.Skip("this system does not tell the room on a disk")
 	}
 	size := func() int64 {

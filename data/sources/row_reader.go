@@ -10,12 +10,12 @@ import (
 // RowReader reads the rows of a CSV text one by one, as a file of the section is written.
 type RowReader struct {
 	records *recordReader
-	table   *columnTable
+	table   *columnMapping
 }
 
-// ReadRows reads the first line of a text, which names the columns, and returns what reads the rows below it. The
+// NewRowReader reads the first line of a text, which names the columns, and returns what reads the rows below it. The
 // file's name is for errors. The text is written as the section says, if its source is a CSV file.
-func ReadRows(c *data.Config, text io.Reader, file string, columns []string) (*RowReader, error) {
+func NewRowReader(c *data.Config, text io.Reader, file string, columns []string) (*RowReader, error) {
 	var d csvDialect
 	if c.Kind() == data.SourceCSV {
 		var err error
@@ -30,7 +30,7 @@ func ReadRows(c *data.Config, text io.Reader, file string, columns []string) (*R
 		return nil, err
 	}
 	last := len(columns) - 1
-	if r.table, err = newTable(file, header, columns[:last], columns[last], RowFilter{dialect: d}); err != nil {
+	if r.table, err = newColumnMapping(file, header, columns[:last], columns[last], RowFilter{dialect: d}); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -48,7 +48,7 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 		return 0, io.EOF
 	}
 	if err != nil {
-		return 0, readError(t.file, err)
+		return 0, wrapReadError(t.file, err)
 	}
 	line, _ = r.records.FieldPos(0)
 	for i := range t.columns {
@@ -56,7 +56,7 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 		why := c.why
 		if x[i], why = convertNumber[float32](c.value, why); why != "" {
 			return line, &data.FileError{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
-				Problem: data.CellProblem(c.text, why)}
+				Problem: data.DescribeCellProblem(c.text, why)}
 		}
 	}
 	return line, nil

@@ -26,39 +26,39 @@ const (
 
 // savedCounts is the content of the counts file.
 type savedCounts struct {
-	Since   time.Time     `json:"since"`
-	Columns []savedColumn `json:"columns"`
+	Since   time.Time          `json:"since"`
+	Columns []savedInputCounts `json:"columns"`
 }
 
-// savedColumn is the counts of one input.
-type savedColumn struct {
+// savedInputCounts is the counts of one input.
+type savedInputCounts struct {
 	data.ColumnReport
-	Recent float64 `json:"recent"` // share of the most recent values that were wrong
+	SavedWrongShare float64 `json:"recent"` // share of the most recent values that were wrong
 }
 
 // saveCounts writes the counts file if the number of unused values has changed, or if it is not 0 and the last write
 // was at least countsInterval ago. As long as every value is recorded, no file is written.
-func (r *recorder) saveCounts() error {
+func (r *readingRecorder) saveCounts() error {
 	wrong, now := r.stats.unusedTotal(), r.env.Now()
-	if wrong == r.savedUnused && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {
+	if wrong == r.savedUnusedCount && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {
 		return nil
 	}
-	c := savedCounts{Since: r.stats.began}
+	c := savedCounts{Since: r.stats.startedAt}
 	for _, column := range r.stats.columnReports() {
-		c.Columns = append(c.Columns, savedColumn{column, column.RecentWrongShare})
+		c.Columns = append(c.Columns, savedInputCounts{column, column.RecentWrongShare})
 	}
 	body, err := json.Marshal(c)
 	if err == nil {
 		err = r.env.Disk.SaveRecord(filepath.Join(r.env.Dir, countsFile), countsVersion, body)
 	}
 	if err == nil {
-		r.savedUnused, r.countsSavedAt = wrong, now
+		r.savedUnusedCount, r.countsSavedAt = wrong, now
 	}
 	return err
 }
 
 // removeCounts removes the counts file of an earlier run of the agent.
-func (r *recorder) removeCounts() error {
+func (r *readingRecorder) removeCounts() error {
 	path := filepath.Join(r.env.Dir, countsFile)
 	if _, _, err := r.env.Disk.LoadRecord(path, maxCountsBytes); errors.Is(err, store.ErrNoRecord) {
 		return nil
@@ -78,9 +78,9 @@ func loadCounts(disk store.Disk, dir string, wanted []string) (c savedCounts, er
 		err = json.Unmarshal(body, &c)
 	}
 	for i := range c.Columns {
-		c.Columns[i].RecentWrongShare = c.Columns[i].Recent
+		c.Columns[i].RecentWrongShare = c.Columns[i].SavedWrongShare
 	}
-	c.Columns = slices.DeleteFunc(c.Columns, func(of savedColumn) bool {
+	c.Columns = slices.DeleteFunc(c.Columns, func(of savedInputCounts) bool {
 		return wanted != nil && of.Name != "" && !slices.Contains(wanted, of.Name)
 	})
 	return c, err

@@ -19,21 +19,21 @@ const (
 	silentAfter = 10 * time.Minute
 	// damageReportDuration is how long damage is told that was mended when it was found.
 	damageReportDuration = time.Hour
-	// mostInputs bounds the inputs that are kept apart, where payloads name them.
-	mostInputs = 256
+	// maxSourceInputs bounds the inputs that are kept apart, where payloads name them.
+	maxSourceInputs = 256
 )
 
 // sourceStats counts what has come, by input, and keeps what troubles a source. Its methods may be called concurrently.
 type sourceStats struct {
-	now      func() time.Time
-	logger   *slog.Logger
-	began    time.Time
-	onUnused func() // called after a value was rejected; may be nil
+	now       func() time.Time
+	logger    *slog.Logger
+	startedAt time.Time
+	onUnused  func() // called after a value was rejected; may be nil
 
 	mu               sync.Mutex
 	unusedCount      uint64 // number of rejected values
 	inputs           map[string]*inputStats
-	troubles         map[string]string // text by kind and name of the input, separated by a space
+	textByTroubleKey map[string]string // text by kind and name of the input, separated by a space
 	damageText       string
 	damagedAt        time.Time // of that
 	oversizedByTopic map[string]oversizedTopic
@@ -48,16 +48,16 @@ type inputStats struct {
 }
 
 func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
-	return &sourceStats{now: now, logger: logger, began: now(), inputs: map[string]*inputStats{},
-		troubles:         map[string]string{},
+	return &sourceStats{now: now, logger: logger, startedAt: now(), inputs: map[string]*inputStats{},
+		textByTroubleKey: map[string]string{},
 		oversizedByTopic: map[string]oversizedTopic{}}
 }
 
-// expect has an input that is silent told, with where it comes from.
-func (l *sourceStats) expect(input, from string) {
+// expectInput has an input that is silent told, with where it comes from.
+func (l *sourceStats) expectInput(input, from string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.input(input).inputOrigin = from
+	l.ensureInputStats(input).inputOrigin = from
 }
 
 // inputOriginOf tells where an input comes from.
@@ -74,13 +74,13 @@ func (l *sourceStats) inputOriginOf(input string) string {
 func (l *sourceStats) mayCount(input string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inputs[input] != nil || len(l.inputs) < mostInputs
+	return l.inputs[input] != nil || len(l.inputs) < maxSourceInputs
 }
 
-func (l *sourceStats) input(name string) *inputStats {
+func (l *sourceStats) ensureInputStats(name string) *inputStats {
 	e := l.inputs[name]
 	if e == nil {
-		e = &inputStats{ColumnReport: data.ColumnReport{Name: name, Unused: map[data.Reason]uint64{}}}
+		e = &inputStats{ColumnReport: data.ColumnReport{Name: name, Unused: map[data.UnusedReason]uint64{}}}
 		l.inputs[name] = e
 	}
 	return e
@@ -90,7 +90,7 @@ func (l *sourceStats) input(name string) *inputStats {
 func (l *sourceStats) countUsed(r data.Reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.input(r.Input)
+	e := l.ensureInputStats(r.Input)
 	e.lastReadingAt = l.now()
 	e.ReceivedValues++
 	e.Used++
@@ -100,22 +100,22 @@ func (l *sourceStats) countUsed(r data.Reading) {
 
 // countUnused counts a value that is not recorded. problem describes the value and its fault. where is its place, such
 // as a topic or a line, and may be empty.
-func (l *sourceStats) countUnused(input string, why data.Reason, problem, where string) {
+func (l *sourceStats) countUnused(input string, why data.UnusedReason, problem, where string) {
 	if l.onUnused != nil {
 		defer l.onUnused()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.input(input)
+	e := l.ensureInputStats(input)
 	e.lastReadingAt = l.now()
 	e.ReceivedValues++
 	l.unusedCount++
 	e.Unused[why]++
-	if why.Wrong() {
+	if why.MeansWrongValue() {
 		e.recentWrong.CountValue(true)
 	}
 	e.LastUnusedWhere, e.Problem = cmp.Or(where, e.LastUnusedWhere), cmp.Or(problem, e.Problem)
-	e.SetExample(why, data.UnusedExample{Where: where, Problem: problem})
+	e.SetLastUnusedValue(why, data.UnusedValue{Where: where, Problem: problem})
 }
 
 // unusedTotal returns the number of rejected values of all inputs.
@@ -130,16 +130,16 @@ func (l *sourceStats) setTrouble(kind data.TroubleKind, of string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := string(kind) + " " + of
-	before, failed := l.troubles[key]
+	before, failed := l.textByTroubleKey[key]
 	switch {
 	case err == nil && failed:
-		delete(l.troubles, key)
+		delete(l.textByTroubleKey, key)
 		l.logger.Info("the source of data is in order again", "after", before)
 	case err != nil && !failed:
 		l.logger.Warn("the source of data has a problem", "err", err)
 		fallthrough
 	case err != nil:
-		l.troubles[key] = err.Error()
+		l.textByTroubleKey[key] = err.Error()
 	}
 }
 
@@ -147,22 +147,22 @@ func (l *sourceStats) setTrouble(kind data.TroubleKind, of string, err error) {
 func (l *sourceStats) setInitialTrouble(kind data.TroubleKind, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.troubles[string(kind)+" "] = text
+	l.textByTroubleKey[string(kind)+" "] = text
 }
 
 // clearTroubles forgets all that fails of a kind.
 func (l *sourceStats) clearTroubles(kind data.TroubleKind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key := range l.troubles {
+	for key := range l.textByTroubleKey {
 		if strings.HasPrefix(key, string(kind)+" ") {
-			delete(l.troubles, key)
+			delete(l.textByTroubleKey, key)
 		}
 	}
 }
 
-// damage notes what was found damaged, and is mended.
-func (l *sourceStats) damage(err error) {
+// recordDamage notes what was found damaged, and is mended.
+func (l *sourceStats) recordDamage(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.logger.Warn("stored readings are damaged", "err", err)
@@ -190,9 +190,9 @@ func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 	defer l.mu.Unlock()
 	now := l.now()
 	var all []data.SourceTrouble
-	for _, key := range slices.Sorted(maps.Keys(l.troubles)) {
+	for _, key := range slices.Sorted(maps.Keys(l.textByTroubleKey)) {
 		kind, _, _ := strings.Cut(key, " ")
-		all = append(all, data.SourceTrouble{Kind: data.TroubleKind(kind), Text: l.troubles[key]})
+		all = append(all, data.SourceTrouble{Kind: data.TroubleKind(kind), Text: l.textByTroubleKey[key]})
 	}
 	if l.damageText != "" && now.Sub(l.damagedAt) < damageReportDuration {
 		all = append(all, data.SourceTrouble{Kind: data.TroubleStorage, Text: l.damageText})
@@ -201,7 +201,7 @@ func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 	for _, name := range wanted {
 		e := l.inputs[name]
 		switch {
-		case now.Sub(l.began) < silentAfter || e != nil && now.Sub(e.lastReadingAt) < silentAfter:
+		case now.Sub(l.startedAt) < silentAfter || e != nil && now.Sub(e.lastReadingAt) < silentAfter:
 		case e == nil:
 			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
 				Text: fmt.Sprintf("the source has no input %q", name)})

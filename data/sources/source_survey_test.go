@@ -24,16 +24,17 @@ import (
 
 // airWant has rows made of readings: two inputs, one with classes.
 func airWant() data.RowQuery {
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: []spec.InputSeries{
-		{Name: "temp", Unit: "°C", ValidRange: []float64{-50, 60}}, {Name: "wd", Classes: []string{"N", "S"}},
-		{Name: "unused"},
-	}}.WithDefaults()
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute},
+		Inputs: []spec.InputSeries{
+			{Name: "temp", Unit: "°C", ValidRange: []float64{-50, 60}}, {Name: "wd", Classes: []string{"N", "S"}},
+			{Name: "unused"},
+		}}.WithDefaults()
 	return data.RowQuery{Features: []string{"temp", "wd = N"}, Target: "temp in 1h", Recipe: &recipe}
 }
 
 func storedAt(t *testing.T, c *data.Config, dir string) survey.StoredSource {
 	t.Helper()
-	s, err := OpenStored(c, store.Machine, dir)
+	s, err := OpenStored(c, store.LocalDisk, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func storedAt(t *testing.T, c *data.Config, dir string) survey.StoredSource {
 }
 
 // faultsOf returns the faults of a column and a reason.
-func faultsOf(s *survey.Survey, column string, why data.Reason) survey.FaultGroup {
+func faultsOf(s *survey.SourceSurvey, column string, why data.UnusedReason) survey.FaultGroup {
 	for _, f := range s.Faults {
 		if f.Column == column && f.Reason == why {
 			return *f
@@ -56,11 +57,12 @@ func TestSurveyRing(t *testing.T) {
 	c := &data.Config{Source: data.SourceMQTT}
 	w := airWant()
 	none := storedAt(t, c, dir).Survey(&w)
-	if f := faultsOf(none, "", survey.Unrecorded); f.Count != 1 || !strings.Contains(f.First[0].Problem,
+	if f := faultsOf(none, "",
+		survey.ReasonNothingRecorded); f.Count != 1 || !strings.Contains(f.FirstFaults[0].Problem,
 		"nothing was recorded") {
 		t.Errorf("no ring: %+v", none)
 	}
-	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
+	ring, _, err := store.LocalDisk.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,14 +77,14 @@ func TestSurveyRing(t *testing.T) {
 	all = append(all, data.Reading{Input: "temp", Time: rows.MinReadingTime, Value: 1}, // late
 		data.Reading{Input: "temp", Time: rows.MinReadingTime + 48*int64(time.Hour), Text: "warm"},
 		data.Reading{Input: "wd", Time: rows.MinReadingTime + 48*int64(time.Hour), Text: "n"})
-	if err := ring.Append(*batchOf(all, ring)); err != nil {
+	if err := ring.Append(*encodeReadingBatch(all, ring)); err != nil {
 		t.Fatal(err)
 	}
 	s := storedAt(t, c, dir).Survey(&w)
 	if s.Lines != len(all) || len(s.Columns) != 2 || s.Columns[0].Used != 48 || s.Columns[0].Unused != 2 ||
 		s.Columns[0].Max != 47 || !slices.Equal(s.Columns[1].Histogram, []int{24, 24}) ||
-		!slices.Equal(s.UnwantedColumns, []string{"door"}) || faultsOf(s, "temp", grid.Late).Count != 1 ||
-		faultsOf(s, "temp", grid.NotANumber).Count != 1 || faultsOf(s, "wd", grid.UnknownClass).Count != 1 {
+		!slices.Equal(s.UnwantedColumns, []string{"door"}) || faultsOf(s, "temp", grid.ReasonLate).Count != 1 ||
+		faultsOf(s, "temp", grid.ReasonNotANumber).Count != 1 || faultsOf(s, "wd", grid.ReasonUnknownClass).Count != 1 {
 		t.Errorf("%+v", s)
 		for _, f := range s.Faults {
 			t.Errorf("%+v", *f)
@@ -97,7 +99,7 @@ func TestSurveyRing(t *testing.T) {
 		t.Errorf("without a task: %+v", s)
 	}
 	w.Features = append(w.Features, "unused")
-	if s := storedAt(t, c, dir).Survey(&w); faultsOf(s, "unused", survey.NoColumn).Count != 1 {
+	if s := storedAt(t, c, dir).Survey(&w); faultsOf(s, "unused", survey.ReasonNoColumn).Count != 1 {
 		t.Errorf("an input of which there is nothing: %+v", s)
 	}
 }
@@ -129,12 +131,12 @@ func (f deadFile) ReadAt(p []byte, at int64) (int, error) {
 // it is an error, damaged or not, and all readings are there when it can be again.
 func TestStoredDamage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
-	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
+	ring, _, err := store.LocalDisk.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ring.Close()
-	if err := ring.Append(store.RingBatch{Entries: 1, NewestTime: rows.MinReadingTime,
+	if err := ring.Append(store.RingBatch{EntryCount: 1, NewestEntryTime: rows.MinReadingTime,
 		Body: []byte{7}}); err != nil { // no readings
 		t.Fatal(err)
 	}
@@ -145,29 +147,29 @@ func TestStoredDamage(t *testing.T) {
 			all = append(all, data.Reading{Input: "temp", Time: at, Value: float64(i)},
 				data.Reading{Input: "wd", Time: at, Text: "N"})
 		}
-		if err := ring.Append(*batchOf(all, ring)); err != nil {
+		if err := ring.Append(*encodeReadingBatch(all, ring)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	disk := &deadFS{store.Machine.FS, true}
+	disk := &deadFS{store.LocalDisk.FS, true}
 	s, err := OpenStored(&data.Config{Source: data.SourceMQTT}, store.Disk{FS: disk}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := airWant()
-	if got := s.Survey(&w); faultsOf(got, "", survey.Unreadable).Count != 1 || faultsOf(got, "",
-		survey.Damaged).Count != 1 {
+	if got := s.Survey(&w); faultsOf(got, "", survey.ReasonUnreadable).Count != 1 || faultsOf(got, "",
+		survey.ReasonDamaged).Count != 1 {
 		t.Errorf("a disk that is dead: %+v", got)
 	}
-	rows := s.Open(w)
+	rows := s.OpenRows(w)
 	for range 2 {
 		if _, err := rows.Snapshot(); !errors.Is(err, syscall.EIO) || !rows.Changed() {
 			t.Errorf("a disk that is dead: %v", err)
 		}
 	}
 	disk.dead = false
-	if got := s.Survey(&w); faultsOf(got, "", survey.Unreadable).Count != 0 || faultsOf(got, "",
-		survey.Damaged).Count != 1 || got.Lines != 96 {
+	if got := s.Survey(&w); faultsOf(got, "", survey.ReasonUnreadable).Count != 0 || faultsOf(got, "",
+		survey.ReasonDamaged).Count != 1 || got.Lines != 96 {
 		t.Errorf("a damaged ring: %+v", got)
 	}
 	v, err := rows.Snapshot()
@@ -204,23 +206,23 @@ func TestSurveyAgrees(t *testing.T) {
 		if round%2 == 1 {
 			w = airWant()
 		}
-		c := &data.Config{CSV: path, Time: "t", MaxUnusableShare: 0.99}
+		c := &data.Config{CSVPath: path, TimeColumn: "t", MaxUnusableShare: 0.99}
 		s := storedAt(t, c, "").Survey(&w)
-		rows := storedAt(t, c, "").Open(w)
+		rows := storedAt(t, c, "").OpenRows(w)
 		_, _ = rows.Snapshot() // there may be none
 		for _, r := range rows.(data.Reporter).Report().Columns {
 			i := slices.IndexFunc(s.Columns, func(c survey.ColumnSummary) bool { return c.Name == r.Name })
-			bad := uint64(faultsOf(s, "t", grid.BadTime).Count)
+			bad := uint64(faultsOf(s, "t", grid.ReasonBadTime).Count)
 			// rows do not count the cells of a line whose time cannot be used; a survey tells what is wrong with them
-			more := bad > 0 || w.Recipe == nil && faultsOf(s, "t", grid.Late).Count > 0
+			more := bad > 0 || w.Recipe == nil && faultsOf(s, "t", grid.ReasonLate).Count > 0
 			switch {
-			case r.Name == "t" && r.Unused[grid.BadTime] != bad,
+			case r.Name == "t" && r.Unused[grid.ReasonBadTime] != bad,
 				i >= 0 && w.Recipe == nil && s.Columns[i].Used != r.Used,
-				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.Duplicate]: // some wait
+				i >= 0 && w.Recipe != nil && s.Columns[i].Used < r.Used+r.Unused[grid.ReasonDuplicate]: // some wait
 				t.Fatalf("round %d: survey %+v\n%+v\nreport %+v\n%s", round, s, s.Columns, r, &b)
 			}
 			for why, n := range r.Unused {
-				if why == grid.OutOfRange || why == grid.UnknownClass || why == grid.NotANumber {
+				if why == grid.ReasonOutOfRange || why == grid.ReasonUnknownClass || why == grid.ReasonNotANumber {
 					if got := faultsOf(s, r.Name, why).Count; got < int(n) || got > int(n) && !more {
 						t.Fatalf("round %d: %s has %d %s, the report %d\n%s", round, r.Name, got, why, n, &b)
 					}
@@ -241,10 +243,11 @@ func TestSurveyIsBounded(t *testing.T) {
 	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := storedAt(t, &data.Config{CSV: path}, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"})
+	s := storedAt(t, &data.Config{CSVPath: path}, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"})
 	if f := faultsOf(s, "a",
-		grid.NotANumber); f.Count != 5000 || len(f.First) != survey.MostFaults || f.LastLine != 5001 {
-		t.Errorf("%d faults, %d told, the last in line %d", f.Count, len(f.First), f.LastLine)
+		grid.ReasonNotANumber); f.Count != 5000 || len(f.FirstFaults) != survey.MaxFaultsPerGroup ||
+		f.LastLine != 5001 {
+		t.Errorf("%d faults, %d told, the last in line %d", f.Count, len(f.FirstFaults), f.LastLine)
 	}
 	total := 0
 	for _, n := range s.Columns[1].Histogram {
@@ -258,8 +261,8 @@ func TestSurveyIsBounded(t *testing.T) {
 		math.Abs(y.Sigma-sigma) > 1e-6 {
 		t.Errorf("%+v, σ should be %v", y, sigma)
 	}
-	s = storedAt(t, &data.Config{CSV: path}, "").Survey(nil)
-	if a := s.Columns[0]; len(a.Texts) != survey.MostTexts || a.Used != 5000 || len(s.Faults) > 0 {
+	s = storedAt(t, &data.Config{CSVPath: path}, "").Survey(nil)
+	if a := s.Columns[0]; len(a.Texts) != survey.MaxDistinctTexts || a.Used != 5000 || len(s.Faults) > 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -285,9 +288,9 @@ func TestGuessDecimal(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := &data.Config{CSV: path, Delimiter: ";"}
+		c := &data.Config{CSVPath: path, Delimiter: ";"}
 		s := storedAt(t, c, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"})
-		if got := survey.WithChanges(c, s.Changes).Decimal; got != tt.want {
+		if got := survey.ApplyConfigChanges(c, s.Changes).DecimalSeparator; got != tt.want {
 			t.Errorf("%+v: decimal %q", tt, got)
 		}
 	}
@@ -303,18 +306,18 @@ func TestGuessFormat(t *testing.T) {
 		"01/02/2006 15:04":    {"03/01/2026 12:00", "03/13/2026 12:00"},
 		"":                    {"2026-03-01 12:00:00", "noon"},
 	} {
-		if got, _ := guessFormat(texts, nil); got != want {
+		if got, _ := guessTimeFormat(texts, nil); got != want {
 			t.Errorf("%q is %q, want %q", texts, got, want)
 		}
 	}
 	for text, hint := range map[string]bool{"2026-03-01 12:00": true, "3/1/2026 3:04 PM": true, "2026-03-01 5": false,
 		"2026-03-01T12:00:00Z": false, "1772366400": false, "2026-03-01 12:00:00 +0100": false,
 		"Sun, 01 Mar 2026 12:00:00 CET": false} {
-		if _, why := guessFormat([]string{text}, nil); strings.Contains(why, "data.time_zone") != hint {
+		if _, why := guessTimeFormat([]string{text}, nil); strings.Contains(why, "data.time_zone") != hint {
 			t.Errorf("%s: %s", text, why)
 		}
 	}
-	if got, why := guessFormat([]string{"03/01/2026 12:00"}, nil); got != "02/01/2006 15:04" ||
+	if got, why := guessTimeFormat([]string{"03/01/2026 12:00"}, nil); got != "02/01/2006 15:04" ||
 		!strings.Contains(why, `"01/02/2006 15:04" fits, too`) {
 		t.Errorf("%s: %s", got, why)
 	}
@@ -333,7 +336,7 @@ func FuzzSurvey(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := &data.Config{CSV: path, Time: []string{"", "t"}[kind%2], MaxUnusableShare: 0.5}
+		c := &data.Config{CSVPath: path, TimeColumn: []string{"", "t"}[kind%2], MaxUnusableShare: 0.5}
 		w := &data.RowQuery{Features: []string{"temp"}, Target: "y"}
 		switch kind / 2 % 3 {
 		case 1:
@@ -342,11 +345,12 @@ func FuzzSurvey(f *testing.F) {
 			w = nil
 		}
 		s := storedAt(t, c, "").Survey(w)
-		if len(s.Changes) > 3 || len(s.Columns) > mostInputs {
+		if len(s.Changes) > 3 || len(s.Columns) > maxSourceInputs {
 			t.Errorf("%d changes, %d columns", len(s.Changes), len(s.Columns))
 		}
 		for _, f := range s.Faults {
-			if len(f.First) == 0 || len(f.First) > survey.MostFaults || f.Count < len(f.First) {
+			if len(f.FirstFaults) == 0 || len(f.FirstFaults) > survey.MaxFaultsPerGroup ||
+				f.Count < len(f.FirstFaults) {
 				t.Errorf("%+v", f)
 			}
 		}

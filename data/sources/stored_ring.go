@@ -16,22 +16,23 @@ import (
 )
 
 func openStoredRing(c *data.Config, disk store.Disk, dir string) (survey.StoredSource, error) {
-	return &storedRing{disk: disk, dir: dir, rules: rows.RulesFromConfig(c, time.Now), room: rows.StorageOf(c)}, nil
+	return &storedRing{disk: disk, dir: dir, rules: rows.ValueRulesFromConfig(c, time.Now),
+		rowStorage: rows.StorageSettingsFromConfig(c)}, nil
 }
 
 // storedRing is the readings that a collector has kept.
 type storedRing struct {
-	disk     store.Disk
-	dir      string
-	rules    rows.ValueRules
-	room     rows.Storage
-	openRows rows.SharedByKey
+	disk       store.Disk
+	dir        string
+	rules      rows.ValueRules
+	rowStorage rows.StorageSettings
+	openRows   rows.SharedRowsByKey
 }
 
 // each passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.
 func (s *storedRing) each(take func(data.Reading), damaged func(error)) error {
 	err := s.disk.ReadRing(s.dir, func(first uint64, b store.RingBatch) {
-		if err := decode(b.Body, first, take); err != nil {
+		if err := decodeReadingBatch(b.Body, first, take); err != nil {
 			damaged(fmt.Errorf("%s: %w", s.dir, err))
 		}
 	}, damaged)
@@ -43,13 +44,13 @@ func (s *storedRing) each(take func(data.Reading), damaged func(error)) error {
 
 var errNoRing = errors.New("nothing was recorded yet: the agent makes it when it runs")
 
-// Open implements Source.
-func (s *storedRing) Open(w data.RowQuery) data.Rows {
+// OpenRows implements Source.
+func (s *storedRing) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
-		return noRows{}
+		return rowsWithoutInputs{}
 	}
-	return s.openRows.Open(w, func() *rows.Shared {
-		return rows.NewGridRows(&storedFeed{ring: s, wanted: w.Inputs()}, w, s.rules, s.room,
+	return s.openRows.Open(w, func() *rows.SharedRows {
+		return rows.NewGridRows(&storedRingFeed{ring: s, wantedInputs: w.Inputs()}, w, s.rules, s.rowStorage,
 			func() error { return nil })
 	})
 }
@@ -60,24 +61,24 @@ func (s *storedRing) Probe() error { return s.each(func(data.Reading) {}, func(e
 // Close implements Source.
 func (s *storedRing) Close() error { return nil }
 
-// storedFeed is the readings as they are at the first look that could read them.
-type storedFeed struct {
+// storedRingFeed is the readings as they are at the first look that could read them.
+type storedRingFeed struct {
 	ring              *storedRing
-	wanted            []string
+	wantedInputs      []string
 	done              bool
 	rewindReason      string // why all readings have to be passed on again; empty = they do not
-	data.LatestReport        // damage, and the saved counts of the agent
+	data.AtomicReport        // damage, and the saved counts of the agent
 }
 
-func (f *storedFeed) Where(string, int64) string { return f.ring.dir }
+func (f *storedRingFeed) DescribePlace(string, int64) string { return f.ring.dir }
 
-func (f *storedFeed) Changed() bool { return !f.done }
+func (f *storedRingFeed) Changed() bool { return !f.done }
 
-// Rewind implements rows.Feed.
-func (f *storedFeed) Rewind(why string) { f.done, f.rewindReason = false, why }
+// Rewind implements rows.ReadingFeed.
+func (f *storedRingFeed) Rewind(why string) { f.done, f.rewindReason = false, why }
 
-// Read implements rows.Feed. Damaged readings are lost to the agent, too: they are told, and are no error.
-func (f *storedFeed) Read(restart func(why string), take func(data.Reading) bool) error {
+// Read implements rows.ReadingFeed. Damaged readings are lost to the agent, too: they are told, and are no error.
+func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) bool) error {
 	if f.done {
 		return nil
 	}
@@ -86,7 +87,7 @@ func (f *storedFeed) Read(restart func(why string), take func(data.Reading) bool
 	}
 	f.done, f.rewindReason = true, ""
 	var all data.Report
-	counted, err := loadCounts(f.ring.disk, f.ring.dir, f.wanted)
+	counted, err := loadCounts(f.ring.disk, f.ring.dir, f.wantedInputs)
 	for _, c := range counted.Columns {
 		all.Columns = append(all.Columns, c.ColumnReport)
 	}
@@ -105,25 +106,25 @@ func (f *storedFeed) Read(restart func(why string), take func(data.Reading) bool
 }
 
 // Survey implements StoredSource. Like the agent, it reads everything again if some readings turn out to be outliers.
-func (s *storedRing) Survey(w *data.RowQuery) *survey.Survey {
+func (s *storedRing) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	var outliers map[uint64]bool
 	for passes := 0; ; passes++ {
-		x := &ringSurvey{want: w, inputByName: map[string]*survey.Column{}}
+		x := &ringSurvey{want: w, inputByName: map[string]*survey.ColumnSurvey{}}
 		x.Source = s.dir
 		if w != nil && w.Recipe != nil {
-			x.order = rows.NewTimeOrder(rows.MaxLateness(w.Recipe), s.rules.Now(), outliers)
-			for _, in := range survey.InputsOf(w) {
-				x.input(in.Name, survey.NewInputColumn(in, s.rules))
+			x.order = rows.NewTimeOrderCheck(rows.MaxLateness(w.Recipe), s.rules.Now(), outliers)
+			for _, in := range survey.NeededInputs(w) {
+				x.addInputSurvey(in.Name, survey.NewInputColumnSurvey(in, s.rules))
 			}
 		}
-		err := s.each(x.take, func(err error) {
-			x.AddFault("", survey.Damaged,
+		err := s.each(x.surveyReading, func(err error) {
+			x.AddFault("", survey.ReasonDamaged,
 				survey.Fault{Problem: err.Error()}).Remedy = "check the disk; agentd continues " +
 				"without the damaged readings"
 		})
 		switch {
 		case errors.Is(err, errNoRing):
-			x.AddFault("", survey.Unrecorded, survey.Fault{Problem: err.Error()})
+			x.AddFault("", survey.ReasonNothingRecorded, survey.Fault{Problem: err.Error()})
 		case err != nil:
 			x.AddReadFailure(err)
 		}
@@ -131,7 +132,7 @@ func (s *storedRing) Survey(w *data.RowQuery) *survey.Survey {
 			x.AddReadFailure(err)
 		}
 		if x.order != nil {
-			if x.order.CheckTail(); x.order.FoundOutliers && passes < rows.MaxRereads {
+			if x.order.MarkFutureTail(); x.order.FoundOutliers && passes < rows.MaxUnconditionalRereads {
 				outliers = x.order.Outliers
 				continue
 			}
@@ -142,11 +143,11 @@ func (s *storedRing) Survey(w *data.RowQuery) *survey.Survey {
 
 // ringSurvey is a survey of readings under way.
 type ringSurvey struct {
-	survey.Survey
+	survey.SourceSurvey
 	want        *data.RowQuery
-	order       *rows.TimeOrder // checks the times of the readings; nil without a recipe
-	inputs      []*survey.Column
-	inputByName map[string]*survey.Column
+	order       *rows.TimeOrderCheck // checks the times of the readings; nil without a recipe
+	inputs      []*survey.ColumnSurvey
+	inputByName map[string]*survey.ColumnSurvey
 	lateBefore  int64 // readings before it are late
 }
 
@@ -158,18 +159,18 @@ func (x *ringSurvey) addUnrecorded(s *storedRing) error {
 	}
 	counted, err := loadCounts(s.disk, s.dir, wanted)
 	for _, c := range counted.Columns {
-		for _, why := range data.Reasons() {
+		for _, why := range data.UnusedReasons() {
 			n := int(c.Unused[why])
 			if n == 0 {
 				continue
 			}
 			problem := fmt.Sprintf("not recorded since the start of agentd at %s",
 				counted.Since.UTC().Format(time.RFC3339))
-			if last := c.Example(why); last.Problem != "" {
+			if last := c.LastUnusedValue(why); last.Problem != "" {
 				problem += fmt.Sprintf("; the last one: %s", last)
 			}
 			x.AddFault(c.Name, why, survey.Fault{Problem: problem}).Count += n - 1
-			if of := x.inputByName[c.Name]; of != nil && why == grid.Missing {
+			if of := x.inputByName[c.Name]; of != nil && why == grid.ReasonMissing {
 				of.Missing += uint64(n)
 			} else if of != nil {
 				of.Unused += uint64(n)
@@ -179,43 +180,43 @@ func (x *ringSurvey) addUnrecorded(s *storedRing) error {
 	return err
 }
 
-func (x *ringSurvey) input(name string, c *survey.Column) *survey.Column {
+func (x *ringSurvey) addInputSurvey(name string, c *survey.ColumnSurvey) *survey.ColumnSurvey {
 	x.inputs, x.inputByName[name] = append(x.inputs, c), c
 	return c
 }
 
-// take takes a reading.
-func (x *ringSurvey) take(r data.Reading) {
+// surveyReading takes a reading.
+func (x *ringSurvey) surveyReading(r data.Reading) {
 	x.Lines++
 	c := x.inputByName[r.Input]
-	if x.order != nil && x.order.Classify(r.Time, r.Number) == rows.Outlier {
+	if x.order != nil && x.order.Classify(r.Time, r.SequenceNumber) == rows.TimeOutlier {
 		if c != nil {
 			c.Unused++
-			x.AddFault(r.Input, grid.Future, survey.Fault{Problem: rows.FormatTime(r.Time) +
+			x.AddFault(r.Input, grid.ReasonFutureTime, survey.Fault{Problem: rows.FormatTime(r.Time) +
 				" is later than the readings that follow, or in the future"})
 		}
 		return
 	}
-	x.NoteTime(r.Time)
+	x.ExtendTimeRange(r.Time)
 	switch {
-	case c == nil && (x.want != nil || len(x.inputs) == mostInputs):
-		if len(x.UnwantedColumns) < mostInputs && !slices.Contains(x.UnwantedColumns, r.Input) {
+	case c == nil && (x.want != nil || len(x.inputs) == maxSourceInputs):
+		if len(x.UnwantedColumns) < maxSourceInputs && !slices.Contains(x.UnwantedColumns, r.Input) {
 			x.UnwantedColumns = append(x.UnwantedColumns, r.Input)
 		}
 		return
 	case c == nil:
-		c = x.input(r.Input, survey.NewColumn(r.Input))
+		c = x.addInputSurvey(r.Input, survey.NewColumnSurvey(r.Input))
 	}
 	if c.CheckReading == nil {
 		if data.IsFinite(r.Value) {
-			c.Measure.Take(r.Value)
+			c.NumberStats.AddValue(r.Value)
 		} else {
-			c.TextCounts.Take(r.Text)
+			c.TextCounts.AddText(r.Text)
 		}
 		return
 	}
-	why := c.Take(r, x.lateBefore)
-	if why == grid.Missing {
+	why := c.CountReading(r, x.lateBefore)
+	if why == grid.ReasonMissing {
 		return
 	}
 	if why == "" {
@@ -226,25 +227,25 @@ func (x *ringSurvey) take(r data.Reading) {
 	if text == "" {
 		text = fmt.Sprint(r.Value)
 	}
-	says := data.CellProblem(text, why)
-	if why == grid.Late {
+	says := data.DescribeCellProblem(text, why)
+	if why == grid.ReasonLate {
 		says = "a reading came before that is newer by more than the lateness"
 	}
 	x.AddFault(r.Input, why, survey.Fault{Problem: rows.FormatTime(r.Time) + ": " + says})
 }
 
 // end completes the survey.
-func (x *ringSurvey) end() *survey.Survey {
+func (x *ringSurvey) end() *survey.SourceSurvey {
 	for _, c := range x.inputs {
 		s := c.Summary()
 		if x.Columns = append(x.Columns, s); s.Used+s.Unused > 0 || x.Lines == 0 {
 			continue
 		}
-		f := x.AddFault(s.Name, survey.NoColumn, survey.Fault{Problem: "nothing was recorded"})
+		f := x.AddFault(s.Name, survey.ReasonNoColumn, survey.Fault{Problem: "nothing was recorded"})
 		f.Remedy = "see data.columns, and `agentd status`"
 		if near := spec.ClosestSpelling(s.Name, x.UnwantedColumns, normalizeColumnName); near != "" {
 			f.Remedy = fmt.Sprintf("did you mean %q, of which there are readings? see data.columns", near)
 		}
 	}
-	return &x.Survey
+	return &x.SourceSurvey
 }

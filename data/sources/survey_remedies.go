@@ -21,8 +21,9 @@ import (
 
 // The reasons of faults that are found in the numbers as a whole, not in a single cell. All values are used.
 const (
-	EarlyTimes data.Reason = "early_times" // the times are numbers, and as numbers since 1970 they are before 1990
-	Thousands  data.Reason = "thousands"   // a decimal comma or point probably separates thousands
+	// The times are numbers, and as numbers since 1970 they are before 1990.
+	ReasonEarlyTimes         data.UnusedReason = "early_times"
+	ReasonThousandsSeparator data.UnusedReason = "thousands" // a decimal comma or point probably separates thousands
 )
 
 // addRemedies adds the faults of the numbers as a whole, and a remedy to each fault that has none.
@@ -39,7 +40,7 @@ func (s *csvSurvey) addRemedies() {
 // remedy returns what to do about a fault.
 func (s *csvSurvey) remedy(f *survey.FaultGroup) string {
 	switch f.Reason {
-	case survey.NoColumn:
+	case survey.ReasonNoColumn:
 		switch {
 		case s.want != nil && s.want.Recipe != nil && !s.linesAreReadings:
 			return "if the lines are readings, name the column of their time (data.time)"
@@ -50,17 +51,17 @@ func (s *csvSurvey) remedy(f *survey.FaultGroup) string {
 				"in data.csv"
 		}
 		return s.columnRemedy(f.Column)
-	case survey.Unreadable:
+	case survey.ReasonUnreadable:
 		return s.fileRemedy(f)
-	case grid.BadTime:
+	case grid.ReasonBadTime:
 		return s.timeRemedy(f)
-	case grid.Missing:
+	case grid.ReasonMissing:
 		return s.missingValueRemedy(f)
-	case grid.NotANumber, grid.NotFinite:
+	case grid.ReasonNotANumber, grid.ReasonNotFinite:
 		return s.numberRemedy(f)
-	case grid.OutOfRange:
+	case grid.ReasonOutOfRange:
 		return s.rangeRemedy(f)
-	case grid.UnknownClass:
+	case grid.ReasonUnknownClass:
 		return s.classRemedy(f)
 	}
 	return "correct these values in the file"
@@ -69,14 +70,15 @@ func (s *csvSurvey) remedy(f *survey.FaultGroup) string {
 // checkEarlyTimes adds a fault if all times are numbers and before 1990, and no other format fits.
 func (s *csvSurvey) checkEarlyTimes() {
 	format := &s.dialect.time
-	if s.goodTimes == 0 || s.Last.UnixNano() >= rows.MinPlausibleUnix || format.unit() == 0 || !s.hasNumbersAsTimes() {
+	if s.goodTimes == 0 || s.LatestTime.UnixNano() >= rows.MinPlausibleUnixNanos || format.unit() == 0 ||
+		!s.hasNumbersAsTimes() {
 		return
 	}
-	f := s.AddFault(s.file.filter.Time, EarlyTimes, survey.Fault{Problem: fmt.Sprintf(
+	f := s.AddFault(s.file.filter.TimeColumn, ReasonEarlyTimes, survey.Fault{Problem: fmt.Sprintf(
 		"read %s, the times are from %s to %s", timeFormat{format: cmp.Or(format.format, "unix")}.example(),
-		s.First.Format(time.RFC3339), s.Last.Format(time.RFC3339))})
-	first, isDay := format.excelDay(s.First.UnixNano())
-	_, isLastDay := format.excelDay(s.Last.UnixNano())
+		s.EarliestTime.Format(time.RFC3339), s.LatestTime.Format(time.RFC3339))})
+	first, isDay := format.excelDay(s.EarliestTime.UnixNano())
+	_, isLastDay := format.excelDay(s.LatestTime.UnixNano())
 	if isDay && isLastDay {
 		f.Remedy = fmt.Sprintf("if they are days of Excel (the first is %s), export the column as text, such as "+
 			"%s 12:00:00", first.Format(time.DateOnly), first.Format(time.DateOnly))
@@ -88,7 +90,7 @@ func (s *csvSurvey) checkEarlyTimes() {
 
 // hasNumbersAsTimes reports whether the first time in the last file is a number.
 func (s *csvSurvey) hasNumbersAsTimes() bool {
-	r, err := OpenFile(s.path)
+	r, err := OpenTextFile(s.path)
 	if err != nil {
 		return false
 	}
@@ -96,11 +98,11 @@ func (s *csvSurvey) hasNumbersAsTimes() bool {
 	c := s.dialect.reader(r, nil)
 	c.noAddedColumns, c.isComplete = true, true
 	header, err := c.header(s.path)
-	at := slices.Index(header, s.file.filter.Time) // a later header may have other columns
+	at := slices.Index(header, s.file.filter.TimeColumn) // a later header may have other columns
 	if err != nil || at < 0 {
 		return false
 	}
-	for range headerLines {
+	for range maxHeaderSearchRecords {
 		record, err := c.Read()
 		if bad := (*lineError)(nil); errors.As(err, &bad) {
 			continue
@@ -126,9 +128,9 @@ func (s *csvSurvey) checkThousands() {
 	if s.dialect.decimalComma {
 		separator, key = ",", ` (data.decimal: ",")`
 	}
-	if number, column, sure := s.thousands(separator); sure {
-		v, _ := s.dialect.number(number)
-		s.AddFault(column, Thousands, survey.Fault{Problem: fmt.Sprintf(
+	if number, column, sure := s.findNumberWithThousands(separator); sure {
+		v, _ := s.dialect.parseNumber(number)
+		s.AddFault(column, ReasonThousandsSeparator, survey.Fault{Problem: fmt.Sprintf(
 			"%q is read as %v%s, but the column also contains whole numbers from 100 to 999", number, v, key)}).Remedy =
 			thousandsAdvice(number)
 	}
@@ -155,7 +157,7 @@ func (s *csvSurvey) fileRemedy(f *survey.FaultGroup) string {
 		return "correct data.csv, or copy the file to this path"
 	case errors.Is(err, fs.ErrPermission):
 		return "let the user who runs agentd read the file"
-	case err == nil && strings.HasPrefix(f.First[0].Problem, "after line "):
+	case err == nil && strings.HasPrefix(f.FirstFaults[0].Problem, "after line "):
 		return "copy the file again: a part of it is missing or damaged"
 	}
 	return "export the file again, with the names of the columns in its first line"
@@ -169,17 +171,17 @@ func (s *csvSurvey) timeRemedy(f *survey.FaultGroup) string {
 	}
 	if s.goodTimes >= f.Count {
 		swapped := timeFormat{strings.NewReplacer("01", "02", "02", "01").Replace(format.format), format.zone}
-		if _, err := parseAll(texts, swapped); err == nil && swapped.format != format.format {
+		if _, err := parseAllTimes(texts, swapped); err == nil && swapped.format != format.format {
 			return fmt.Sprintf("if day and month are in the other order in all lines, set data.time_format to %q; "+
 				"otherwise only these lines are skipped", swapped.format)
 		}
 		return "only these lines are skipped; to use them, write all times in one format and time zone"
 	}
-	unknown := (*abbreviationError)(nil)
+	unknown := (*zoneAbbreviationError)(nil)
 	if _, err := format.parse(texts[0]); errors.As(err, &unknown) {
 		return unknown.advice()
 	}
-	if layout, unknown := guessAbbreviation(texts, format.zone); layout != "" {
+	if layout, unknown := guessAbbreviationLayout(texts, format.zone); layout != "" {
 		return fmt.Sprintf("set data.time_format to %q, and %s", layout, unknown.advice())
 	}
 	return "set data.time_format to a Go time layout, which is the time 2006-01-02 15:04:05 written in the format of " +
@@ -223,18 +225,18 @@ func (s *csvSurvey) numberRemedy(f *survey.FaultGroup) string {
 	other.decimalComma = !other.decimalComma
 	var grouped, decimal, unit string // an example of each kind
 	var words []string
-	for _, one := range f.First {
-		text, whole := quotedText(one)
+	for _, one := range f.FirstFaults {
+		text, whole := leadingQuotedText(one)
 		digits := strings.TrimLeftFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		first, _ := utf8.DecodeRuneInString(digits)
-		_, why := other.number(text)
+		_, why := other.parseNumber(text)
 		switch {
-		case f.Reason == grid.NotANumber && isGrouped(text):
+		case f.Reason == grid.ReasonNotANumber && isNumberWithThousands(text):
 			grouped = cmp.Or(grouped, text)
-		case f.Reason == grid.NotANumber && why == "":
+		case f.Reason == grid.ReasonNotANumber && why == "":
 			decimal = cmp.Or(decimal, text)
-		case f.Reason == grid.NotANumber && unicode.IsDigit(first) && !strings.Contains(text, "#"):
-			unit = cmp.Or(unit, data.Quoted(text))
+		case f.Reason == grid.ReasonNotANumber && unicode.IsDigit(first) && !strings.Contains(text, "#"):
+			unit = cmp.Or(unit, data.QuoteForMessage(text))
 		case whole && !slices.Contains(words, strconv.Quote(text)):
 			words = append(words, strconv.Quote(text))
 		}
@@ -248,7 +250,7 @@ func (s *csvSurvey) numberRemedy(f *survey.FaultGroup) string {
 		remedies = append(remedies, thousandsAdvice(grouped)+s.decimalAdvice(grouped))
 	case unit != "":
 		remedies = append(remedies, fmt.Sprintf("write %s as a plain number, without a unit or other characters", unit))
-	case len(words) > 1 && f.Reason == grid.NotANumber && s.column(f.Column).Measure.Count == 0:
+	case len(words) > 1 && f.Reason == grid.ReasonNotANumber && s.column(f.Column).NumberStats.Count == 0:
 		return "the column contains no numbers: name another column in data.columns; an input with texts needs " +
 			"classes in the task"
 	}
@@ -266,8 +268,8 @@ func (s *csvSurvey) numberRemedy(f *survey.FaultGroup) string {
 	return strings.Join(remedies, "; ")
 }
 
-// isGrouped reports whether a text is a number with separators between groups of three digits.
-func isGrouped(text string) bool {
+// isNumberWithThousands reports whether a text is a number with separators between groups of three digits.
+func isNumberWithThousands(text string) bool {
 	return slices.ContainsFunc([]string{",", ".", "'", " ", "\u00a0", "\u202f", "_"}, func(separator string) bool {
 		_, _, ok := withoutThousands(text, separator)
 		return ok
@@ -288,9 +290,9 @@ func (s *csvSurvey) decimalAdvice(number string) string {
 	return fmt.Sprintf(", and set data.decimal to %q", decimal)
 }
 
-// quotedText returns the text of the data with which the problem begins. whole is false if the problem contains only a
-// part of it.
-func quotedText(f survey.Fault) (text string, whole bool) {
+// leadingQuotedText returns the text of the data with which the problem begins. whole is false if the problem contains
+// only a part of it.
+func leadingQuotedText(f survey.Fault) (text string, whole bool) {
 	quoted, err := strconv.QuotedPrefix(f.Problem)
 	if err != nil {
 		return "", false
@@ -303,8 +305,8 @@ func quotedText(f survey.Fault) (text string, whole bool) {
 func (s *csvSurvey) columnRemedy(column string) string {
 	name := s.dialect.fileColumnName(column)
 	near := spec.ClosestSpelling(name, s.UnwantedColumns, normalizeColumnName)
-	_, condition := s.file.filter.Where[column]
-	hint := strings.TrimPrefix(s.dialect.headerHint(s.path, []string{name}), "; ")
+	_, condition := s.file.filter.RequiredTextByColumn[column]
+	hint := strings.TrimPrefix(s.dialect.skipRowsHint(s.path, []string{name}), "; ")
 	switch {
 	case hint != "":
 		return hint
@@ -312,7 +314,7 @@ func (s *csvSurvey) columnRemedy(column string) string {
 		return "rename one of them, or name another column in data.columns"
 	case near == "":
 		return "the file has the columns " + quoteNames(s.header)
-	case column == s.file.filter.Time:
+	case column == s.file.filter.TimeColumn:
 		return fmt.Sprintf("did you mean %q? set data.time to it", near)
 	case condition:
 		return fmt.Sprintf("did you mean %q? correct data.where", near)
@@ -337,7 +339,7 @@ func normalizeColumnName(name string) string {
 
 // classRemedy names the classes of an input.
 func (s *csvSurvey) classRemedy(f *survey.FaultGroup) string {
-	if valid := s.labels.LabelSet.String(); valid != "" {
+	if valid := s.labels.String(); valid != "" {
 		return "the task expects " + valid + "; only rows with other targets are skipped"
 	}
 	if x := s.column(f.Column); x != nil && len(x.Texts) > 0 {
@@ -347,8 +349,8 @@ func (s *csvSurvey) classRemedy(f *survey.FaultGroup) string {
 }
 
 // column returns the column of the survey with the given name, or nil.
-func (s *csvSurvey) column(name string) *survey.Column {
-	i := slices.IndexFunc(s.columns, func(x *survey.Column) bool { return x.Name == name })
+func (s *csvSurvey) column(name string) *survey.ColumnSurvey {
+	i := slices.IndexFunc(s.columns, func(x *survey.ColumnSurvey) bool { return x.Name == name })
 	if i < 0 {
 		return nil
 	}

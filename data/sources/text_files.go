@@ -23,11 +23,11 @@ import (
 // sniffBytes is the number of bytes that are examined to detect the encoding of a file.
 const sniffBytes = 64 << 10
 
-// openPlainText returns a reader for the text of an open file, decompressed and converted if necessary. plain reports
+// newTextReader returns a reader for the text of an open file, decompressed and converted if necessary. plain reports
 // whether the text is identical to the bytes of the file, so that reading can later continue at an offset.
-func openPlainText(path string, f *os.File) (text io.Reader, plain bool, err error) {
+func newTextReader(path string, f *os.File) (text io.Reader, plain bool, err error) {
 	r := io.Reader(f)
-	if compressed(path) {
+	if isCompressedPath(path) {
 		r, err = gzip.NewReader(f)
 		if errors.Is(err, gzip.ErrHeader) {
 			return nil, false, &contentError{path, "the name ends in .gz, but the content is not gzip",
@@ -45,7 +45,7 @@ func openPlainText(path string, f *os.File) (text io.Reader, plain bool, err err
 	if err != nil && len(head) == 0 && !errors.Is(err, io.EOF) {
 		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
-	if bytes.HasPrefix(head, []byte("\x1f\x8b")) && !compressed(path) {
+	if bytes.HasPrefix(head, []byte("\x1f\x8b")) && !isCompressedPath(path) {
 		return nil, false, &contentError{path, "the content is gzip, but the name does not end in .gz",
 			"rename the file to " + filepath.Base(path) + ".gz"}
 	}
@@ -53,13 +53,13 @@ func openPlainText(path string, f *os.File) (text io.Reader, plain bool, err err
 		return nil, false, &contentError{path, "the content is a ZIP archive or an Excel workbook, not text",
 			"export the table as a CSV file"}
 	}
-	if decoder := utf16Of(head); decoder != nil {
+	if decoder := utf16Decoder(head); decoder != nil {
 		return transform.NewReader(b, decoder), false, nil
 	}
 	if i := bytes.IndexByte(head, '\r'); i >= 0 && i < len(head)-1 && !bytes.Contains(head, []byte("\n")) {
 		return carriageReturnReader{b}, false, nil
 	}
-	return b, !compressed(path), nil
+	return b, !isCompressedPath(path), nil
 }
 
 // contentError is the error for a file whose content is not a text, or not of the kind that its name announces.
@@ -67,8 +67,8 @@ type contentError struct{ path, problem, remedy string }
 
 func (e *contentError) Error() string { return fmt.Sprintf("%s: %s: %s", e.path, e.problem, e.remedy) }
 
-// utf16Of returns a decoder if the text is in UTF-16, with or without a byte order mark, and nil otherwise.
-func utf16Of(head []byte) transform.Transformer {
+// utf16Decoder returns a decoder if the text is in UTF-16, with or without a byte order mark, and nil otherwise.
+func utf16Decoder(head []byte) transform.Transformer {
 	bom, little := unicode.UseBOM, true
 	if len(head) < 4 || !bytes.HasPrefix(head, []byte{0xff, 0xfe}) && !bytes.HasPrefix(head, []byte{0xfe, 0xff}) {
 		// Without a byte order mark: in Latin letters, every second byte is zero.
@@ -107,32 +107,33 @@ func (l carriageReturnReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// OpenFile opens a text file. It decompresses a file named *.gz, and converts UTF-16 and carriage returns as line ends.
-func OpenFile(path string) (io.ReadCloser, error) {
+// OpenTextFile opens a text file. It decompresses a file named *.gz, and converts UTF-16 and carriage returns as line
+// ends.
+func OpenTextFile(path string) (io.ReadCloser, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	text, plain, err := openPlainText(path, f)
+	text, plain, err := newTextReader(path, f)
 	if err != nil {
 		_ = f.Close() // the first error is the one to show
 		return nil, err
 	}
-	return openText{text, f, plain}, nil
+	return textFileReader{text, f, plain}, nil
 }
 
-func compressed(path string) bool { return strings.HasSuffix(path, ".gz") }
+func isCompressedPath(path string) bool { return strings.HasSuffix(path, ".gz") }
 
-// openText reads the converted text of a file and closes the file.
-type openText struct {
+// textFileReader reads the converted text of a file and closes the file.
+type textFileReader struct {
 	io.Reader
 	io.Closer
-	plain bool // see openPlainText
+	isPlainText bool // see newTextReader
 }
 
-// ReadFile reads all rows of a CSV file, which may be compressed.
-func ReadFile[T learner.Float](path string, features []string, target string) (*learner.Samples[T], error) {
-	r, err := OpenFile(path)
+// ReadCSVFile reads all rows of a CSV file, which may be compressed.
+func ReadCSVFile[T learner.Float](path string, features []string, target string) (*learner.Samples[T], error) {
+	r, err := OpenTextFile(path)
 	if err != nil {
 		return nil, err
 	}

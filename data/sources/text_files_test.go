@@ -26,12 +26,12 @@ func write(t *testing.T, name, content string) string {
 
 // loadCSV returns the rows of a file whose target is y.
 func loadCSV(path string, where map[string]string, features ...string) (*learner.Samples[float32], error) {
-	c := data.Config{CSV: path, Where: where, Missing: grid.FillRefuse}
+	c := data.Config{CSVPath: path, RequiredTextByColumn: where, Missing: grid.FillRefuse}
 	s, err := Open(&c)
 	if err != nil {
 		return nil, err
 	}
-	return data.Load(s, data.RowQuery{Features: features, Target: "y"})
+	return data.LoadRows(s, data.RowQuery{Features: features, Target: "y"})
 }
 
 func zip(t *testing.T, text string) string {

@@ -12,22 +12,22 @@ import (
 
 // separatorUse describes how a column uses a separator, which is a comma or a point.
 type separatorUse struct {
-	number    string // a number in which the separator may be between thousands, such as 1,000; empty = none
-	isCertain bool   // it must be in one of the numbers, such as 1,000,000
-	small     bool   // the column contains a whole number from 100 to 999
-	large     bool   // the column contains a whole number of four digits or more without a separator
+	ambiguousNumber      string // a number in which the separator may be between thousands, such as 1,000; empty = none
+	isCertainlyThousands bool   // it must be in one of the numbers, such as 1,000,000
+	hasThreeDigitNumber  bool   // the column contains a whole number from 100 to 999
+	hasLargeNumber       bool   // the column contains a whole number of four digits or more without a separator
 }
 
-// take examines a cell. It returns false if the separator is a decimal comma or point, as in 1,5.
-func (g *separatorUse) take(text, separator string) bool {
+// examineCell examines a cell. It returns false if the separator is a decimal comma or point, as in 1,5.
+func (g *separatorUse) examineCell(text, separator string) bool {
 	digits := strings.TrimLeft(text, "+-")
 	_, sure, ok := withoutThousands(text, separator)
 	switch {
 	case ok:
-		g.number, g.isCertain = cmp.Or(g.number, text), g.isCertain || sure
+		g.ambiguousNumber, g.isCertainlyThousands = cmp.Or(g.ambiguousNumber, text), g.isCertainlyThousands || sure
 	case digits != "" && isDigits(digits):
-		g.small = g.small || len(digits) == 3 && digits[0] != '0'
-		g.large = g.large || len(digits) > 3
+		g.hasThreeDigitNumber = g.hasThreeDigitNumber || len(digits) == 3 && digits[0] != '0'
+		g.hasLargeNumber = g.hasLargeNumber || len(digits) > 3
 	default:
 		whole, part, found := strings.Cut(digits, separator)
 		_, err := strconv.ParseFloat(whole+"."+part, 64)
@@ -36,23 +36,24 @@ func (g *separatorUse) take(text, separator string) bool {
 	return true
 }
 
-// thousands returns a number of the file in which the separator, a comma or a point, may be between thousands, and its
-// column. It returns "" if the separator is a decimal comma or point in another number. sure is true if the column also
-// contains numbers in which no other meaning is possible, or whole numbers below 1000 and no larger ones without a
-// separator: a program that writes three decimals does not write 980 beside 1,000.
-func (s *csvSurvey) thousands(separator string) (number, column string, sure bool) {
+// findNumberWithThousands returns a number of the file in which the separator, a comma or a point, may be between
+// thousands, and its column. It returns "" if the separator is a decimal comma or point in another number. sure is true
+// if the column also contains numbers in which no other meaning is possible, or whole numbers below 1000 and no larger
+// ones without a separator: a program that writes three decimals does not write 980 beside 1,000.
+func (s *csvSurvey) findNumberWithThousands(separator string) (number, column string, sure bool) {
 	columns := make([]separatorUse, len(s.columns))
 	decimal := false
 	s.eachCell(func(i int, text string) bool {
-		decimal = !columns[i].take(text, separator)
+		decimal = !columns[i].examineCell(text, separator)
 		return !decimal
 	})
 	if decimal {
 		return "", "", false
 	}
 	for i, g := range columns {
-		if g.number != "" && (number == "" || !sure) {
-			number, column, sure = g.number, s.columns[i].Name, g.isCertain || g.small && !g.large
+		if g.ambiguousNumber != "" && (number == "" || !sure) {
+			number, column, sure = g.ambiguousNumber, s.columns[i].Name,
+				g.isCertainlyThousands || g.hasThreeDigitNumber && !g.hasLargeNumber
 		}
 	}
 	return number, column, sure
@@ -77,7 +78,7 @@ func (s *csvSurvey) eachCell(take func(column int, text string) bool) {
 
 // eachCellOf does the same for one file and reads at most left records. It returns false if take did.
 func (s *csvSurvey) eachCellOf(path string, left *int, take func(column int, text string) bool) bool {
-	r, err := OpenFile(path)
+	r, err := OpenTextFile(path)
 	if err != nil {
 		return true
 	}
@@ -88,17 +89,17 @@ func (s *csvSurvey) eachCellOf(path string, left *int, take func(column int, tex
 	if err != nil {
 		return true
 	}
-	var where conditions
-	for name, value := range s.file.filter.Where {
+	var where rowConditions
+	for name, value := range s.file.filter.RequiredTextByColumn {
 		at := slices.Index(header, name)
 		if at < 0 {
 			return true
 		}
-		where = append(where, condition{at, value})
+		where = append(where, rowCondition{at, value})
 	}
 	places := make([]int, len(s.columns))
 	for i, x := range s.columns {
-		if places[i] = slices.Index(header, cmp.Or(x.FileColumn, x.Name)); len(x.Classes) > 0 {
+		if places[i] = slices.Index(header, cmp.Or(x.FileColumn, x.Name)); len(x.ClassCounts) > 0 {
 			places[i] = -1
 		}
 	}

@@ -35,7 +35,7 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	if format == "" || format == "rfc3339" || unitByFormat[format] > 0 {
 		return f, nil
 	}
-	if err := checkLayout(format); err != nil {
+	if err := checkTimeLayout(format); err != nil {
 		return f, err
 	}
 	sample := time.Date(2003, 4, 5, 17, 8, 9, 0, time.UTC)
@@ -47,9 +47,9 @@ func newTimeFormat(format, zone string) (timeFormat, error) {
 	return f, nil
 }
 
-// layoutElements contains the elements of a Go time layout and the part of the time that each represents. They are
+// timeLayoutElements contains the elements of a Go time layout and the part of the time that each represents. They are
 // matched in this order.
-var layoutElements = []struct{ text, part string }{
+var timeLayoutElements = []struct{ text, part string }{
 	{"January", "month"}, {"Jan", "month"}, {"Monday", "weekday"}, {"Mon", "weekday"}, {"MST", "abbreviation"},
 	{"01", "month"}, {"02", "day"}, {"03", "hour"}, {"04", "minute"}, {"05", "second"}, {"06", "year"},
 	{"002", "day of the year"}, {"15", "hour"}, {"1", "month"}, {"2006", "year"}, {"2", "day"}, {"_2006", "year"},
@@ -57,10 +57,10 @@ var layoutElements = []struct{ text, part string }{
 	{"Z07", "offset"},
 }
 
-// firstLayoutElement returns the first element of a layout and the part of the time that it represents. Both are empty
-// if the layout begins with other text.
-func firstLayoutElement(layout string) (text, part string) {
-	for _, e := range layoutElements {
+// firstTimeLayoutElement returns the first element of a layout and the part of the time that it represents. Both are
+// empty if the layout begins with other text.
+func firstTimeLayoutElement(layout string) (text, part string) {
+	for _, e := range timeLayoutElements {
 		if strings.HasPrefix(layout, e.text) {
 			return e.text, e.part
 		}
@@ -72,7 +72,7 @@ func firstLayoutElement(layout string) (text, part string) {
 func countTimeParts(layout string) map[string]int {
 	parts := map[string]int{}
 	for layout != "" {
-		text, part := firstLayoutElement(layout)
+		text, part := firstTimeLayoutElement(layout)
 		if part != "" {
 			parts[part]++
 		}
@@ -81,13 +81,13 @@ func countTimeParts(layout string) map[string]int {
 	return parts
 }
 
-// checkLayout returns an error if a layout contains an offset as a number, such as +0100, or a part of the time twice.
-// Package time accepts such layouts, but reads wrong times with them: in +0100, 01 means the month.
-func checkLayout(layout string) error {
+// checkTimeLayout returns an error if a layout contains an offset as a number, such as +0100, or a part of the time
+// twice. Package time accepts such layouts, but reads wrong times with them: in +0100, 01 means the month.
+func checkTimeLayout(layout string) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(layout); {
-		text, part := firstLayoutElement(layout[i:])
-		if offset := literalOffset(layout[i:]); offset != "" && part != "offset" && seen["hour"] {
+		text, part := firstTimeLayoutElement(layout[i:])
+		if offset := literalZoneOffset(layout[i:]); offset != "" && part != "offset" && seen["hour"] {
 			return fmt.Errorf("the time layout %q contains the offset %s: write the offset as -0700 or -07:00, as in "+
 				"\"2006-01-02 15:04:05-0700\"", layout, offset)
 		}
@@ -101,9 +101,9 @@ func checkLayout(layout string) error {
 	return nil
 }
 
-// literalOffset returns the offset at the beginning of a text, such as +0100, +05:30 or +01. It returns "" for other
-// texts, and for an offset such as -01, which may be part of a date.
-func literalOffset(text string) string {
+// literalZoneOffset returns the offset at the beginning of a text, such as +0100, +05:30 or +01. It returns "" for
+// other texts, and for an offset such as -01, which may be part of a date.
+func literalZoneOffset(text string) string {
 	digits := len(text) - len(strings.TrimLeft(text[1:], "0123456789")) - 1
 	switch {
 	case text[0] != '+' && text[0] != '-' || digits != 2 && digits != 4 || text[1:3] > "14":
@@ -118,11 +118,11 @@ func literalOffset(text string) string {
 	return ""
 }
 
-// abbreviationError is the error for a time whose zone abbreviation, such as CET, is not used in the configured zone.
-// Package time reads such a time as if it were in UTC. It does so with GMT+2, too.
-type abbreviationError struct{ abbreviation string }
+// zoneAbbreviationError is the error for a time whose zone abbreviation, such as CET, is not used in the configured
+// zone. Package time reads such a time as if it were in UTC. It does so with GMT+2, too.
+type zoneAbbreviationError struct{ abbreviation string }
 
-func (e *abbreviationError) Error() string {
+func (e *zoneAbbreviationError) Error() string {
 	return fmt.Sprintf("the zone abbreviation %q is not used in data.time_zone", e.abbreviation)
 }
 
@@ -135,7 +135,7 @@ var zoneByAbbreviation = map[string]string{"CET": "Europe/Berlin", "CEST": "Euro
 	"AEST": "Australia/Sydney", "AEDT": "Australia/Sydney"}
 
 // advice returns the advice to set a zone in which the abbreviation is used.
-func (e *abbreviationError) advice() string {
+func (e *zoneAbbreviationError) advice() string {
 	zone, found := zoneByAbbreviation[e.abbreviation]
 	if strings.ContainsAny(e.abbreviation, "+-") {
 		return fmt.Sprintf("replace MST in data.time_format with -07: it matches an offset such as +03, and %q is no "+
@@ -149,32 +149,32 @@ func (e *abbreviationError) advice() string {
 		zone)
 }
 
-// checkAbbreviation returns an *abbreviationError if package time did not know the zone abbreviation of a time. In this
-// case the time has a zone that package time has made up. zone is the configured zone.
-func checkAbbreviation(at time.Time, layout string, zone *time.Location) error {
+// checkZoneAbbreviation returns an *zoneAbbreviationError if package time did not know the zone abbreviation of a time.
+// In this case the time has a zone that package time has made up. zone is the configured zone.
+func checkZoneAbbreviation(at time.Time, layout string, zone *time.Location) error {
 	if at.Location() == zone || at.Location() == time.UTC {
 		return nil
 	}
 	name, _ := at.Zone()
-	if name == "" || name == "GMT" || hasOffset(layout) {
+	if name == "" || name == "GMT" || layoutHasOffset(layout) {
 		return nil
 	}
-	return &abbreviationError{name}
+	return &zoneAbbreviationError{name}
 }
 
-// hasOffset reports whether a layout that was checked contains a numeric offset.
-func hasOffset(layout string) bool {
+// layoutHasOffset reports whether a layout that was checked contains a numeric offset.
+func layoutHasOffset(layout string) bool {
 	return strings.Contains(layout, "-07") || strings.Contains(layout, "Z07")
 }
 
-// hasAbbreviation reports whether a layout determines the offset of a time by a zone abbreviation only.
-func hasAbbreviation(layout string) bool {
-	return strings.Contains(layout, "MST") && !hasOffset(layout)
+// layoutHasOnlyAbbreviation reports whether a layout determines the offset of a time by a zone abbreviation only.
+func layoutHasOnlyAbbreviation(layout string) bool {
+	return strings.Contains(layout, "MST") && !layoutHasOffset(layout)
 }
 
 // parse returns a time in nanoseconds since 1970. It accepts the years 1970 to 2261. With a layout that has a time of
 // day, 24:00 is midnight at the end of the day, and a date without a time is midnight at its beginning. The error is an
-// *abbreviationError if only the zone abbreviation is unknown.
+// *zoneAbbreviationError if only the zone abbreviation is unknown.
 func (f timeFormat) parse(text string) (int64, error) {
 	if unit := unitByFormat[f.format]; unit > 0 {
 		return parseUnixTime(text, unit)
@@ -201,7 +201,7 @@ func (f timeFormat) parse(text string) (int64, error) {
 	case at.Unix() < 0 || at.Year() > 2261:
 		err = strconv.ErrRange
 	default:
-		err = checkAbbreviation(at, layout, zone)
+		err = checkZoneAbbreviation(at, layout, zone)
 	}
 	return at.UnixNano(), err
 }
@@ -262,7 +262,7 @@ func (f timeFormat) example() string {
 	case "unix_ns":
 		return "in nanoseconds since 1970"
 	}
-	if hasAbbreviation(f.format) {
+	if layoutHasOnlyAbbreviation(f.format) {
 		return fmt.Sprintf("as %s, where MST is an abbreviation used in data.time_zone (%s)", f.format,
 			cmp.Or(f.zone, time.UTC))
 	}
@@ -272,14 +272,14 @@ func (f timeFormat) example() string {
 // formatAdvice returns the advice to set another format or zone, if text is not a time in this format but in a known
 // one. It returns "" if no known format fits.
 func (f timeFormat) formatAdvice(text string) string {
-	unknown := (*abbreviationError)(nil)
+	unknown := (*zoneAbbreviationError)(nil)
 	if _, err := f.parse(text); errors.As(err, &unknown) {
 		return ": " + unknown.advice()
 	}
-	if format, _ := guessFormat([]string{text}, f.zone); format != "" {
+	if format, _ := guessTimeFormat([]string{text}, f.zone); format != "" {
 		return fmt.Sprintf(": set data.time_format to %q", format)
 	}
-	if format, unknown := guessAbbreviation([]string{text}, f.zone); format != "" {
+	if format, unknown := guessAbbreviationLayout([]string{text}, f.zone); format != "" {
 		return fmt.Sprintf(": set data.time_format to %q, and %s", format, unknown.advice())
 	}
 	return ""
@@ -303,16 +303,16 @@ func (f timeFormat) plausibleFormat(first, last int64) string {
 	}
 	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
 		factor := float64(unitByFormat[format]) / float64(unit)
-		if factor > 1 && float64(first)*factor >= float64(rows.MinPlausibleUnix) &&
-			float64(last)*factor <= float64(rows.MaxPlausibleUnix) {
+		if factor > 1 && float64(first)*factor >= float64(rows.MinPlausibleUnixNanos) &&
+			float64(last)*factor <= float64(rows.MaxPlausibleUnixNanos) {
 			return format
 		}
 	}
 	if first%int64(unit) != 0 || last%int64(unit) != 0 {
 		return ""
 	}
-	for _, layout := range numericLayouts {
-		if _, err := parseAll([]string{strconv.FormatInt(first/int64(unit), 10),
+	for _, layout := range numericTimeLayouts {
+		if _, err := parseAllTimes([]string{strconv.FormatInt(first/int64(unit), 10),
 			strconv.FormatInt(last/int64(unit), 10)}, timeFormat{layout, f.zone}); err == nil {
 			return layout
 		}
@@ -320,8 +320,8 @@ func (f timeFormat) plausibleFormat(first, last int64) string {
 	return ""
 }
 
-// numericLayouts are the layouts of times that are also numbers.
-var numericLayouts = []string{"20060102", "200601021504", "20060102150405"}
+// numericTimeLayouts are the layouts of times that are also numbers.
+var numericTimeLayouts = []string{"20060102", "200601021504", "20060102150405"}
 
 // unit returns the unit of times that are numbers since 1970, or 0 if this format has no such times.
 func (f timeFormat) unit() time.Duration { return unitByFormat[cmp.Or(f.format, "unix")] }

@@ -41,7 +41,7 @@ func TestZoneAbbreviations(t *testing.T) {
 		{"", "", "2026-03-01T00:00:00+00:00", "2026-03-01T00:00:00Z"},
 	} {
 		got, err := parseTime(t, tt.format, tt.zone, tt.text)
-		unknown := (*abbreviationError)(nil)
+		unknown := (*zoneAbbreviationError)(nil)
 		switch {
 		case tt.want == "" && !errors.As(err, &unknown):
 			t.Errorf("%+v: %s, error %v, want an abbreviationError", tt, got, err)
@@ -66,14 +66,14 @@ func TestAbbreviationAdvice(t *testing.T) {
 			t.Errorf("format %q: advice %q", format, got)
 		}
 	}
-	if format, _ := guessFormat([]string{text}, nil); format != "" {
+	if format, _ := guessTimeFormat([]string{text}, nil); format != "" {
 		t.Errorf("without a zone the format is guessed as %q", format)
 	}
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if format, _ := guessFormat([]string{"Sun Mar  1 00:00:00 CET 2026"}, berlin); format != time.UnixDate {
+	if format, _ := guessTimeFormat([]string{"Sun Mar  1 00:00:00 CET 2026"}, berlin); format != time.UnixDate {
 		t.Errorf("with the zone the format is guessed as %q", format)
 	}
 }

@@ -24,7 +24,7 @@ type station struct {
 	env     data.CollectorEnv
 	columns map[string]string
 	full    atomic.Bool
-	rows    data.Rows
+	rows    data.QueriedRows
 	at      int64 // time of the next reading, in seconds
 }
 
@@ -38,14 +38,14 @@ func newStation(t *testing.T, wait time.Duration, before func(*station)) *statio
 	if before != nil {
 		before(s)
 	}
-	source := started(t, data.Config{Source: data.SourceMQTT, Time: "t", Columns: s.columns}, s.env)
-	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
+	source := started(t, data.Config{Source: data.SourceMQTT, TimeColumn: "t", ColumnByInput: s.columns}, s.env)
+	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
 		{Name: "b", LabelLateness: wait}}}.WithDefaults()
 	target := "b in 1s"
 	if wait > 0 {
 		target = "b"
 	}
-	s.rows = source.Open(data.RowQuery{Features: []string{"a"}, Target: target, Recipe: &recipe})
+	s.rows = source.OpenRows(data.RowQuery{Features: []string{"a"}, Target: target, Recipe: &recipe})
 	t.Cleanup(func() {
 		mustClose(t, source)
 		_ = s.gateway.Close()
@@ -79,7 +79,7 @@ func (s *station) wants(when string, column, reason, trouble string) {
 	_, err := s.rows.Snapshot()
 	var e *data.FileError
 	if errors.As(err, &e); reason == "" && err != nil || reason != "" && (e == nil || e.Column != column ||
-		e.Reason != reason) {
+		e.ReasonCode != reason) {
 		s.t.Errorf("%s: %v, want column %q, reason %q", when, err, column, reason)
 	}
 	all := s.rows.(data.Reporter).Report()
@@ -145,14 +145,14 @@ var troubleCases = map[string]func(t *testing.T){
 	},
 	"an input that the file has not": func(t *testing.T) {
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-		source, err := Open(&data.Config{CSV: h.path, Time: "t"})
+		source, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "t"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
+		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
 			{Name: "b"},
 			{Name: "spare"}}}.WithDefaults()
-		s := &station{t: t, rows: source.Open(data.RowQuery{Features: []string{"a"}, Target: "b in 1s",
+		s := &station{t: t, rows: source.OpenRows(data.RowQuery{Features: []string{"a"}, Target: "b in 1s",
 			Recipe: &recipe})}
 		h.put(t, "t,a\n1,1\n2,1\n3,1\n4,1\n")
 		s.wants("at once", "b", "silent", `d.csv has no column for the input "b"`)
@@ -189,10 +189,10 @@ var troubleCases = map[string]func(t *testing.T){
 			r.put(mixed[0])
 			err := r.close()
 			path := filepath.Join(s.env.Dir, "ring-000000000001.segment")
-			p, failed := store.Machine.ReadFile(path)
+			p, failed := store.LocalDisk.ReadFile(path)
 			if err = errors.Join(err, failed); err == nil {
 				p[4] = 9
-				err = store.Machine.WriteFile(path, p, 0o600)
+				err = store.LocalDisk.WriteFileDurably(path, p, 0o600)
 			}
 			if err != nil {
 				t.Fatal(err)

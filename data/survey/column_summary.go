@@ -38,10 +38,10 @@ const (
 type runningStats struct {
 	Count                              uint64
 	low, high, mean, squaredDeviations float64
-	some                               Sample[float64]
+	sample                             ReservoirSample[float64]
 }
 
-func (m *runningStats) Take(v float64) {
+func (m *runningStats) AddValue(v float64) {
 	if m.Count++; m.Count == 1 {
 		m.low, m.high = v, v
 	}
@@ -49,7 +49,7 @@ func (m *runningStats) Take(v float64) {
 	d := v - m.mean
 	m.mean += d / float64(m.Count)
 	m.squaredDeviations += d * (v - m.mean)
-	m.some.Take(v)
+	m.sample.AddValue(v)
 }
 
 // addToSummary adds what was measured to a summary.
@@ -62,7 +62,7 @@ func (m *runningStats) addToSummary(s *ColumnSummary) {
 	s.Sigma = clampFinite(math.Sqrt(m.squaredDeviations / float64(m.Count)))
 	s.Histogram = make([]int, cellsOfHistogram)
 	width := m.high/cellsOfHistogram - m.low/cellsOfHistogram // which does not overflow
-	for _, v := range m.some.All {
+	for _, v := range m.sample.All {
 		cell := 0
 		if width > 0 {
 			cell = int(min((v-m.low)/width, cellsOfHistogram-1))
@@ -79,16 +79,16 @@ func clampFinite(v float64) float64 {
 	return max(min(v, math.MaxFloat64), -math.MaxFloat64)
 }
 
-// Sample is a random sample of all values that were added: all of them as long as there is room.
-type Sample[E any] struct {
-	All   []E
-	Count int
-	draw  *rand.Rand
+// ReservoirSample is a random sample of all values that were added: all of them as long as there is room.
+type ReservoirSample[E any] struct {
+	All       []E
+	SeenCount int
+	draw      *rand.Rand
 }
 
-// Take adds a value to the sample. Once the sample is full, it replaces a random value or is left out.
-func (s *Sample[E]) Take(e E) {
-	s.Count++
+// AddValue adds a value to the sample. Once the sample is full, it replaces a random value or is left out.
+func (s *ReservoirSample[E]) AddValue(e E) {
+	s.SeenCount++
 	if len(s.All) < MaxHistogramSample {
 		s.All = append(s.All, e)
 		return
@@ -96,27 +96,28 @@ func (s *Sample[E]) Take(e E) {
 	if s.draw == nil {
 		s.draw = rand.New(rand.NewPCG(1, 2)) // the same elements of the same values
 	}
-	if i := s.draw.IntN(s.Count); i < MaxHistogramSample {
+	if i := s.draw.IntN(s.SeenCount); i < MaxHistogramSample {
 		s.All[i] = e
 	}
 }
 
-// MostTexts is the maximum number of different texts of a column that are kept.
-const MostTexts = 16
+// MaxDistinctTexts is the maximum number of different texts of a column that are kept.
+const MaxDistinctTexts = 16
 
 // textCounts counts texts, of which it knows the first.
 type textCounts struct {
-	known  []string
-	counts []int
-	Count  uint64
+	distinctTexts []string
+	counts        []int
+	Count         uint64
 }
 
-func (t *textCounts) Take(text string) {
+func (t *textCounts) AddText(text string) {
 	t.Count++
-	i := slices.Index(t.known, text)
-	if i < 0 && len(t.known) < MostTexts {
-		i = len(t.known)
-		t.known, t.counts = append(t.known, strings.Clone(text)), append(t.counts, 0) // a cell holds its record
+	i := slices.Index(t.distinctTexts, text)
+	if i < 0 && len(t.distinctTexts) < MaxDistinctTexts {
+		i = len(t.distinctTexts)
+		// a cell holds its record
+		t.distinctTexts, t.counts = append(t.distinctTexts, strings.Clone(text)), append(t.counts, 0)
 	}
 	if i >= 0 {
 		t.counts[i]++

@@ -11,20 +11,20 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StoredSource is a source as it is on the disk: a file, or the readings that a [Collector] has kept. It collects
+// StoredSource is a source as it is on the disk: a file, or the readings that a [data.Collector] has kept. It collects
 // nothing, so a collector may run meanwhile.
 type StoredSource interface {
 	data.Source
-	// Survey reads all of it and describes it. w says what is wanted of it; nil if nobody knows.
-	Survey(w *data.RowQuery) *Survey
+	// SourceSurvey reads all of it and describes it. w says what is wanted of it; nil if nobody knows.
+	Survey(w *data.RowQuery) *SourceSurvey
 }
 
-// Survey describes a source for a person: each fault, and each column. It is bounded, whatever the source has.
-type Survey struct {
+// SourceSurvey describes a source for a person: each fault, and each column. It is bounded, whatever the source has.
+type SourceSurvey struct {
 	Source          string          `json:"source"` // the file, or the folder of the ring
 	Lines           int             `json:"lines"`  // of a file, below the header; or readings
-	First           time.Time       `json:"first,omitzero"`
-	Last            time.Time       `json:"last,omitzero"` // of the times
+	EarliestTime    time.Time       `json:"first,omitzero"`
+	LatestTime      time.Time       `json:"last,omitzero"` // of the times
 	Columns         []ColumnSummary `json:"columns"`
 	UnwantedColumns []string        `json:"others,omitempty"` // names that are not wanted
 	// Changes are what the section needs for the file. If there are any, all else is as if they were made.
@@ -34,11 +34,11 @@ type Survey struct {
 
 // FaultGroup are those of a column that have the same reason.
 type FaultGroup struct {
-	Column   string      `json:"column,omitempty"` // its name in the task; "" = of the whole source
-	Reason   data.Reason `json:"reason"`
-	Count    int         `json:"count"`
-	First    []Fault     `json:"first"`               // the first ones
-	LastLine int         `json:"last_line,omitempty"` // line of the last one
+	Column      string            `json:"column,omitempty"` // its name in the task; "" = of the whole source
+	Reason      data.UnusedReason `json:"reason"`
+	Count       int               `json:"count"`
+	FirstFaults []Fault           `json:"first"`               // the first ones
+	LastLine    int               `json:"last_line,omitempty"` // line of the last one
 	// LastFile is the file of the last one, if the source has several; empty = the source.
 	LastFile string `json:"last_file,omitempty"`
 	Remedy   string `json:"mend,omitempty"` // what to do, if that is known
@@ -54,19 +54,20 @@ type Fault struct {
 
 // The reasons that only a survey has.
 const (
-	Unreadable data.Reason = "unreadable" // nothing of the source can be read, or not all
-	Damaged    data.Reason = "damaged"    // a part of what was recorded is not what was written: it is left out
-	Unrecorded data.Reason = "unrecorded" // there is no ring yet
-	NoColumn   data.Reason = "no_column"  // the header lacks it, or has it twice
-	// AddedFields means that lines have more fields than the header names, and the last ones are not used.
-	AddedFields data.Reason = "added_fields"
+	ReasonUnreadable data.UnusedReason = "unreadable" // nothing of the source can be read, or not all
+	// A part of what was recorded is not what was written: it is left out.
+	ReasonDamaged         data.UnusedReason = "damaged"
+	ReasonNothingRecorded data.UnusedReason = "unrecorded" // there is no ring yet
+	ReasonNoColumn        data.UnusedReason = "no_column"  // the header lacks it, or has it twice
+	// ReasonAddedFields means that lines have more fields than the header names, and the last ones are not used.
+	ReasonAddedFields data.UnusedReason = "added_fields"
 )
 
-// MostFaults is how many faults of a column and a reason are told.
-const MostFaults = 20
+// MaxFaultsPerGroup is how many faults of a column and a reason are told.
+const MaxFaultsPerGroup = 20
 
 // AddFault adds a fault.
-func (s *Survey) AddFault(column string, why data.Reason, f Fault) *FaultGroup {
+func (s *SourceSurvey) AddFault(column string, why data.UnusedReason, f Fault) *FaultGroup {
 	i := slices.IndexFunc(s.Faults, func(of *FaultGroup) bool { return of.Column == column && of.Reason == why })
 	if i < 0 {
 		i = len(s.Faults)
@@ -75,99 +76,101 @@ func (s *Survey) AddFault(column string, why data.Reason, f Fault) *FaultGroup {
 	of := s.Faults[i]
 	of.Count++
 	of.LastLine, of.LastFile = f.Line, f.File
-	if len(of.First) < MostFaults {
-		of.First = append(of.First, f)
+	if len(of.FirstFaults) < MaxFaultsPerGroup {
+		of.FirstFaults = append(of.FirstFaults, f)
 	}
 	return of
 }
 
 // AddReadFailure adds what keeps the source from being read.
-func (s *Survey) AddReadFailure(err error) {
+func (s *SourceSurvey) AddReadFailure(err error) {
 	f := Fault{Problem: err.Error()}
 	if bad, ok := err.(*data.FileError); ok { //nolint:errorlint // a wrapped one says more
 		if f = (Fault{Line: bad.Line, Problem: bad.Problem}); bad.File != s.Source { // a file of a folder or a pattern
 			f.File = bad.File
 		}
 	}
-	s.AddFault("", Unreadable, f)
+	s.AddFault("", ReasonUnreadable, f)
 }
 
-// NoteTime notes the time of a line or a reading.
-func (s *Survey) NoteTime(at int64) {
+// ExtendTimeRange notes the time of a line or a reading.
+func (s *SourceSurvey) ExtendTimeRange(at int64) {
 	t := time.Unix(0, at).UTC()
-	if s.First.IsZero() || t.Before(s.First) {
-		s.First = t
+	if s.EarliestTime.IsZero() || t.Before(s.EarliestTime) {
+		s.EarliestTime = t
 	}
-	if t.After(s.Last) {
-		s.Last = t
+	if t.After(s.LatestTime) {
+		s.LatestTime = t
 	}
 }
 
-// Column is a column, or an input, of a survey.
-type Column struct {
+// ColumnSurvey is a column, or an input, of a survey.
+type ColumnSurvey struct {
 	ColumnSummary
-	Measure      runningStats
-	Classes      []int      // how many values had each
-	TextCounts   textCounts // in place of numbers
-	CheckReading func(data.Reading) (float64, data.Reason)
-	labelWait    time.Duration // of a label
-	FoundInFile  bool          // a file has the column
+	NumberStats   runningStats
+	ClassCounts   []int      // how many values had each
+	TextCounts    textCounts // in place of numbers
+	CheckReading  func(data.Reading) (float64, data.UnusedReason)
+	labelLateness time.Duration // of a label
+	FoundInFile   bool          // a file has the column
 }
 
-// NewColumn returns a column of which only the name is known.
-func NewColumn(name string) *Column {
-	return &Column{ColumnSummary: ColumnSummary{Name: name}}
+// NewColumnSurvey returns a column of which only the name is known.
+func NewColumnSurvey(name string) *ColumnSurvey {
+	return &ColumnSurvey{ColumnSummary: ColumnSummary{Name: name}}
 }
 
-// NewInputColumn returns the column of a task's input, whose values are judged by the rules.
-func NewInputColumn(in spec.InputSeries, by rows.ValueRules) *Column {
-	c := NewColumn(in.Name)
-	c.Unit, c.Texts, c.labelWait, c.CheckReading = in.Unit, in.Classes, in.LabelLateness,
+// NewInputColumnSurvey returns the column of a task's input, whose values are judged by the rules.
+func NewInputColumnSurvey(in spec.InputSeries, by rows.ValueRules) *ColumnSurvey {
+	c := NewColumnSurvey(in.Name)
+	c.Unit, c.Texts, c.labelLateness, c.CheckReading = in.Unit, in.Classes, in.LabelLateness,
 		grid.NewReadingCheck(in, by.MissingValues, by.Ranges[in.Name])
-	c.Classes = make([]int, len(in.Classes))
+	c.ClassCounts = make([]int, len(in.Classes))
 	return c
 }
 
-// Take counts a reading, or returns why it is not used. Those before mark are late.
-func (c *Column) Take(r data.Reading, mark int64) data.Reason {
+// CountReading counts a reading, or returns why it is not used. Those before mark are late.
+func (c *ColumnSurvey) CountReading(r data.Reading, mark int64) data.UnusedReason {
 	v, why := c.CheckReading(r)
-	if why == "" && r.Time < mark-int64(c.labelWait) {
-		why = grid.Late
+	if why == "" && r.Time < mark-int64(c.labelLateness) {
+		why = grid.ReasonLate
 	}
 	switch {
-	case why == grid.Missing:
+	case why == grid.ReasonMissing:
 		c.Missing++
 	case why != "":
 		c.Unused++
-	case len(c.Classes) > 0:
-		c.Classes[int(v)]++
-		c.Measure.Count++
+	case len(c.ClassCounts) > 0:
+		c.ClassCounts[int(v)]++
+		c.NumberStats.Count++
 	default:
-		c.Measure.Take(v)
+		c.NumberStats.AddValue(v)
 	}
 	return why
 }
 
 // Summary is what is told of a column.
-func (c *Column) Summary() ColumnSummary {
+func (c *ColumnSurvey) Summary() ColumnSummary {
 	s := c.ColumnSummary
 	switch {
-	case len(c.Classes) > 0:
-		s.Used, s.Histogram = c.Measure.Count, c.Classes
-	case c.OfTexts():
-		s.Used, s.Unused, s.Texts, s.Histogram = c.TextCounts.Count, c.Measure.Count, c.TextCounts.known,
+	case len(c.ClassCounts) > 0:
+		s.Used, s.Histogram = c.NumberStats.Count, c.ClassCounts
+	case c.HasMostlyTexts():
+		s.Used, s.Unused, s.Texts, s.Histogram = c.TextCounts.Count, c.NumberStats.Count, c.TextCounts.distinctTexts,
 			c.TextCounts.counts
 	default:
-		c.Measure.addToSummary(&s)
+		c.NumberStats.addToSummary(&s)
 	}
 	return s
 }
 
-// OfTexts reports whether a column of which nobody knows better is of texts.
-func (c *Column) OfTexts() bool { return c.CheckReading == nil && c.TextCounts.Count > c.Measure.Count }
+// HasMostlyTexts reports whether a column of which nobody knows better is of texts.
+func (c *ColumnSurvey) HasMostlyTexts() bool {
+	return c.CheckReading == nil && c.TextCounts.Count > c.NumberStats.Count
+}
 
-// InputsOf returns the inputs that the columns of a task are made of.
-func InputsOf(w *data.RowQuery) []spec.InputSeries {
+// NeededInputs returns the inputs that the columns of a task are made of.
+func NeededInputs(w *data.RowQuery) []spec.InputSeries {
 	used := w.Inputs()
 	return slices.DeleteFunc(slices.Clone(w.Recipe.Inputs), func(in spec.InputSeries) bool {
 		return !slices.Contains(used, in.Name)
@@ -192,7 +195,7 @@ type RowsDescription struct {
 func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error) {
 	by := &measuringPreparer{w.Prepare, make([]runningStats, len(w.Features)+1)}
 	w.Prepare = by
-	rows := s.Open(w)
+	rows := s.OpenRows(w)
 	m.View, err = rows.Snapshot()
 	for i, name := range w.Columns() {
 		c := ColumnSummary{Name: name}
@@ -207,8 +210,8 @@ func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error)
 
 // measuringPreparer measures rows as they are made.
 type measuringPreparer struct {
-	data.Preparer // may be nil
-	columns       []runningStats
+	data.RowPreparer // may be nil
+	columns          []runningStats
 }
 
 // Prepare implements Preparer.
@@ -219,32 +222,32 @@ func (m *measuringPreparer) Prepare(fresh *learner.Samples[float32], first bool)
 	for i := range fresh.Len() {
 		x, y := fresh.Row(i)
 		for j, v := range x {
-			m.columns[j].Take(float64(v))
+			m.columns[j].AddValue(float64(v))
 		}
-		m.columns[len(x)].Take(float64(y))
+		m.columns[len(x)].AddValue(float64(y))
 	}
-	if m.Preparer == nil {
+	if m.RowPreparer == nil {
 		return nil
 	}
-	return m.Preparer.Prepare(fresh, first)
+	return m.RowPreparer.Prepare(fresh, first)
 }
 
 // PrepareAgain implements Preparer.
 func (m *measuringPreparer) PrepareAgain(x, y []float32) {
-	if m.Preparer != nil {
-		m.Preparer.PrepareAgain(x, y)
+	if m.RowPreparer != nil {
+		m.RowPreparer.PrepareAgain(x, y)
 	}
 }
 
-// WithChanges returns the section with changes.
-func WithChanges(c *data.Config, changes []ConfigChange) *data.Config {
+// ApplyConfigChanges returns the section with changes.
+func ApplyConfigChanges(c *data.Config, changes []ConfigChange) *data.Config {
 	n := *c
 	for _, change := range changes {
 		switch change.Key {
 		case "delimiter":
 			n.Delimiter = change.Value
 		case "decimal":
-			n.Decimal = change.Value
+			n.DecimalSeparator = change.Value
 		case "time_format":
 			n.TimeFormat = change.Value
 		}

@@ -66,14 +66,15 @@ func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time
 	}
 	defer s.Close()
 	mqtttest.WantUp(t, s)
-	sealKey, err := wire.SealSecret{1}.Public()
+	sealKey, err := wire.SealSecret{1}.PublicKey()
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, IssuedAt: uint64(at.Unix()),
 		SealPublicKey: sealKey}
-	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement, Federation: "plant",
-		Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: 1}, a.Body(),
+	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeAnnouncement,
+		Federation: "plant",
+		Sender:     wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: 1}, a.Body(),
 		hosts.TestKey(wire.CoordinatorID))
 	if err := s.Publish(mqtt.Message{Topic: topics.Announcement(), Payload: sealed, Retained: true}); err != nil {
 		t.Fatal(err)
@@ -89,10 +90,10 @@ func TestDeviceOf1970(t *testing.T) {
 	dir := t.TempDir()
 	s := settings.DefaultAgent()
 	s.Federation, s.ID, s.StateDir = "plant", "press", filepath.Join(dir, "state")
-	s.Data.CSV = filepath.Join(dir, "none.csv")
+	s.Data.CSVPath = filepath.Join(dir, "none.csv")
 	s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(dir, "agent.key"),
-		CoordinatorKey: keys.Format(hosts.PublicOf(wire.CoordinatorID))}
-	if _, err := keys.Create(s.Identity.KeyFile); err != nil {
+		CoordinatorKey: keys.FormatPublic(hosts.PublicOf(wire.CoordinatorID))}
+	if _, err := keys.CreateSigningKeyFile(s.Identity.KeyFile); err != nil {
 		t.Fatal(err)
 	}
 	s.Broker.CAFile = filepath.Join(dir, "ca.crt")

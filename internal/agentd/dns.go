@@ -23,7 +23,7 @@ func UseConfiguredDNS(s *settings.Agent, log *slog.Logger) {
 			}}
 		return
 	}
-	for _, m := range s.PerFederation() {
+	for _, m := range s.SettingsPerFederation() {
 		for _, u := range m.Broker.URLs {
 			if advice := dnsAdvice(runtime.GOOS, os.DirFS("/"), u); advice != "" {
 				log.Warn(advice)

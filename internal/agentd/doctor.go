@@ -18,11 +18,11 @@ import (
 
 // DoctorTarget returns what the doctor examines for an agent.
 func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
-	cfg, err := agentconfig.FederationConfig(s)
+	cfg, err := agentconfig.AgentConfigForFederation(s)
 	if err != nil {
 		return nil, err
 	}
-	broker, err := daemon.DoctorBroker(agentconfig.UplinkBroker(s), cfg.Topics, cfg.ID)
+	broker, err := daemon.DoctorBrokerTarget(agentconfig.UplinkBroker(s), cfg.Topics, cfg.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -32,8 +32,8 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 	announced := &announcedTask{settings: s, err: errors.New("the broker cannot be reached")}
 	t := &doctor.Target{
 		// the model, the update, and a successor of each
-		Program: "agentd", Federation: s.FederationName, StateDir: filepath.Clean(s.StateDir),
-		NeededBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
+		Program: "agentd", Federation: s.LocalFederationName, StateDir: filepath.Clean(s.StateDir),
+		NeededFreeBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
 		FindAnnouncement: announced.findAnnouncement,
 		CheckData: func(context.Context) []doctor.Finding {
 			return examineData(s, cfg.TaskData.Source,
@@ -48,7 +48,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 			return nil, err
 		}
 		o.ClientID = own + "-check" // the agent may run
-		t.Site = &doctor.Broker{Options: o, SubscribedFilters: sources.Topics(&s.Data)}
+		t.SiteBroker = &doctor.BrokerTarget{Options: o, SubscribedFilters: sources.Topics(&s.Data)}
 	}
 	return t, nil
 }
@@ -64,8 +64,8 @@ type announcedTask struct {
 func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor.Finding {
 	at := *a.settings
 	at.Broker.URLs = config.OneOrMore{url}
-	t, err := datacheck.AnnouncedTask(ctx, &at)
-	missing, rejected := (*datacheck.MissingTaskError)(nil), (*datacheck.RejectedError)(nil)
+	t, err := datacheck.FetchAnnouncedTask(ctx, &at)
+	missing, rejected := (*datacheck.MissingTaskError)(nil), (*datacheck.AgentRejectedError)(nil)
 	f := doctor.Finding{About: "coordinator"}
 	switch {
 	case err == nil && t.RejectionAdvice != "":

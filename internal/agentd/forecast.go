@@ -14,13 +14,13 @@ import (
 
 // forecastJSON is a forecast as it is published.
 type forecastJSON struct {
-	Time          *time.Time `json:"time,omitempty"`            // of the row
+	RowTime       *time.Time `json:"time,omitempty"`            // of the row
 	TargetTime    *time.Time `json:"for,omitempty"`             // the time that the prediction is for
 	Horizon       *float64   `json:"horizon_seconds,omitempty"` // from Time to For
 	Device        string     `json:"device"`
 	Target        string     `json:"target,omitempty"`
 	Unit          string     `json:"unit,omitempty"` // of the target
-	Model         string     `json:"model"`          // RUN/VERSION
+	ModelVersion  string     `json:"model"`          // RUN/VERSION
 	Prediction    float64    `json:"prediction"`
 	Probabilities []float64  `json:"probabilities,omitempty"`
 	Residual      *float64   `json:"residual,omitempty"`
@@ -30,11 +30,11 @@ type forecastJSON struct {
 
 // encodeForecast returns a forecast of a device as JSON.
 func encodeForecast(device string, f predict.Forecast) ([]byte, error) {
-	text := forecastJSON{Device: device, Target: f.Target.Target, Unit: f.Target.Unit, Model: f.Model,
+	text := forecastJSON{Device: device, Target: f.Target.Target, Unit: f.Target.Unit, ModelVersion: f.Model,
 		Prediction:    f.Value,
-		Probabilities: f.Classes, Residual: f.Residual, AnomalyScore: f.AnomalyScore, Anomaly: f.Anomaly}
+		Probabilities: f.ClassProbabilities, Residual: f.Residual, AnomalyScore: f.AnomalyScore, Anomaly: f.Anomaly}
 	if at, horizon := f.TargetTime(), f.Target.Horizon.Seconds(); !at.IsZero() {
-		text.Time, text.TargetTime, text.Horizon = &f.Time, &at, &horizon
+		text.RowTime, text.TargetTime, text.Horizon = &f.Time, &at, &horizon
 	}
 	return json.Marshal(text)
 }
@@ -42,7 +42,7 @@ func encodeForecast(device string, f predict.Forecast) ([]byte, error) {
 // startForecasts has the agent publish its forecasts over a connection of their own, which end closes.
 func startForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent) (end func() error, err error) {
 	site := s.Predict.SiteBroker()
-	conn, err := daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
+	conn, err := daemon.DialBroker(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
 		cfg.Logger.With("connection", "forecasts"),
 		func(mqtt.ObservedMessage, mqtt.TopicKind) {}, func(m *mqtt.Options) { m.Now = cfg.Identity.Clock.Now })
 	if err != nil {

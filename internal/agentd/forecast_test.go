@@ -19,10 +19,11 @@ func TestForecastText(t *testing.T) {
 		`{"time":"2016-03-01T06:00:00Z","for":"2016-03-01T12:00:00Z","horizon_seconds":21600,"device":"hall-2",` +
 			`"target":"pm25 in 6h","unit":"log1p(µg/m³)","model":"7/42","prediction":1,"probabilities":[0.25,0.75],"residual":-2.5,` +
 			`"score":2,"anomaly":true}`: {Time: at,
-			Target:  modelfile.PredictionTarget{Target: "pm25 in 6h", Unit: "log1p(µg/m³)", Horizon: 6 * time.Hour},
-			Model:   "7/42",
-			Value:   1,
-			Classes: []float64{0.25, 0.75}, Residual: &r, AnomalyScore: 2, Anomaly: true},
+			Target: modelfile.PredictionTarget{Target: "pm25 in 6h", Unit: "log1p(µg/m³)",
+				Horizon: 6 * time.Hour},
+			Model:              "7/42",
+			Value:              1,
+			ClassProbabilities: []float64{0.25, 0.75}, Residual: &r, AnomalyScore: 2, Anomaly: true},
 	} {
 		if got, err := encodeForecast("hall-2", f); string(got) != want || err != nil {
 			t.Errorf("%s, %v; want %s", got, err, want)

@@ -20,10 +20,11 @@ func TestAgentMetricsAreShared(t *testing.T) {
 	board := status.NewBoard(time.Now, nil)
 	var all sync.WaitGroup
 	for range 4 {
-		reader := &daemon.EventReader{Log: slog.New(slog.DiscardHandler), Metrics: m.agentMetrics.Events, Board: board}
+		reader := &daemon.EventDispatcher{Log: slog.New(slog.DiscardHandler), Metrics: m.agentMetrics.Events,
+			Board: board}
 		all.Go(func() {
 			for range 100 {
-				reader.Observe(host.LinkChanged{Up: true})
+				reader.Observe(host.BrokerLinkChanged{IsConnected: true})
 			}
 		})
 	}

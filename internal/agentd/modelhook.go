@@ -19,20 +19,20 @@ import (
 
 // configurePrediction sets the lock of the models, and the command that is told of new ones.
 func configurePrediction(cfg *agent.Config, s *settings.Agent) {
-	dir := cfg.Dir
-	cfg.Predict.Lock = func() (func() error, error) {
-		if err := store.Machine.MakeDir(modelfile.LockDir(dir)); err != nil {
+	dir := cfg.StateDir
+	cfg.Predict.LockKeptModels = func() (func() error, error) {
+		if err := store.LocalDisk.MakeDir(modelfile.ModelLockDir(dir)); err != nil {
 			return nil, err
 		}
-		lock, err := store.Lock(modelfile.LockDir(dir))
+		lock, err := store.LockStateFolder(modelfile.ModelLockDir(dir))
 		if err != nil {
 			return nil, err
 		}
 		return lock.Unlock, nil
 	}
-	if hook := s.Predict.Hook; len(hook) > 0 {
-		cfg.Predict.Activated = func(ctx context.Context, m *modelfile.Model) error {
-			return runHook(ctx, hook, s.Predict.HookTime, dir, m)
+	if hook := s.Predict.ModelHookCommand; len(hook) > 0 {
+		cfg.Predict.OnModelActivated = func(ctx context.Context, m *modelfile.Model) error {
+			return runHook(ctx, hook, s.Predict.ModelHookTimeout, dir, m)
 		}
 	}
 }
@@ -42,7 +42,7 @@ const maxHookOutputBytes = 500
 
 // runHook runs a command that is told of a model.
 func runHook(ctx context.Context, command []string, most time.Duration, dir string, m *modelfile.Model) error {
-	path, err := filepath.Abs(modelfile.ActivePath(dir))
+	path, err := filepath.Abs(modelfile.ActiveModelPath(dir))
 	if err != nil {
 		return err
 	}

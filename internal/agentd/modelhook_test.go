@@ -31,7 +31,7 @@ func TestHook(t *testing.T) {
 		t.Error(got)
 	}
 	told, err := os.ReadFile(file)
-	if want := modelfile.ActivePath(dir) + " 3/17 air ab00"; err != nil || !strings.HasPrefix(string(told), want) {
+	if want := modelfile.ActiveModelPath(dir) + " 3/17 air ab00"; err != nil || !strings.HasPrefix(string(told), want) {
 		t.Errorf("%s, %v; want %s", told, err, want)
 	}
 	if got := run(time.Minute, "echo no room; exit 3"); got != "exit status 3: no room" {

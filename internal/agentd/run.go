@@ -46,15 +46,15 @@ type Options struct {
 	Observer observe.Observer // beside log, metrics and board; may be nil
 	Metrics  *Metrics
 	// Board has the conditions of the agent. If it is nil, Run makes one.
-	Board *status.Board
-	// Gatherer has the metrics of this agent alone, for its reports to the coordinator. It is nil where
+	Board *status.ConditionBoard
+	// ReportedMetrics has the metrics of this agent alone, for its reports to the coordinator. It is nil where
 	// several agents share a process: these send no reports.
-	Gatherer prometheus.Gatherer
-	// Ready, if set, is called once, when the state is open and the agent is about to run. alive returns an error
+	ReportedMetrics prometheus.Gatherer
+	// OnReady, if set, is called once, when the state is open and the agent is about to run. alive returns an error
 	// if the agent's loop does not answer.
-	Ready func(alive func(ctx context.Context) error)
-	// Key, if set, replaces the key of the settings' key file.
-	Key ed25519.PrivateKey
+	OnReady func(alive func(ctx context.Context) error)
+	// AgentSigningKey, if set, replaces the key of the settings' key file.
+	AgentSigningKey ed25519.PrivateKey
 	// ObserveTraffic, if set, is called for each message, in addition to the metrics.
 	ObserveTraffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
 	// Now, if set, is the machine's clock for certificates and the months of budgets.
@@ -76,7 +76,7 @@ func (o *Options) countTraffic(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 func (o *Options) dial(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	log := cfg.Logger.With("connection", name)
-	return o.wrapConnection(daemon.Dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.countTraffic,
+	return o.wrapConnection(daemon.DialBroker(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.countTraffic,
 		func(m *mqtt.Options) {
 			m.Now = cfg.Identity.Clock.Now
 			more(m)
@@ -92,7 +92,7 @@ func (o *Options) wrapConnection(conn mqtt.Conn, err error) (mqtt.Conn, error) {
 }
 
 // Metrics are the metrics of the agents of one process.
-type Metrics struct{ agentMetrics *agentmetrics.Agent }
+type Metrics struct{ agentMetrics *agentmetrics.AgentMetrics }
 
 // NewMetrics registers the metrics of agents, with the name of their federation if the device is in several.
 func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
@@ -100,49 +100,49 @@ func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
 }
 
 // RecordReload records whether a reload of the configuration succeeded.
-func (m *Metrics) RecordReload(good bool) { m.agentMetrics.Reloaded(good) }
+func (m *Metrics) RecordReload(good bool) { m.agentMetrics.RecordReload(good) }
 
 // Run runs the agent of a device in one federation until ctx ends.
 func Run(ctx context.Context, s *settings.Agent, o Options) error {
-	return RunAll(ctx, s, o.Logger, func(*settings.Agent) Options { return o })
+	return RunAllFederations(ctx, s, o.Logger, func(*settings.Agent) Options { return o })
 }
 
-// deviceResources is what the agents of a device have in common.
-type deviceResources struct {
+// sharedDeviceResources is what the agents of a device have in common.
+type sharedDeviceResources struct {
 	stateInMemory bool // a power cut takes the state
-	trainingLock  training.Lock
+	trainingLock  training.TrainingLock
 	meter         mqtt.TrafficMeter
-	budget        *budget.Budget
+	budget        *budget.UplinkBudget
 }
 
-// RunAll runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot go on.
-// of returns the options of a federation's.
-func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
+// RunAllFederations runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot
+// go on. of returns the options of a federation's.
+func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 	of func(*settings.Agent) Options) (err error) {
 	dir := filepath.Clean(s.StateDir)
-	if err := daemon.MakeFolder(dir); err != nil {
+	if err := daemon.MakeStateFolder(dir); err != nil {
 		return err
 	}
-	lock, err := store.Lock(dir)
+	lock, err := store.LockStateFolder(dir)
 	if err != nil {
 		return err
 	}
-	defer daemon.Unlock(lock, log)
-	d := &deviceResources{stateInMemory: store.IsInMemory(dir)}
+	defer daemon.UnlockStateFolder(lock, log)
+	d := &sharedDeviceResources{stateInMemory: store.IsRAMBackedFolder(dir)}
 	if d.stateInMemory {
 		log.Info("the state folder is in memory: after a power cut the agent trains again for the round",
 			"state_dir", dir)
 	}
 	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
-		d.budget = &budget.Budget{MonthlyBytes: limit, Meter: &d.meter, Dir: dir}
+		d.budget = &budget.UplinkBudget{MonthlyBytes: limit, Meter: &d.meter, Dir: dir}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if _, err := os.Stat(filepath.Join(dir, store.BootFile)); err == nil && len(s.Federations) > 0 {
+	if _, err := os.Stat(filepath.Join(dir, store.BootEpochFile)); err == nil && len(s.Federations) > 0 {
 		log.Warn("the state folder has the state of a federation that was the only one, which is not used: to go on "+
 			"with it, stop agentd and move its files into the folder of that federation", "state_dir", dir)
 	}
-	all := s.PerFederation()
+	all := s.SettingsPerFederation()
 	ended := make(chan error)
 	for _, m := range all {
 		o := of(m)
@@ -154,8 +154,8 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 				<-ctx.Done()
 				err = nil
 			}
-			if err != nil && m.FederationName != "" {
-				err = fmt.Errorf("federation %s: %w", m.FederationName, err)
+			if err != nil && m.LocalFederationName != "" {
+				err = fmt.Errorf("federation %s: %w", m.LocalFederationName, err)
 			}
 			ended <- err
 		}()
@@ -168,30 +168,30 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 }
 
 // runAgent runs the agent of a federation.
-func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Options) (err error) {
-	cfg, err := agentconfig.FederationConfig(s)
+func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Options) (err error) {
+	cfg, err := agentconfig.AgentConfigForFederation(s)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cfg.TaskData.Source.Close()) }()
-	if err := daemon.MakeFolder(cfg.Dir); err != nil {
+	if err := daemon.MakeStateFolder(cfg.StateDir); err != nil {
 		return err
 	}
-	boot, lost, err := store.Machine.NextBootEpoch(cfg.Dir)
+	boot, lost, err := store.LocalDisk.NextBootEpoch(cfg.StateDir)
 	if err != nil {
 		return err
 	}
-	if o.Key != nil {
-		cfg.Identity.Key = o.Key
+	if o.AgentSigningKey != nil {
+		cfg.Identity.Key = o.AgentSigningKey
 	}
-	cfg.Identity.Clock = identity.NewCertificateClock(doctor.BuildTime(), o.Now)
-	cfg.Now, cfg.Presence.LostCounterEpoch = cfg.Identity.Clock.Now, wire.Epoch(boot)+1
+	cfg.Identity.Clock = identity.NewCertificateClock(doctor.BuildCommitTime(), o.Now)
+	cfg.Now, cfg.Presence.MinLostCounterEpoch = cfg.Identity.Clock.Now, wire.Epoch(boot)+1
 	if lost != nil {
-		cfg.Presence.LostCounterEpoch = wire.Epoch(boot)
+		cfg.Presence.MinLostCounterEpoch = wire.Epoch(boot)
 	}
-	cfg.Boot, cfg.Presence.Software, cfg.Training.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
-	cfg.Volatile, cfg.Budget, cfg.Training.Share = d.stateInMemory, d.budget,
-		d.trainingLock.NewShare(cmp.Or(s.FederationName, s.Federation))
+	cfg.BootEpoch, cfg.Presence.Software, cfg.Training.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
+	cfg.IsStateDirVolatile, cfg.Budget, cfg.Training.LockShare = d.stateInMemory, d.budget,
+		d.trainingLock.NewShare(cmp.Or(s.LocalFederationName, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
 	cfg.Logger.Info("started", "version", daemon.Version(), "federation", cfg.Federation, "start", boot)
 	if err := applyDeviceRules(&cfg, s); err != nil {
@@ -201,9 +201,9 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 		return err
 	}
 	if cfg.Training.Trainer == nil {
-		cfg.Training.Trainer = agentconfig.Learner(s)
+		cfg.Training.Trainer = agentconfig.LocalTrainer(s)
 	}
-	if programs := agentconfig.TrainerPrograms(s); len(programs) > 0 {
+	if programs := agentconfig.ExternalTrainersByName(s); len(programs) > 0 {
 		t := external.New(ctx, cfg.Training.Trainer, cfg.TaskData.Source, programs, cfg.Federation, cfg.ID, cfg.Logger,
 			func(f observe.Event) { cfg.Observer.Observe(f) })
 		cfg.Training.Trainer, cfg.TaskData.Source = t, t
@@ -223,22 +223,22 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 		cfg.Mesh.Random = daemon.RandomBytes
 		if !s.D2D.OverUplink {
 			site := s.D2D.SiteBroker()
-			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
+			cfg.Mesh.ConnectNeighborBroker = func() (mqtt.Conn, error) {
 				return o.dial(ctx, "neighbours", &site, &cfg, func(*mqtt.Options) {})
 			}
 		}
 	}
-	configureReports(&cfg.Presence.Reports, o.Gatherer)
+	configureMetricsReports(&cfg.Presence.MetricsReports, o.ReportedMetrics)
 	var present atomic.Pointer[agent.Agent]
 	if o.Board == nil {
 		o.Board = status.NewBoard(time.Now, nil)
 	}
-	view := agentstatus.New(daemon.Version(), cmp.Or(s.FederationName, s.Federation), s.ID, time.Now, o.Board)
-	api.ServeSocket(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
-	cfg.Observer = observe.Observers{&daemon.EventReader{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
+	view := agentstatus.New(daemon.Version(), cmp.Or(s.LocalFederationName, s.Federation), s.ID, time.Now, o.Board)
+	api.ServeSocket(ctx, cfg.StateDir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
+	cfg.Observer = observe.Observers{&daemon.EventDispatcher{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
 		Board: o.Board}, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		cfg.Observer.Observe(state.StartsLost(lost))
+		cfg.Observer.Observe(state.StartCounterLost(lost))
 	}
 	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
@@ -254,7 +254,7 @@ func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Rout
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
-			task, err := a.Task(ctx)
+			task, err := a.EncodedAnnouncedTask(ctx)
 			held := datacheck.AgentTask{Task: task}
 			missing, rejected := view.TaskObstacles()
 			held.MissingReason, held.OtherFederations = missing.Reason, missing.OtherFederations
@@ -281,7 +281,7 @@ type KeyRotationResponse struct {
 
 // runWithRestarts runs the agent. If the agent finds that an earlier start had a higher number, run raises the number
 // and starts the agent again; so it does when the device has got another key.
-func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
+func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings.Agent, cfg agent.Config, o *Options,
 	present *atomic.Pointer[agent.Agent]) error {
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
@@ -292,35 +292,35 @@ func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent
 		if err != nil {
 			return err
 		}
-		if present.Swap(a) == nil && o.Ready != nil {
-			o.Ready(func(ctx context.Context) error { return present.Load().Alive(ctx) })
+		if present.Swap(a) == nil && o.OnReady != nil {
+			o.OnReady(func(ctx context.Context) error { return present.Load().Alive(ctx) })
 		}
 		err = a.Run(ctx)
-		behind, above := (*presence.BootCounterLostError)(nil), cfg.Boot
-		rekeyed := errors.As(err, new(*identity.RekeyedError))
+		behind, above := (*presence.BootCounterLostError)(nil), cfg.BootEpoch
+		rekeyed := errors.As(err, new(*identity.DeviceKeyReplacedError))
 		if errors.As(err, &behind) {
 			above = behind.Epoch
 		} else if !rekeyed {
 			return err
 		}
-		next, err := store.Machine.SaveBootEpochAfter(cfg.Dir, uint64(above))
+		next, err := store.LocalDisk.SaveBootEpochAfter(cfg.StateDir, uint64(above))
 		if err != nil {
 			return err
 		}
 		if !rekeyed {
-			cfg.Observer.Observe(state.StartsRaised{From: cfg.Boot, To: wire.Epoch(next)})
-			cfg.Presence.LostCounterEpoch = 0
+			cfg.Observer.Observe(state.StartCounterRaised{From: cfg.BootEpoch, To: wire.Epoch(next)})
+			cfg.Presence.MinLostCounterEpoch = 0
 		}
-		cfg.Boot = wire.Epoch(next)
+		cfg.BootEpoch = wire.Epoch(next)
 	}
 }
 
-// configureReports sets the readings that an agent reports; without a gatherer there are no reports.
-func configureReports(r *presence.ReportConfig, g prometheus.Gatherer) {
+// configureMetricsReports sets the readings that an agent reports; without a gatherer there are no reports.
+func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.Every = 0
 	}
-	r.CurrentMetrics = func() []wire.ReportMetric { return metrics.Readings(g) }
+	r.CurrentMetrics = func() []wire.ReportMetric { return metrics.GatherReportMetrics(g) }
 }
 
 // startCollectingReadings has a source collect that does so by itself, with a session of its own with the site's
@@ -331,12 +331,12 @@ func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config
 		return nil
 	}
 	return c.Start(data.CollectorEnv{
-		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, RingLimits: s.Readings.RingBounds(),
+		Dir: filepath.Join(cfg.StateDir, "readings"), Disk: store.LocalDisk, RingLimits: s.Readings.RingBounds(),
 		Now:    time.Now,
 		Logger: cfg.Logger,
 		Connect: func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			site := s.Readings.SiteBroker()
-			return o.wrapConnection(daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
+			return o.wrapConnection(daemon.DialBroker(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
 				cfg.Logger.With("connection", "readings"),
 				func(x mqtt.ObservedMessage, _ mqtt.TopicKind) { observe(x) },
 				func(m *mqtt.Options) { m.Now = cfg.Identity.Clock.Now }))
@@ -350,12 +350,12 @@ func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
 	if err != nil || !rules.Any() {
 		return err
 	}
-	system := device.SystemReader{Root: s.Device.SystemRoot}
+	system := device.SystemReader{Root: s.Device.ProcSysRoot}
 	for _, rule := range rules.RulesWithoutSensor(system.Read()) {
 		cfg.Logger.Warn("a rule for this device has no effect: the system does not report the value that it needs",
 			"rule", rule)
 	}
-	cfg.JudgeDevice = func(before device.Verdict) device.Verdict {
+	cfg.JudgeDevice = func(before device.RuleVerdict) device.RuleVerdict {
 		return rules.Judge(time.Now(), system.Read(),
 			before)
 	}

@@ -98,15 +98,15 @@ func TestSocket(t *testing.T) {
 		}
 	}
 	for _, body := range []string{`{"a": 1, "c": 2}`, `{"a": "1"}`, `[`} {
-		if _, err := c.Raw(t.Context(), http.MethodPost, "/v1/add", "application/json", []byte(body)); err == nil ||
+		if _, err := c.CallRaw(t.Context(), http.MethodPost, "/v1/add", "application/json", []byte(body)); err == nil ||
 			!strings.Contains(err.Error(), "not what this route takes") {
 			t.Errorf("%s: %v", body, err)
 		}
 	}
-	if _, err := c.Raw(t.Context(), http.MethodGet, "/v1/cut", "text/plain", nil); err == nil {
+	if _, err := c.CallRaw(t.Context(), http.MethodGet, "/v1/cut", "text/plain", nil); err == nil {
 		t.Error("a part passes for the whole")
 	}
-	if _, err := c.Raw(t.Context(), http.MethodPost, "/v1/add", "", make([]byte, maxBody+1)); err == nil {
+	if _, err := c.CallRaw(t.Context(), http.MethodPost, "/v1/add", "", make([]byte, maxBody+1)); err == nil {
 		t.Error("any body is taken")
 	}
 	c.Dir = t.TempDir()
@@ -216,7 +216,7 @@ func TestListen(t *testing.T) {
 // TestDocument: it has each route and its types, and a client finds it where it is told to.
 func TestDocument(t *testing.T) {
 	c := serve(t, nil)
-	text, err := c.Raw(t.Context(), http.MethodGet, "/v1/openapi.json", "application/json", nil)
+	text, err := c.CallRaw(t.Context(), http.MethodGet, "/v1/openapi.json", "application/json", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

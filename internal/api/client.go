@@ -33,25 +33,25 @@ func (c Client) Call(ctx context.Context, method, path string, in, out any) erro
 			return err
 		}
 	}
-	answer, err := c.Raw(ctx, method, path, "application/json", body)
+	answer, err := c.CallRaw(ctx, method, path, "application/json", body)
 	if err != nil || out == nil {
 		return err
 	}
 	return json.Unmarshal(answer, out)
 }
 
-// Raw sends a body and returns the answer, which may have as many bytes as the daemon sends.
-func (c Client) Raw(ctx context.Context, method, path, accept string, body []byte) ([]byte, error) {
+// CallRaw sends a body and returns the answer, which may have as many bytes as the daemon sends.
+func (c Client) CallRaw(ctx context.Context, method, path, accept string, body []byte) ([]byte, error) {
 	r, err := c.CallStream(ctx, method, path, accept, body)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
 	answer, err := io.ReadAll(r)
-	return answer, c.explain(err)
+	return answer, c.explainError(err)
 }
 
-// CallStream is Raw of an answer that is read by and by.
+// CallStream is CallRaw for an answer that is read by and by.
 func (c Client) CallStream(ctx context.Context, method, path, accept string, body []byte) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+c.Program+path, bytes.NewReader(body))
 	if err != nil {
@@ -65,7 +65,7 @@ func (c Client) CallStream(ctx context.Context, method, path, accept string, bod
 		}}}
 	answer, err := client.Do(r)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.explainError(err)
 	}
 	if answer.StatusCode == http.StatusOK {
 		return answer.Body, nil
@@ -79,7 +79,7 @@ func (c Client) CallStream(ctx context.Context, method, path, accept string, bod
 	return nil, refused
 }
 
-func (c Client) explain(err error) error {
+func (c Client) explainError(err error) error {
 	var late net.Error
 	switch {
 	case err == nil:

@@ -26,7 +26,7 @@ func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logg
 			server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
 				BaseContext: func(net.Listener) context.Context { return ctx },
 				ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-					return context.WithValue(ctx, peerKey{}, peerUserName(c))
+					return context.WithValue(ctx, peerNameContextKey{}, peerUserName(c))
 				}}
 			context.AfterFunc(ctx, func() { _ = server.Close() }) // this removes the file
 			go func() { _ = server.Serve(l) }()                   // until it is closed
@@ -36,11 +36,11 @@ func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logg
 	log.Warn("commands on this machine cannot reach this program: its socket cannot be opened", "err", err)
 }
 
-// peerKey is the key of the name of who has connected, in a request's context.
-type peerKey struct{}
+// peerNameContextKey is the key of the name of who has connected, in a request's context.
+type peerNameContextKey struct{}
 
 // SocketCaller is the caller of a request that came over the socket, who may operate.
 func SocketCaller(r *http.Request) Caller {
-	name, _ := r.Context().Value(peerKey{}).(string)
+	name, _ := r.Context().Value(peerNameContextKey{}).(string)
 	return Caller{RoleOperate, name}
 }

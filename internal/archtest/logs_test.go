@@ -125,7 +125,7 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		}
 		return ""
 	}
-	// describes reports whether the call is observe.Description.Log.
+	// describes reports whether the call is observe.EventDescription.Log.
 	describes := func(call *ast.CallExpr) bool {
 		selector, ok := call.Fun.(*ast.SelectorExpr)
 		if !ok || selector.Sel.Name != "Log" {

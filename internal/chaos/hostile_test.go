@@ -28,7 +28,7 @@ func (p *plant) record() *recorded {
 	var r recorded
 	go func() {
 		for e := range conn.Events() {
-			if m, ok := e.(mqtt.Received); ok {
+			if m, ok := e.(mqtt.MessageReceived); ok {
 				r.mu.Lock()
 				if len(r.messages) < 20_000 {
 					r.messages = append(r.messages, m.Message)

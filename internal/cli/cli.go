@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// The exit codes besides 0 and config.ExitConfig.
+// The exit codes besides 0 and config.ExitBadConfig.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
@@ -81,7 +81,7 @@ func report(root *cobra.Command, err error) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 		return
 	}
-	for _, line := range config.Lines(err) {
+	for _, line := range config.ErrorLines(err) {
 		fmt.Fprintln(root.ErrOrStderr(), "<3>"+line)
 	}
 }
@@ -110,26 +110,26 @@ func GroupCommand(use, short string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// Loader reads a program's configuration from --config and --set.
-type Loader struct {
+// ConfigLoader reads a program's configuration from --config and --set.
+type ConfigLoader struct {
 	Path      string
 	Overrides Overrides
 }
 
-// Flags adds the flags to a command of a program.
-func (l *Loader) Flags(cmd *cobra.Command, program string) {
+// AddFlags adds the flags to a command of a program.
+func (l *ConfigLoader) AddFlags(cmd *cobra.Command, program string) {
 	l.fileFlag(cmd, program)
 	cmd.Flags().Var(&l.Overrides, "set",
 		"set a configuration key, such as broker.url=tcp://broker:1883; may be repeated")
 }
 
-func (l *Loader) fileFlag(cmd *cobra.Command, program string) {
+func (l *ConfigLoader) fileFlag(cmd *cobra.Command, program string) {
 	cmd.Flags().StringVarP(&l.Path, "config",
-		"c", cmp.Or(os.Getenv(settings.PathVariable(program)), DefaultFile(program)), "configuration file")
+		"c", cmp.Or(os.Getenv(settings.PathVariable(program)), DefaultConfigFile(program)), "configuration file")
 }
 
-// DefaultFile is where a program looks for its configuration unless told otherwise.
-func DefaultFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
+// DefaultConfigFile is where a program looks for its configuration unless told otherwise.
+func DefaultConfigFile(program string) string { return "/etc/" + program + "/" + program + ".yaml" }
 
 // Overrides is the value of the flag --set: configuration keys with their values. Unlike pflag's maps it does not split
 // at commas, which separate the elements of a list.
@@ -157,8 +157,9 @@ func (o *Overrides) Set(s string) error {
 // ConfigCommand returns the commands "config check" and "config show". load fills and checks a fresh configuration;
 // open, if it is not nil, opens the data of a good one. What is wrong there is a warning: the daemon starts, and waits
 // until they can be read.
-func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open func(l *Loader) error) *cobra.Command {
-	var l Loader
+func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
+	open func(l *ConfigLoader) error) *cobra.Command {
+	var l ConfigLoader
 	check := &cobra.Command{
 		Use: "check", Short: "Check the configuration, and show each error with its line",
 		Args: PositionalArgs(cobra.NoArgs),
@@ -183,11 +184,11 @@ func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open 
 			if err != nil {
 				return err
 			}
-			return config.Write(cmd.OutOrStdout(), cfg)
+			return config.WriteYAML(cmd.OutOrStdout(), cfg)
 		},
 	}
-	l.Flags(check, program)
-	l.Flags(show, program)
+	l.AddFlags(check, program)
+	l.AddFlags(show, program)
 	return GroupCommand("config", "Check or show the configuration", check, show)
 }
 
@@ -202,11 +203,11 @@ The public key of an agent belongs in the coordinator's list of agents
 (identity.agents_file), as a line "ID KEY"; that of the coordinator belongs in
 every agent's configuration (identity.coordinator_key).`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := keys.Create(args[0])
+			key, err := keys.CreateSigningKeyFile(args[0])
 			if err != nil {
 				return err
 			}
-			return printLine(cmd.OutOrStdout(), keys.Format(keys.Public(key)))
+			return printLine(cmd.OutOrStdout(), keys.FormatPublic(keys.Public(key)))
 		},
 	}, &cobra.Command{
 		Use: "show FILE", Short: "Print the public key of a private key file", Args: PositionalArgs(cobra.ExactArgs(1)),
@@ -215,7 +216,7 @@ every agent's configuration (identity.coordinator_key).`,
 			if err != nil {
 				return err
 			}
-			return printLine(cmd.OutOrStdout(), keys.Format(keys.Public(key)))
+			return printLine(cmd.OutOrStdout(), keys.FormatPublic(keys.Public(key)))
 		},
 	})
 }

@@ -34,7 +34,7 @@ func (s *toy) Validate() error {
 // try runs a command line of a small program.
 func try(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	load := func(l *Loader) (any, error) {
+	load := func(l *ConfigLoader) (any, error) {
 		s := &toy{}
 		return s, config.Load(s, config.Source{Path: l.Path, Overrides: l.Overrides})
 	}
@@ -140,7 +140,7 @@ func TestKeys(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Fatalf("exit %d, %s", code, stderr)
 	}
-	if _, err := keys.Parse(made); err != nil {
+	if _, err := keys.ParsePublic(made); err != nil {
 		t.Errorf("key new printed %q: %v", made, err)
 	}
 	if code, shown, _ := try(t, t.Context(), "key", "show", path); code != 0 || shown != made {

@@ -46,7 +46,7 @@ func TestJournal(t *testing.T) {
 		t.Setenv("JOURNAL_STREAM", fmt.Sprintf("%d:%d", s.Dev, s.Ino))
 		root := &cobra.Command{Use: "toy"}
 		root.AddCommand(ConfigCommand("toy",
-			func(l *Loader) (any, error) { return nil, config.Load(new(toy), config.Source{Path: l.Path}) }, nil))
+			func(l *ConfigLoader) (any, error) { return nil, config.Load(new(toy), config.Source{Path: l.Path}) }, nil))
 		root.SetErr(stderr)
 		code := run(t.Context(), root, []string{"config", "check", "--config", bad})
 		if got, err := os.ReadFile(stderr.Name()); err != nil || code != config.ExitBadConfig ||

@@ -18,12 +18,12 @@ import (
 type ServiceConfig interface {
 	// StateFolder is the folder that the program writes to.
 	StateFolder() string
-	// Files are the files that the program reads, by key.
-	Files() map[string]string
+	// FilesByKey are the files that the program reads, by key.
+	FilesByKey() map[string]string
 }
 
 // ServiceCommand returns the command "service" of a program. unit is the service as a package would install it.
-func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
+func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoader) (S, error)) *cobra.Command {
 	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
 		return &cobra.Command{
 			Use: use, Short: short, Args: PositionalArgs(cobra.NoArgs),
@@ -51,7 +51,7 @@ func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *Loader) (S,
 					return err
 				}
 				text, code := s.Status()
-				if _, err := fmt.Fprint(cmd.OutOrStdout(), text); err != nil || code == service.Running {
+				if _, err := fmt.Fprint(cmd.OutOrStdout(), text); err != nil || code == service.ExitCodeRunning {
 					return err
 				}
 				return exitError{code}
@@ -59,8 +59,8 @@ func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *Loader) (S,
 		})
 }
 
-func installCommand[S ServiceConfig](unit systemd.Unit, load func(l *Loader) (S, error)) *cobra.Command {
-	var l Loader
+func installCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoader) (S, error)) *cobra.Command {
+	var l ConfigLoader
 	var now, show bool
 	var manager string
 	cmd := &cobra.Command{
@@ -99,7 +99,7 @@ this system or, with --manager, for an image or another machine.`,
 			if err != nil {
 				return err
 			}
-			files := cfg.Files()
+			files := cfg.FilesByKey()
 			files["the configuration"] = l.Path
 			if err := s.Install(files); err != nil {
 				return err
@@ -118,13 +118,13 @@ this system or, with --manager, for an image or another machine.`,
 	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
 	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
 	cmd.Flags().BoolVar(&show, "print", false, "only show what would be installed")
-	cmd.Flags().StringVar(&manager, "manager", service.Manager(),
+	cmd.Flags().StringVar(&manager, "manager", service.SystemManagerName(),
 		"with --print: "+strings.Join(service.Managers(), ", "))
 	return cmd
 }
 
 // prepareUnit returns the unit for the running program and the configuration that the command line names.
-func prepareUnit(unit systemd.Unit, l *Loader, cfg ServiceConfig) (systemd.Unit, error) {
+func prepareUnit(unit systemd.Unit, l *ConfigLoader, cfg ServiceConfig) (systemd.Unit, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return unit, err
@@ -138,7 +138,7 @@ func prepareUnit(unit systemd.Unit, l *Loader, cfg ServiceConfig) (systemd.Unit,
 	if l.Path, err = filepath.Abs(l.Path); err != nil {
 		return unit, err
 	}
-	if l.Path != DefaultFile(unit.Program) {
+	if l.Path != DefaultConfigFile(unit.Program) {
 		unit.Config = l.Path
 	}
 	if folder := filepath.Clean(cfg.StateFolder()); folder != "/var/lib/"+unit.Program {

@@ -13,8 +13,8 @@ import (
 // served is a configuration of a program that can be a service.
 type served struct{ folder string }
 
-func (s served) StateFolder() string    { return s.folder }
-func (served) Files() map[string]string { return map[string]string{} }
+func (s served) StateFolder() string         { return s.folder }
+func (served) FilesByKey() map[string]string { return map[string]string{} }
 
 // TestPrepare fills in what differs from a package's service.
 func TestPrepare(t *testing.T) {
@@ -24,7 +24,7 @@ func TestPrepare(t *testing.T) {
 		{"/srv/a.yaml", "/srv/state", "", "run --config /srv/a.yaml"},
 		{"/srv/a.yaml", "/srv/state", "", "ReadWritePaths=/srv/state\n"},
 	} {
-		unit, err := prepareUnit(systemd.Agent(), &Loader{Path: tt.config}, served{tt.folder})
+		unit, err := prepareUnit(systemd.Agent(), &ConfigLoader{Path: tt.config}, served{tt.folder})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestPrepare(t *testing.T) {
 			t.Errorf("the service runs %s, not %s", unit.Executable, self)
 		}
 	}
-	if _, err := prepareUnit(systemd.Agent(), &Loader{}, served{}); err == nil {
+	if _, err := prepareUnit(systemd.Agent(), &ConfigLoader{}, served{}); err == nil {
 		t.Error("a service without a configuration file is prepared")
 	}
 }
@@ -48,7 +48,7 @@ func TestPrepare(t *testing.T) {
 // anything else, whatever the service manager.
 func TestInstallChecksFirst(t *testing.T) {
 	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(),
-		func(*Loader) (ServiceConfig, error) { return nil, errors.New("bad configuration") }))
+		func(*ConfigLoader) (ServiceConfig, error) { return nil, errors.New("bad configuration") }))
 	var errs bytes.Buffer
 	root.SetErr(&errs)
 	if code := run(t.Context(), root, []string{"service", "install", "--print"}); code != exitFailure ||
@@ -59,7 +59,7 @@ func TestInstallChecksFirst(t *testing.T) {
 
 // TestManagerIsOfPrint wants --manager to be refused where it would have no effect.
 func TestManagerIsOfPrint(t *testing.T) {
-	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(), func(*Loader) (ServiceConfig, error) {
+	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(), func(*ConfigLoader) (ServiceConfig, error) {
 		t.Error("the configuration is read first")
 		return nil, errors.New("none")
 	}))

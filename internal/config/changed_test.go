@@ -44,7 +44,8 @@ func TestLines(t *testing.T) {
 		Excerpt: "    x: 1"}
 	two := &config.Error{Origin: "command line", Problem: "is a section"}
 	want := []string{"a.yaml:3:5: unknown key; did you mean it?", "command line: is a section", "first", "second"}
-	if got := config.Lines(errors.Join(one, errors.Join(two, errors.New("first\nsecond")))); !slices.Equal(got, want) {
+	if got := config.ErrorLines(errors.Join(one, errors.Join(two, errors.New("first\nsecond")))); !slices.Equal(got,
+		want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

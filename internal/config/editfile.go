@@ -17,7 +17,7 @@ func FillSample(sample []byte, values map[string]any) []byte {
 	lines := strings.Split(string(sample), "\n")
 	texts := map[string]string{}
 	for key, v := range values {
-		texts[key] = fillValue(v)
+		texts[key] = formatSampleValue(v)
 	}
 	fillLines(lines, texts, true)
 	if len(texts) > 0 {
@@ -56,10 +56,10 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 	}
 }
 
-// EditFile returns a configuration file with other values of some keys, which are written as on a command line. All
+// EditFileText returns a configuration file with other values of some keys, which are written as on a command line. All
 // else stays, and so do comments. fresh returns a pointer to a struct with the defaults, whose type has no Validate.
 // path names the file in errors: a value that cannot be, or a file that no program can edit.
-func EditFile(path string, file []byte, values map[string]string, fresh func() any) ([]byte, error) {
+func EditFileText(path string, file []byte, values map[string]string, fresh func() any) ([]byte, error) {
 	before, after, is := fresh(), fresh(), fresh()
 	err := Load(before, Source{Path: path, Text: file})
 	if err == nil {
@@ -116,12 +116,12 @@ var sampleKeyPattern = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?
 // commentedLinePattern is the begin of a line that is commented out.
 var commentedLinePattern = regexp.MustCompile(`^( *)#`)
 
-// fillValue writes a value as people do, who put no URL in quotes.
-func fillValue(v any) string {
+// formatSampleValue writes a value as people do, who put no URL in quotes.
+func formatSampleValue(v any) string {
 	if text, ok := v.(string); ok && plainURLPattern.MatchString(text) {
 		return text
 	}
-	return writeValue(reflect.ValueOf(v))
+	return formatYAMLValue(reflect.ValueOf(v))
 }
 
 var plainURLPattern = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)

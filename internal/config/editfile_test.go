@@ -82,7 +82,7 @@ func TestEdit(t *testing.T) {
 		"in one line":                {"broker: {url: x}\n", ""},
 		"already so":                 {filled, filled},
 	} {
-		got, err := EditFile("a.yaml", []byte(tt.file), values, fresh)
+		got, err := EditFileText("a.yaml", []byte(tt.file), values, fresh)
 		if tt.want == "" {
 			if err == nil {
 				t.Errorf("%s: edited to\n%s", name, got)
@@ -101,10 +101,10 @@ func TestEdit(t *testing.T) {
 			t.Errorf("%s: edited to\n%s\nwant\n%s", name, got, tt.want)
 		}
 	}
-	if _, err := EditFile("a.yaml", []byte("#\n"), map[string]string{"nothing": "x"}, fresh); err == nil {
+	if _, err := EditFileText("a.yaml", []byte("#\n"), map[string]string{"nothing": "x"}, fresh); err == nil {
 		t.Error("a key that there is not was set")
 	}
-	if got, err := EditFile("a.yaml", []byte("#\n"), map[string]string{"id": "a\nbroker: {url: x}"},
+	if got, err := EditFileText("a.yaml", []byte("#\n"), map[string]string{"id": "a\nbroker: {url: x}"},
 		fresh); err == nil {
 		is := fresh()
 		if err := Load(is, Source{Text: got}); err != nil || is.(*settings).Broker.URL != "" {

@@ -32,15 +32,15 @@ type Error struct {
 //	     |   ^
 func (e *Error) Error() string {
 	if e.Line == 0 {
-		return e.line()
+		return e.firstLine()
 	}
 	text, indent := excerptWindow(e.Excerpt, e.Column)
 	number := strconv.Itoa(e.Line)
-	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s^", e.line(), number, text, len(number), "", indent)
+	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s^", e.firstLine(), number, text, len(number), "", indent)
 }
 
-// line is the first line of Error.
-func (e *Error) line() string {
+// firstLine is the first line of Error.
+func (e *Error) firstLine() string {
 	place := e.Origin
 	if e.Line > 0 {
 		place += fmt.Sprintf(":%d:%d", e.Line, e.Column)
@@ -51,12 +51,12 @@ func (e *Error) line() string {
 	return place + ": " + e.Problem + "; " + e.Hint
 }
 
-// Lines returns an error of [Load] as lines for a log, one per problem, without the excerpts of the file.
-func Lines(err error) []string {
+// ErrorLines returns an error of [Load] as lines for a log, one per problem, without the excerpts of the file.
+func ErrorLines(err error) []string {
 	var lines []string
-	for _, err := range flatten(err) {
+	for _, err := range flattenErrors(err) {
 		if one := (*Error)(nil); errors.As(err, &one) {
-			lines = append(lines, one.line())
+			lines = append(lines, one.firstLine())
 		} else {
 			lines = append(lines, strings.Split(err.Error(), "\n")...)
 		}
@@ -97,8 +97,8 @@ func excerptWindow(line string, column int) (text, indent string) {
 	return head + string(shown) + tail, string(blanks)
 }
 
-// quote is strconv.Quote for input that may be very long.
-func quote(text string) string {
+// quoteShortened is strconv.Quote for input that may be very long.
+func quoteShortened(text string) string {
 	const most = 60
 	if runes := []rune(text); len(runes) > most {
 		return strconv.Quote(string(runes[:most]) + "…")

@@ -22,7 +22,7 @@ func (d *configText) excerpt(line int) string {
 	for i := line - 1; i >= 0; i-- {
 		keys := keyPattern.FindAllStringSubmatchIndex(d.lines[i], -1)
 		for _, k := range keys {
-			if !d.isSecret(d.lines[i][k[2]:k[3]]) {
+			if !d.isSecretKey(d.lines[i][k[2]:k[3]]) {
 				continue
 			}
 			if i == line-1 {
@@ -37,12 +37,12 @@ func (d *configText) excerpt(line int) string {
 	return text
 }
 
-// isSecret reports whether the key of that name is a secret, or may have been meant as one.
-func (d *configText) isSecret(name string) bool {
-	if secret, known := d.secrets[name]; known {
+// isSecretKey reports whether the key of that name is a secret, or may have been meant as one.
+func (d *configText) isSecretKey(name string) bool {
+	if secret, known := d.isSecretByKey[name]; known {
 		return secret
 	}
-	for known, secret := range d.secrets {
+	for known, secret := range d.isSecretByKey {
 		if secret && closestName(name, []string{known}) != "" {
 			return true
 		}

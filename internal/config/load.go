@@ -56,12 +56,12 @@ type Source struct {
 // to keep a running configuration, load into a fresh struct.
 func Load(cfg any, src Source) error {
 	root := structOf(cfg)
-	l := &loader{src: src, root: root, schema: newSchema(root.Type()), origins: map[string]origin{}}
+	l := &loader{src: src, configValue: root, schema: newSchema(root.Type()), originByKey: map[string]origin{}}
 	if src.Path != "" || src.Text != nil {
-		l.file()
+		l.loadFile()
 	}
-	l.environment()
-	l.commandLine()
+	l.loadEnvironment()
+	l.loadCommandLine()
 	for _, fill := range l.pendingListEntries {
 		fill()
 	}
@@ -81,12 +81,12 @@ func structOf(cfg any) reflect.Value {
 }
 
 type loader struct {
-	src     Source
-	root    reflect.Value
-	schema  schema
-	doc     *configText       // nil without a readable file
-	origins map[string]origin // the last source of each key; elements and entries as "agents[1]" and "labels.site"
-	errs    []error
+	src         Source
+	configValue reflect.Value
+	schema      schema
+	doc         *configText       // nil without a readable file
+	originByKey map[string]origin // the last source of each key; elements and entries as "agents[1]" and "labels.site"
+	errs        []error
 	// pendingListEntries fill the lists whose entries begin with the values of the configuration, which must have all
 	// of them.
 	pendingListEntries []func()
@@ -94,21 +94,21 @@ type loader struct {
 
 // origin is a place a value comes from. line and column are zero outside a file.
 type origin struct {
-	name         string
+	sourceName   string
 	line, column int
 }
 
-func (l *loader) fail(at origin, problem, hint string) {
+func (l *loader) recordError(at origin, problem, hint string) {
 	l.errs = append(l.errs, l.doc.errorAt(at, problem, hint))
 }
 
-// failKey is fail with the key path in front of the problem.
-func (l *loader) failKey(at origin, key, problem, hint string) {
-	l.fail(at, key+": "+problem, hint)
+// recordKeyError is fail with the key path in front of the problem.
+func (l *loader) recordKeyError(at origin, key, problem, hint string) {
+	l.recordError(at, key+": "+problem, hint)
 }
 
-// file sets the keys that the YAML file has.
-func (l *loader) file() {
+// loadFile sets the keys that the YAML file has.
+func (l *loader) loadFile() {
 	doc, root, failure := readDocument(l.src, l.schema)
 	l.doc = doc
 	switch {
@@ -116,19 +116,20 @@ func (l *loader) file() {
 		l.errs = append(l.errs, failure)
 	case root.kind == mappingKind:
 		if l.src.IgnoreForeignKeys {
-			root.entries = slices.DeleteFunc(root.entries, func(e entry) bool {
-				return !slices.ContainsFunc(l.schema.fields, func(f *field) bool { return f.name == e.name })
+			root.entries = slices.DeleteFunc(root.entries, func(e mappingEntry) bool {
+				return !slices.ContainsFunc(l.schema.fields,
+					func(f *schemaField) bool { return f.lastKeyPart == e.name })
 			})
 		}
-		l.setSection(l.root, root, l.schema.fields)
+		l.setSection(l.configValue, root, l.schema.fields)
 	case root.kind != emptyKind:
-		l.fail(root.origin, "want lines of the form key: value, got "+root.describe(), "")
+		l.recordError(root.origin, "want lines of the form key: value, got "+root.describe(), "")
 	}
 }
 
-// environment sets the keys that have a variable. Variables are taken in order of name, so that errors come out in
+// loadEnvironment sets the keys that have a variable. Variables are taken in order of name, so that errors come out in
 // the same order every time.
-func (l *loader) environment() {
+func (l *loader) loadEnvironment() {
 	if l.src.EnvPrefix == "" {
 		return
 	}
@@ -139,27 +140,27 @@ func (l *loader) environment() {
 		if !ours || slices.Contains(l.src.IgnoredVariables, variable) {
 			continue
 		}
-		at := origin{name: "environment " + variable}
-		if f := l.schema.byVariable[name]; f != nil {
+		at := origin{sourceName: "environment " + variable}
+		if f := l.schema.leafByEnvVariable[name]; f != nil {
 			l.overrideField(f, text, at)
 			continue
 		}
-		near := closestName(name, slices.Sorted(maps.Keys(l.schema.byVariable)))
+		near := closestName(name, slices.Sorted(maps.Keys(l.schema.leafByEnvVariable)))
 		if near != "" {
 			near = prefix + near
 		}
-		l.fail(at, "unknown variable", didYouMean(near))
+		l.recordError(at, "unknown variable", didYouMean(near))
 	}
 }
 
-func (l *loader) commandLine() {
-	at := origin{name: "command line"}
+func (l *loader) loadCommandLine() {
+	at := origin{sourceName: "command line"}
 	for _, key := range slices.Sorted(maps.Keys(l.src.Overrides)) {
-		switch f := l.schema.byKey[key]; {
+		switch f := l.schema.fieldByKey[key]; {
 		case f == nil:
-			l.fail(at, "unknown key "+quote(key), didYouMean(closestName(key, keysOf(l.schema.leaves))))
+			l.recordError(at, "unknown key "+quoteShortened(key), didYouMean(closestName(key, keysOf(l.schema.leaves))))
 		case f.section():
-			l.failKey(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.fields), ", "))
+			l.recordKeyError(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.fields), ", "))
 		default:
 			l.overrideField(f, l.src.Overrides[key], at)
 		}
@@ -167,19 +168,19 @@ func (l *loader) commandLine() {
 }
 
 // overrideField sets a field again; the places of its earlier elements and entries are gone.
-func (l *loader) overrideField(f *field, text string, at origin) {
-	maps.DeleteFunc(l.origins, func(key string, _ origin) bool {
+func (l *loader) overrideField(f *schemaField, text string, at origin) {
+	maps.DeleteFunc(l.originByKey, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")
 	})
-	if f.typ.Kind() == reflect.Slice && !isFlow(text) {
+	if f.typ.Kind() == reflect.Slice && !isFlowNotation(text) {
 		switch inner := f.typ.Elem(); {
 		case inner.Kind() == reflect.Slice:
-			l.failKey(at, f.key, "is a list of lists", "write [[a, b], [c, d]]")
+			l.recordKeyError(at, f.key, "is a list of lists", "write [[a, b], [c, d]]")
 			return
 		case isSection(inner):
-			l.failKey(at, f.key, "is a list of sections", "write [{a: b}, {a: c}]")
+			l.recordKeyError(at, f.key, "is a list of sections", "write [{a: b}, {a: c}]")
 			return
 		}
 	}
-	l.setField(f.key, f.valueIn(l.root, true), l.parseText(f, text, at))
+	l.setField(f.key, f.valueIn(l.configValue, true), l.parseOverrideText(f, text, at))
 }

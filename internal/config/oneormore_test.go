@@ -59,7 +59,7 @@ func TestOneOrMore(t *testing.T) {
 			t.Errorf("%+v: got %q", tt, c.Nodes)
 		}
 		var b strings.Builder
-		if err := config.Write(&b, &c); err != nil || b.String() != tt.written {
+		if err := config.WriteYAML(&b, &c); err != nil || b.String() != tt.written {
 			t.Errorf("%+v: written as %q (%v)", tt, &b, err)
 		}
 	}

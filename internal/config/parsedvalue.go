@@ -11,26 +11,26 @@ import (
 // parsedValue is what one source says of one key: the file as YAML, the environment and the command line as text.
 type parsedValue struct {
 	origin origin
-	kind   kind
+	kind   valueKind
 	scalar
 	list    []parsedValue
-	entries []entry
+	entries []mappingEntry
 }
 
-type kind int
+type valueKind int
 
 const (
-	emptyKind kind = iota // a key without a value
+	emptyKind valueKind = iota // a key without a value
 	scalarKind
 	listKind
 	mappingKind
 )
 
-// entry is a key of a mapping.
-type entry struct {
-	name  string
-	at    origin
-	value parsedValue
+// mappingEntry is a key of a mapping.
+type mappingEntry struct {
+	name      string
+	keyOrigin origin
+	value     parsedValue
 }
 
 // describe names a value in an error.
@@ -59,7 +59,7 @@ func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 		for _, e := range n.Values {
 			key := e.Key.GetToken()
 			at := d.tokenOrigin(key)
-			v.entries = append(v.entries, entry{key.Value, at, d.parseNode(e.Value, at)})
+			v.entries = append(v.entries, mappingEntry{key.Value, at, d.parseNode(e.Value, at)})
 		}
 	case *ast.SequenceNode:
 		v.kind = listKind
@@ -71,27 +71,27 @@ func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 			v.list = append(v.list, d.parseNode(e, at))
 		}
 	case *ast.LiteralNode:
-		v.scalar = scalar{n.Value.Value, quoted}
+		v.scalar = scalar{n.Value.Value, quotedStyle}
 	default:
 		t := n.GetToken()
-		v.scalar = scalar{t.Value, plain}
+		v.scalar = scalar{t.Value, plainStyle}
 		if t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType {
-			v.style = quoted
+			v.style = quotedStyle
 		}
 	}
 	return v
 }
 
-// parseText parses a text from the environment or the command line. Lists and maps have the notation of the
+// parseOverrideText parses a text from the environment or the command line. Lists and maps have the notation of the
 // configuration file, ["a", b] and {k: v}. A list may also be a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=a:b.
-func (l *loader) parseText(f *field, text string, at origin) parsedValue {
+func (l *loader) parseOverrideText(f *schemaField, text string, at origin) parsedValue {
 	v := parsedValue{origin: at, kind: scalarKind, scalar: scalar{text, untypedStyle}}
-	if isFlow(text) && (isTextParser(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {
-		_, root, failure := readDocument(Source{Path: at.name, Text: []byte(text)}, l.schema)
+	if isFlowNotation(text) && (isTextParser(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {
+		_, root, failure := readDocument(Source{Path: at.sourceName, Text: []byte(text)}, l.schema)
 		if failure == nil {
 			return root.asOverrideValue(at)
 		}
-		l.failKey(at, f.key, failure.Problem+": "+quote(text), failure.Hint)
+		l.recordKeyError(at, f.key, failure.Problem+": "+quoteShortened(text), failure.Hint)
 		return v
 	}
 	switch {
@@ -100,7 +100,8 @@ func (l *loader) parseText(f *field, text string, at origin) parsedValue {
 		for _, part := range splitList(text) {
 			name, text, ok := strings.Cut(part, "=")
 			if !ok {
-				l.failKey(at, f.key, "want name=value, got "+quote(part), "or write {name: value}, as in the file")
+				l.recordKeyError(at, f.key, "want name=value, got "+quoteShortened(part),
+					"or write {name: value}, as in the file")
 				continue
 			}
 			one := parsedValue{origin: at, kind: scalarKind, scalar: scalar{text, untypedStyle}}
@@ -111,7 +112,7 @@ func (l *loader) parseText(f *field, text string, at origin) parsedValue {
 						scalar: scalar{strings.TrimSpace(element), untypedStyle}})
 				}
 			}
-			v.entries = append(v.entries, entry{name, at, one})
+			v.entries = append(v.entries, mappingEntry{name, at, one})
 		}
 		return v
 	case isTextParser(f.typ) || f.typ.Kind() != reflect.Slice:
@@ -124,8 +125,8 @@ func (l *loader) parseText(f *field, text string, at origin) parsedValue {
 	return v
 }
 
-// isFlow reports whether a text is a list in brackets or a map in braces.
-func isFlow(text string) bool {
+// isFlowNotation reports whether a text is a list in brackets or a map in braces.
+func isFlowNotation(text string) bool {
 	return strings.HasPrefix(text, "[") && strings.HasSuffix(text, "]") ||
 		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
 }
@@ -134,14 +135,14 @@ func isFlow(text string) bool {
 // at, and a number without quotes may also be a text.
 func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	v.origin = at
-	if v.style == plain {
+	if v.style == plainStyle {
 		v.style = untypedStyle
 	}
 	for i := range v.list {
 		v.list[i] = v.list[i].asOverrideValue(at)
 	}
 	for i := range v.entries {
-		v.entries[i].at, v.entries[i].value = at, v.entries[i].value.asOverrideValue(at)
+		v.entries[i].keyOrigin, v.entries[i].value = at, v.entries[i].value.asOverrideValue(at)
 	}
 	return v
 }

@@ -16,26 +16,26 @@ import (
 // scalar is one value as it was written.
 type scalar struct {
 	text  string
-	style style
+	style scalarStyle
 }
 
-// style is how a value was written, which in YAML carries its type.
-type style int
+// scalarStyle is how a value was written, which in YAML carries its type.
+type scalarStyle int
 
 const (
-	plain        style = iota // YAML without quotes: a number, a truth value or a word
-	quoted                    // YAML in quotes or as a block: text, and never a number
-	untypedStyle              // the environment or the command line, which have no quotes: any type
+	plainStyle   scalarStyle = iota // YAML without quotes: a number, a truth value or a word
+	quotedStyle                     // YAML in quotes or as a block: text, and never a number
+	untypedStyle                    // the environment or the command line, which have no quotes: any type
 )
 
 func (s scalar) show() string {
 	switch {
-	case s.style == plain && s.isNumberOrBool():
+	case s.style == plainStyle && s.isNumberOrBool():
 		return s.text
-	case s.style == quoted && s.isNumberOrBool():
-		return "the text " + quote(s.text)
+	case s.style == quotedStyle && s.isNumberOrBool():
+		return "the text " + quoteShortened(s.text)
 	default:
-		return quote(s.text)
+		return quoteShortened(s.text)
 	}
 }
 
@@ -83,13 +83,13 @@ func (s scalar) set(dst reflect.Value) (problem, hint string) {
 			}
 			return "", ""
 		}
-		if s.style == plain && s.isNumberOrBool() {
-			return problem, "put it in quotes: " + quote(s.text)
+		if s.style == plainStyle && s.isNumberOrBool() {
+			return problem, "put it in quotes: " + quoteShortened(s.text)
 		}
 		dst.SetString(s.text)
 		return "", ""
 	}
-	if s.style == quoted {
+	if s.style == quotedStyle {
 		return problem, "remove the quotes"
 	}
 	if !s.setPlain(dst) {
@@ -100,10 +100,11 @@ func (s scalar) set(dst reflect.Value) (problem, hint string) {
 
 func (s scalar) setSecret(dst reflect.Value) (problem, hint string) {
 	switch {
-	case s.style == plain && s.isNumberOrBool():
+	case s.style == plainStyle && s.isNumberOrBool():
 		return "want text, got a number or truth value", "put it in quotes"
 	case s.text == redacted:
-		return "is " + quote(redacted) + ", which config show prints in place of a secret", "write the secret itself"
+		return "is " + quoteShortened(redacted) + ", which config show prints in place of a secret",
+			"write the secret itself"
 	}
 	dst.SetString(s.text)
 	return "", ""

@@ -9,27 +9,27 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// field is one key of the configuration: a leaf with a value, or a section with keys of its own.
-type field struct {
-	key    string       // path from the root: "task.step_size"
-	name   string       // its last part: "step_size"
-	index  []int        // of the struct field, from the root
-	typ    reflect.Type // without the pointer of an optional section
-	fields []*field     // of a section, in the order of declaration
+// schemaField is one key of the configuration: a leaf with a value, or a section with keys of its own.
+type schemaField struct {
+	key         string         // path from the root: "task.step_size"
+	lastKeyPart string         // its last part: "step_size"
+	index       []int          // of the struct field, from the root
+	typ         reflect.Type   // without the pointer of an optional section
+	fields      []*schemaField // of a section, in the order of declaration
 }
 
-func (f *field) section() bool { return isSection(f.typ) }
+func (f *schemaField) section() bool { return isSection(f.typ) }
 
 func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !isTextParser(t) }
 
 // envVariable returns the environment variable of a leaf, without the prefix.
-func (f *field) envVariable() string {
+func (f *schemaField) envVariable() string {
 	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
 }
 
 // valueIn returns the value of f inside root. Of an optional section on the way that is nil, it makes one if it may;
 // else the value is invalid.
-func (f *field) valueIn(root reflect.Value, make bool) reflect.Value {
+func (f *schemaField) valueIn(root reflect.Value, make bool) reflect.Value {
 	v := root
 	for _, i := range f.index {
 		v = v.Field(i)
@@ -48,10 +48,10 @@ func (f *field) valueIn(root reflect.Value, make bool) reflect.Value {
 
 // schema is the tree of keys of one configuration struct.
 type schema struct {
-	fields     []*field
-	leaves     []*field          // that hold a value, in the order of declaration
-	byKey      map[string]*field // sections and leaves
-	byVariable map[string]*field // leaves
+	fields            []*schemaField
+	leaves            []*schemaField          // that hold a value, in the order of declaration
+	fieldByKey        map[string]*schemaField // sections and leaves
+	leafByEnvVariable map[string]*schemaField // leaves
 }
 
 var (
@@ -62,21 +62,21 @@ var (
 )
 
 // newSchema reads the keys off the struct type t. It panics on a struct that cannot be a configuration.
-func newSchema(t reflect.Type) schema { return newSection(t, "") }
+func newSchema(t reflect.Type) schema { return newSectionSchema(t, "") }
 
-// newSection is newSchema of a struct whose keys have a path before them.
-func newSection(t reflect.Type, path string) schema {
-	s := schema{byKey: map[string]*field{}, byVariable: map[string]*field{}}
-	s.fields = s.read(t, path, nil)
+// newSectionSchema is newSchema of a struct whose keys have a path before them.
+func newSectionSchema(t reflect.Type, path string) schema {
+	s := schema{fieldByKey: map[string]*schemaField{}, leafByEnvVariable: map[string]*schemaField{}}
+	s.fields = s.readFields(t, path, nil)
 	return s
 }
 
-func (s *schema) read(t reflect.Type, section string, index []int) []*field {
-	var fields []*field
+func (s *schema) readFields(t reflect.Type, section string, index []int) []*schemaField {
+	var fields []*schemaField
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		if sf.Anonymous {
-			fields = append(fields, s.read(sf.Type, section, append(index[:len(index):len(index)], i))...)
+			fields = append(fields, s.readFields(sf.Type, section, append(index[:len(index):len(index)], i))...)
 			continue
 		}
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
@@ -86,29 +86,30 @@ func (s *schema) read(t reflect.Type, section string, index []int) []*field {
 		if name == "" {
 			panic(fmt.Sprintf("config: field %s.%s has no key: give it a yaml tag", t, sf.Name))
 		}
-		f := &field{key: section + name, name: name, typ: sf.Type, index: append(index[:len(index):len(index)], i)}
+		f := &schemaField{key: section + name, lastKeyPart: name, typ: sf.Type,
+			index: append(index[:len(index):len(index)], i)}
 		if f.typ.Kind() == reflect.Pointer && f.typ.Elem().Kind() == reflect.Struct {
 			f.typ = f.typ.Elem()
 		}
 		fields = append(fields, f)
-		s.byKey[f.key] = f
+		s.fieldByKey[f.key] = f
 		if f.section() {
-			f.fields = s.read(f.typ, f.key+".", f.index)
+			f.fields = s.readFields(f.typ, f.key+".", f.index)
 			continue
 		}
-		if !supported(f.typ) {
+		if !isSupportedType(f.typ) {
 			panic(fmt.Sprintf("config: field %s.%s has the unsupported type %s", t, sf.Name, sf.Type))
 		}
-		if other := s.byVariable[f.envVariable()]; other != nil {
+		if other := s.leafByEnvVariable[f.envVariable()]; other != nil {
 			panic(fmt.Sprintf("config: the keys %s and %s have the same environment variable", other.key, f.key))
 		}
-		s.byVariable[f.envVariable()] = f
+		s.leafByEnvVariable[f.envVariable()] = f
 		s.leaves = append(s.leaves, f)
 	}
 	return fields
 }
 
-func supported(t reflect.Type) bool {
+func isSupportedType(t reflect.Type) bool {
 	switch {
 	case isTextParser(t):
 		return true
@@ -116,15 +117,15 @@ func supported(t reflect.Type) bool {
 		newSchema(t.Elem()) // which panics if it is not
 		return true
 	case t.Kind() == reflect.Slice:
-		return supported(t.Elem())
+		return isSupportedType(t.Elem())
 	case t.Kind() == reflect.Map:
-		return t.Key().Kind() == reflect.String && supported(t.Elem())
+		return t.Key().Kind() == reflect.String && isSupportedType(t.Elem())
 	default:
 		return expectedForm(t) != ""
 	}
 }
 
-func keysOf(fields []*field) []string {
+func keysOf(fields []*schemaField) []string {
 	keys := make([]string, len(fields))
 	for i, f := range fields {
 		keys[i] = f.key
@@ -143,7 +144,7 @@ func Changes(a, b any) []Change {
 	for _, f := range newSchema(before.Type()).leaves {
 		was, is := f.readValue(before), f.readValue(after)
 		if !writtenAlike(was, is) {
-			all = append(all, Change{f.key, writeValue(was), writeValue(is)})
+			all = append(all, Change{f.key, formatYAMLValue(was), formatYAMLValue(is)})
 		}
 	}
 	return all
@@ -151,11 +152,11 @@ func Changes(a, b any) []Change {
 
 // writtenAlike reports whether two values of a key are written alike.
 func writtenAlike(a, b reflect.Value) bool {
-	return empty(a) && empty(b) || reflect.DeepEqual(a.Interface(), b.Interface())
+	return isEmptyCollection(a) && isEmptyCollection(b) || reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
-// empty reports whether v is a list or a map without elements, which may be nil.
-func empty(v reflect.Value) bool {
+// isEmptyCollection reports whether v is a list or a map without elements, which may be nil.
+func isEmptyCollection(v reflect.Value) bool {
 	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }
 
@@ -177,13 +178,13 @@ func Settings(cfg any) []Setting {
 	leaves := newSchema(root.Type()).leaves
 	all := make([]Setting, len(leaves))
 	for i, f := range leaves {
-		all[i] = Setting{f.key, writeValue(f.readValue(root))}
+		all[i] = Setting{f.key, formatYAMLValue(f.readValue(root))}
 	}
 	return all
 }
 
 // readValue returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
-func (f *field) readValue(root reflect.Value) reflect.Value {
+func (f *schemaField) readValue(root reflect.Value) reflect.Value {
 	if v := f.valueIn(root, false); v.IsValid() {
 		return v
 	}

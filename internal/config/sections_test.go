@@ -37,7 +37,7 @@ func TestListOfSections(t *testing.T) {
 			t.Errorf("%q: %+v, %v", yaml, got, err)
 		}
 		var b strings.Builder
-		if err := config.Write(&b, &got); err != nil {
+		if err := config.WriteYAML(&b, &got); err != nil {
 			t.Fatal(err)
 		}
 		written := "all:\n  - {name: a, range: [-1, 1]}\n  - {name: \"c d\", wait: 1h0m0s}\n"

@@ -24,69 +24,70 @@ func isTextParser(t reflect.Type) bool {
 }
 
 // setSection sets the fields inside root of a section, or of the root itself.
-func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*field) {
+func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaField) {
 	for _, e := range l.rejectDuplicateKeys(v.entries) {
-		i := slices.IndexFunc(fields, func(f *field) bool { return f.name == e.name })
+		i := slices.IndexFunc(fields, func(f *schemaField) bool { return f.lastKeyPart == e.name })
 		if i < 0 {
-			l.fail(e.at, "unknown key "+quote(e.name), l.suggestName(e.name, fields))
+			l.recordError(e.keyOrigin, "unknown key "+quoteShortened(e.name), l.suggestName(e.name, fields))
 			continue
 		}
 		f, v := fields[i], e.value
 		switch {
 		case v.kind == emptyKind && f.section():
-			l.failKey(e.at, f.key, "is empty", "write its keys or remove the line")
+			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write its keys or remove the line")
 		case v.kind == emptyKind:
-			l.failKey(e.at, f.key, "is empty", "write a value or remove the line")
+			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write a value or remove the line")
 		case f.section() && v.kind != mappingKind:
-			l.failKey(v.origin, f.key, "want a section of keys, got "+v.describe(), "")
+			l.recordKeyError(v.origin, f.key, "want a section of keys, got "+v.describe(), "")
 		case f.section():
-			l.origins[f.key] = e.at
+			l.originByKey[f.key] = e.keyOrigin
 			f.valueIn(root, true)
 			l.setSection(root, v, f.fields)
 		default:
 			if f.typ == secretType { // its key is shown in errors, and no line of its value
-				v.origin = e.at
+				v.origin = e.keyOrigin
 			}
 			l.setField(f.key, f.valueIn(root, true), v)
 			if v.kind != scalarKind && !isTextParser(f.typ) { // the whole of a list or a map is shown by its key
-				l.origins[f.key] = e.at
+				l.originByKey[f.key] = e.keyOrigin
 			}
 		}
 	}
 }
 
 // rejectDuplicateKeys returns the entries of a mapping, and refuses a key that is there twice.
-func (l *loader) rejectDuplicateKeys(entries []entry) []entry {
+func (l *loader) rejectDuplicateKeys(entries []mappingEntry) []mappingEntry {
 	first := map[string]origin{}
-	return slices.DeleteFunc(entries, func(e entry) bool {
+	return slices.DeleteFunc(entries, func(e mappingEntry) bool {
 		at, twice := first[e.name]
 		switch {
 		case !twice:
-			first[e.name] = e.at
+			first[e.name] = e.keyOrigin
 		case at.line == 0:
-			l.fail(e.at, "duplicate key "+quote(e.name), "")
+			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.name), "")
 		default:
-			l.fail(e.at, "duplicate key "+quote(e.name), fmt.Sprintf("it is already on line %d", at.line))
+			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.name), fmt.Sprintf("it is already on line %d",
+				at.line))
 		}
 		return twice
 	})
 }
 
 // suggestName proposes a key in place of one that the section does not have.
-func (l *loader) suggestName(name string, fields []*field) string {
+func (l *loader) suggestName(name string, fields []*schemaField) string {
 	names := make([]string, len(fields))
 	for i, f := range fields {
-		names[i] = f.name
+		names[i] = f.lastKeyPart
 	}
 	if near := closestName(name, names); near != "" {
 		return didYouMean(near)
 	}
 	for _, f := range l.schema.leaves {
-		switch section, nested := strings.CutSuffix(f.key, "."+f.name); {
-		case f.name == name && !nested:
+		switch section, nested := strings.CutSuffix(f.key, "."+f.lastKeyPart); {
+		case f.lastKeyPart == name && !nested:
 			return name + " belongs at the top, outside all sections"
-		case f.name == name || f.key == name:
-			return f.name + " belongs in section " + quote(section)
+		case f.lastKeyPart == name || f.key == name:
+			return f.lastKeyPart + " belongs in section " + quoteShortened(section)
 		}
 	}
 	return "the keys here are " + strings.Join(names, ", ")
@@ -94,14 +95,14 @@ func (l *loader) suggestName(name string, fields []*field) string {
 
 // setField fills a leaf, or an element of one.
 func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
-	l.origins[key] = v.origin
+	l.originByKey[key] = v.origin
 	switch t := dst.Type(); {
 	case isTextParser(t):
 		l.setFromTexts(key, dst, v)
 	case t.Kind() == reflect.Struct && v.kind != mappingKind:
-		l.failKey(v.origin, key, "want a section of keys, got "+v.describe(), "write {a: b}")
+		l.recordKeyError(v.origin, key, "want a section of keys, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Struct: // an entry of a list
-		l.setSection(dst, v, newSection(t, key+".").fields)
+		l.setSection(dst, v, newSectionSchema(t, key+".").fields)
 	case t == oneOrMoreType && v.kind == scalarKind && v.text == "":
 		dst.SetZero()
 	case t == oneOrMoreType && v.kind != listKind:
@@ -109,15 +110,15 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 		l.setScalar(key, text, v)
 		dst.Set(reflect.Append(reflect.Zero(t), text))
 	case t.Kind() == reflect.Slice && v.kind != listKind:
-		l.failKey(v.origin, key, "want a list, got "+v.describe(), "write [a, b]")
+		l.recordKeyError(v.origin, key, "want a list, got "+v.describe(), "write [a, b]")
 	case t.Kind() == reflect.Slice:
 		dst.Set(reflect.MakeSlice(t, len(v.list), len(v.list)))
-		own, of, inherits := sharedEmbeddedField(l.root.Type(), t.Elem())
+		own, of, inherits := sharedEmbeddedField(l.configValue.Type(), t.Elem())
 		fill := func() {
 			for i, element := range v.list {
 				if inherits {
 					begin := dst.Index(i).Field(own)
-					begin.Set(l.root.Field(of))
+					begin.Set(l.configValue.Field(of))
 					copySections(begin)
 				}
 				l.setField(elementKey(key, i), dst.Index(i), element)
@@ -129,7 +130,7 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 			fill()
 		}
 	case t.Kind() == reflect.Map && v.kind != mappingKind:
-		l.failKey(v.origin, key, "want keys with values, got "+v.describe(), "write {a: b}")
+		l.recordKeyError(v.origin, key, "want keys with values, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Map:
 		dst.Set(reflect.MakeMap(t))
 		for _, e := range l.rejectDuplicateKeys(v.entries) {
@@ -183,12 +184,12 @@ func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
 	case v.kind == mappingKind &&
 		dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
-		l.failKey(v.origin, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
+		l.recordKeyError(v.origin, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
 	case v.kind != scalarKind:
-		l.failKey(v.origin, key, "want "+expectedForm(dst.Type())+", got "+v.describe(), "")
+		l.recordKeyError(v.origin, key, "want "+expectedForm(dst.Type())+", got "+v.describe(), "")
 	default:
 		if problem, hint := v.set(dst); problem != "" {
-			l.failKey(v.origin, key, problem, hint)
+			l.recordKeyError(v.origin, key, problem, hint)
 		}
 	}
 }
@@ -203,20 +204,20 @@ func (l *loader) setFromTexts(key string, dst reflect.Value, v parsedValue) {
 	for i, e := range elements {
 		switch {
 		case e.kind != scalarKind:
-			l.failKey(e.origin, key, "want one value, got "+e.describe(), "")
+			l.recordKeyError(e.origin, key, "want one value, got "+e.describe(), "")
 			return
-		case e.style == quoted && e.isNumberOrBool():
-			l.failKey(e.origin, key, "want a number, got "+e.show(), "remove the quotes")
+		case e.style == quotedStyle && e.isNumberOrBool():
+			l.recordKeyError(e.origin, key, "want a number, got "+e.show(), "remove the quotes")
 			return
 		}
 		texts[i] = e.text
 		if v.kind == listKind {
-			l.origins[elementKey(key, i)] = e.origin
+			l.originByKey[elementKey(key, i)] = e.origin
 		}
 	}
 	if len(texts) == 0 {
-		l.failKey(v.origin, key, "is an empty list", "write at least one value")
+		l.recordKeyError(v.origin, key, "is an empty list", "write at least one value")
 	} else if bad, err := dst.Addr().Interface().(TextParser).Parse(texts, v.kind == listKind); err != nil {
-		l.failKey(elements[bad].origin, key, err.Error(), "")
+		l.recordKeyError(elements[bad].origin, key, err.Error(), "")
 	}
 }

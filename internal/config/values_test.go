@@ -61,7 +61,7 @@ func TestSelfReadingFields(t *testing.T) {
 			t.Errorf("%q gives %+v, %v", yaml, cfg, err)
 		}
 		var b strings.Builder
-		if err := config.Write(&b, &cfg); err != nil {
+		if err := config.WriteYAML(&b, &cfg); err != nil {
 			t.Fatal(err)
 		}
 		if again, err := loadSelfReading(t, b.String(), nil); err != nil || fmt.Sprint(again) != fmt.Sprint(cfg) {
@@ -164,7 +164,7 @@ func TestWords(t *testing.T) {
 		}
 		var b strings.Builder
 		if err == nil {
-			err = config.Write(&b, &cfg)
+			err = config.WriteYAML(&b, &cfg)
 		}
 		if err != nil || b.String() != strings.ReplaceAll(yaml, `"`, "") {
 			t.Errorf("%q is written as %q, %v", yaml, b.String(), err)

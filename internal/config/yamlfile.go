@@ -23,17 +23,17 @@ const (
 
 // configText is the text of a configuration file, kept to show lines of it in errors.
 type configText struct {
-	path    string
-	lines   []string
-	secrets map[string]bool // all key names; true if the value is a secret
+	path          string
+	lines         []string
+	isSecretByKey map[string]bool // all key names; true if the value is a secret
 }
 
 // readDocument returns the source's file and its root; the root is nothing when the file holds only comments.
 func readDocument(src Source, s schema) (d *configText, root parsedValue, failure *Error) {
 	path := src.Path
-	d = &configText{path: path, secrets: map[string]bool{}}
+	d = &configText{path: path, isSecretByKey: map[string]bool{}}
 	for _, f := range s.leaves {
-		d.secrets[f.name] = d.secrets[f.name] || f.typ == secretType
+		d.isSecretByKey[f.lastKeyPart] = d.isSecretByKey[f.lastKeyPart] || f.typ == secretType
 	}
 	data, err := src.Text, error(nil)
 	if data == nil {
@@ -49,7 +49,7 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if len(bytes.TrimSpace(data)) == 0 {
 		// An emptied file is what a power cut leaves of an unfinished write: never take it for "all defaults".
-		return d, root, d.errorAt(origin{name: path}, "the file is empty",
+		return d, root, d.errorAt(origin{sourceName: path}, "the file is empty",
 			"restore it, or write at least a comment to mean the defaults")
 	}
 	d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
@@ -63,7 +63,7 @@ func readDocument(src Source, s schema) (d *configText, root parsedValue, failur
 // findInvalidCharacter finds the first character that no text has.
 func (d *configText) findInvalidCharacter() *Error {
 	for i, line := range d.lines {
-		bad := strings.IndexFunc(line, notText)
+		bad := strings.IndexFunc(line, isNotTextRune)
 		if bad < 0 {
 			continue
 		}
@@ -94,12 +94,12 @@ func readCapped(path string) ([]byte, error) {
 
 var errTooLarge = errors.New("the file is larger than 1 MiB")
 
-// notText also finds bytes that are not UTF-8, and a U+FFFD that an earlier conversion has left.
-func notText(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
+// isNotTextRune also finds bytes that are not UTF-8, and a U+FFFD that an earlier conversion has left.
+func isNotTextRune(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
 
 // errorAt is an error with the line it is about. d may be nil for a place outside a file.
 func (d *configText) errorAt(at origin, problem, hint string) *Error {
-	e := &Error{Origin: at.name, Line: at.line, Column: at.column, Problem: problem, Hint: hint}
+	e := &Error{Origin: at.sourceName, Line: at.line, Column: at.column, Problem: problem, Hint: hint}
 	if at.line > 0 {
 		e.Excerpt = d.excerpt(at.line)
 	}
@@ -130,7 +130,7 @@ var unsupportedTokens = map[token.Type]string{
 
 // parse returns the root of the file's only YAML document.
 func (d *configText) parse() (root parsedValue, failure *Error) {
-	invalid := d.errorAt(origin{name: d.path}, "the file is not valid YAML", "")
+	invalid := d.errorAt(origin{sourceName: d.path}, "the file is not valid YAML", "")
 	// The library has panicked on malformed input before, and a reload must not bring a running daemon down.
 	defer func() {
 		if recover() != nil {
@@ -152,7 +152,7 @@ func (d *configText) parse() (root parsedValue, failure *Error) {
 	case len(file.Docs) == 0:
 		return root, nil
 	}
-	return d.parseNode(file.Docs[0].Body, origin{name: d.path}), nil
+	return d.parseNode(file.Docs[0].Body, origin{sourceName: d.path}), nil
 }
 
 // findUnsupportedToken finds the first token that no configuration has.

@@ -13,9 +13,9 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Write prints cfg, a pointer to a configuration struct, as YAML that [Load] reads back. Secrets that are set are
+// WriteYAML prints cfg, a pointer to a configuration struct, as YAML that [Load] reads back. Secrets that are set are
 // redacted, and so are user and password in a URL; optional sections that are nil are left out. The error is that of w.
-func Write(w io.Writer, cfg any) error {
+func WriteYAML(w io.Writer, cfg any) error {
 	root := structOf(cfg)
 	s := newSchema(root.Type())
 	var b bytes.Buffer
@@ -25,13 +25,13 @@ func Write(w io.Writer, cfg any) error {
 }
 
 // writeFields prints the fields of one struct inside root.
-func writeFields(b *bytes.Buffer, fields []*field, root reflect.Value, indent string) {
+func writeFields(b *bytes.Buffer, fields []*schemaField, root reflect.Value, indent string) {
 	for _, f := range fields {
 		v := f.valueIn(root, false)
 		if !v.IsValid() {
 			continue
 		}
-		b.WriteString(indent + writeText(f.name) + ":")
+		b.WriteString(indent + formatYAMLText(f.lastKeyPart) + ":")
 		if !f.section() {
 			writeLeaf(b, root, v, indent)
 			continue
@@ -50,14 +50,14 @@ func writeFields(b *bytes.Buffer, fields []*field, root reflect.Value, indent st
 // if it overrides those of the configuration.
 func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 	if v.Kind() != reflect.Slice || !isSection(v.Type().Elem()) || v.Len() == 0 {
-		b.WriteString(" " + writeValue(v) + "\n")
+		b.WriteString(" " + formatYAMLValue(v) + "\n")
 		return
 	}
 	b.WriteString("\n")
 	_, _, inherits := sharedEmbeddedField(root.Type(), v.Type().Elem())
 	for i := range v.Len() {
 		if !inherits {
-			b.WriteString(indent + "  - " + writeValue(v.Index(i)) + "\n")
+			b.WriteString(indent + "  - " + formatYAMLValue(v.Index(i)) + "\n")
 			continue
 		}
 		at := b.Len()
@@ -66,26 +66,26 @@ func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 	}
 }
 
-func writeValue(v reflect.Value) string {
+func formatYAMLValue(v reflect.Value) string {
 	t := v.Type()
 	switch {
 	case t == durationType || t == byteSizeType || t == secretType:
-		return writeText(fmt.Sprint(v.Interface()))
+		return formatYAMLText(fmt.Sprint(v.Interface()))
 	case isTextParser(t):
 		return fmt.Sprint(v.Interface())
 	case t == oneOrMoreType && v.Len() == 1:
-		return writeValue(v.Index(0))
+		return formatYAMLValue(v.Index(0))
 	case v.Kind() == reflect.Slice:
 		elements := make([]string, v.Len())
 		for i := range elements {
-			elements[i] = writeValue(v.Index(i))
+			elements[i] = formatYAMLValue(v.Index(i))
 		}
 		return "[" + strings.Join(elements, ", ") + "]"
 	case v.Kind() == reflect.Struct: // an entry of a list
 		var entries []string
 		for _, f := range newSchema(t).fields {
 			if x := f.valueIn(v, false); x.IsValid() && !x.IsZero() {
-				entries = append(entries, writeText(f.name)+": "+writeValue(x))
+				entries = append(entries, formatYAMLText(f.lastKeyPart)+": "+formatYAMLValue(x))
 			}
 		}
 		return "{" + strings.Join(entries, ", ") + "}"
@@ -94,20 +94,20 @@ func writeValue(v reflect.Value) string {
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		var entries []string
 		for _, key := range keys {
-			entries = append(entries, writeText(key.String())+": "+writeValue(v.MapIndex(key)))
+			entries = append(entries, formatYAMLText(key.String())+": "+formatYAMLValue(v.MapIndex(key)))
 		}
 		return "{" + strings.Join(entries, ", ") + "}"
 	case v.Kind() == reflect.String:
-		return writeText(urlCredentialsPattern.ReplaceAllString(v.String(), "${1}"+redacted+"@"))
+		return formatYAMLText(urlCredentialsPattern.ReplaceAllString(v.String(), "${1}"+redacted+"@"))
 	default:
 		return fmt.Sprint(v.Interface())
 	}
 }
 
-// writeText writes text without quotes where no YAML program takes it for anything else.
-func writeText(text string) string {
+// formatYAMLText writes text without quotes where no YAML program takes it for anything else.
+func formatYAMLText(text string) string {
 	if !unquotedTextPattern.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text,
-		plain}).isNumberOrBool() {
+		plainStyle}).isNumberOrBool() {
 		return strconv.Quote(text)
 	}
 	return text

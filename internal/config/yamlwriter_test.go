@@ -44,7 +44,7 @@ ports: [1, 2]
 labels: {a: "x: y", site: "north wing"}
 `
 	var b bytes.Buffer
-	if err := config.Write(&b, &cfg); err != nil {
+	if err := config.WriteYAML(&b, &cfg); err != nil {
 		t.Fatal(err)
 	}
 	if b.String() != want {
@@ -58,7 +58,7 @@ labels: {a: "x: y", site: "north wing"}
 func TestWriteRedactsURLs(t *testing.T) {
 	cfg := settings{Broker: broker{URL: "http://me:hunter2@proxy:3128"}, Agents: []string{"a@b", "tcp://h:1/x@y"}}
 	var b bytes.Buffer
-	if err := config.Write(&b, &cfg); err != nil {
+	if err := config.WriteYAML(&b, &cfg); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`url: "http://[redacted]@proxy:3128"`, `agents: ["a@b", "tcp://h:1/x@y"]`} {
@@ -76,7 +76,7 @@ func TestWriteOptionalSections(t *testing.T) {
 		Nil *tls `yaml:"nil"`
 	}
 	var b bytes.Buffer
-	if err := config.Write(&b, &cfg); err != nil || b.String() != "outer: {}\n" {
+	if err := config.WriteYAML(&b, &cfg); err != nil || b.String() != "outer: {}\n" {
 		t.Errorf("got %q, %v", b.String(), err)
 	}
 }
@@ -91,7 +91,7 @@ func TestWriteExtremes(t *testing.T) {
 
 func TestWriteFails(t *testing.T) {
 	want := errors.New("full")
-	if err := config.Write(writerFunc(func([]byte) (int, error) { return 0, want }), new(settings)); !errors.Is(err,
+	if err := config.WriteYAML(writerFunc(func([]byte) (int, error) { return 0, want }), new(settings)); !errors.Is(err,
 		want) {
 		t.Errorf("got %v, want %v", err, want)
 	}
@@ -106,7 +106,7 @@ func reload(t *testing.T, cfg settings) {
 	t.Helper()
 	cfg.Broker.Password = ""
 	var b bytes.Buffer
-	if err := config.Write(&b, &cfg); err != nil {
+	if err := config.WriteYAML(&b, &cfg); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(b.String(), "[redacted]@") {

@@ -87,13 +87,13 @@ func wantSpooled(t *testing.T, k *sink, gateways []*gateway) (offers uint64) {
 			t.Error(g.failure)
 		}
 		for id, u := range g.uploads {
-			offers += u.Stats().Manifests
+			offers += u.Stats().SentManifests
 			if !u.accepted {
 				t.Errorf("the update of %s is not accepted", id)
 				continue
 			}
 			var err error
-			if payload, err = spool.Payload(string(id), payload[:0]); err != nil {
+			if payload, err = spool.ReadPayload(string(id), payload[:0]); err != nil {
 				t.Errorf("the accepted update of %s: %v", id, err)
 			} else if wire.BlobDigest(payload) != u.update.Payload.Hash {
 				t.Errorf("the accepted update of %s is another one", id)

@@ -257,7 +257,7 @@ func conformInvalid(t *testing.T, connect connector) {
 		}
 	}
 	a.Subscribe(mqtt.AtMostOnce, "a/#/b")
-	if e := mqtttest.Event(t, a); e != (mqtt.SubscribeRefused{Filter: "a/#/b", Code: mqtt.SubackFailure}) {
+	if e := mqtttest.Event(t, a); e != (mqtt.SubscriptionRefused{Filter: "a/#/b", SubackCode: mqtt.SubackFailure}) {
 		t.Errorf("got %#v", e)
 	}
 	mqtttest.SyncWithBroker(t, a)

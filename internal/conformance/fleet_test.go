@@ -76,10 +76,11 @@ func (f *fleet) startCoordinator(rounds int) {
 		patience
 	cfg.Task = wire.Task{
 		Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
-		Model: wire.ModelShape{HiddenUnits: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
-			Risk: spec.RiskSquared, Bias: true},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, BudgetMillis: 1000,
-			MinSteps: 1, MaxSteps: 3},
+		Model: wire.ModelSpec{HiddenUnits: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
+			Risk: spec.LossSquared, HasBias: true},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1,
+			StepTimeBudgetMillis: 1000,
+			MinSteps:             1, MaxSteps: 3},
 	}
 	cfg.Observer = testkit.Observer(func(event observe.Event) {
 		if c, ok := event.(round.RoundClosed); ok {
@@ -88,8 +89,9 @@ func (f *fleet) startCoordinator(rounds int) {
 	})
 	r := &cfg.Round
 	r.Participants, r.Quorum, r.MaxAggregations = n, n, rounds
-	r.Gather = round.GatherConfig{TargetAgents: n, Minimum: n, WindowLength: 2 * time.Minute, HelloSpread: time.Second}
-	r.Deadline = 5 * time.Minute
+	r.Gather = round.GatherConfig{TargetAgents: n, MinAgents: n, WindowLength: 2 * time.Minute,
+		HelloSpread: time.Second}
+	r.RoundTimeout = 5 * time.Minute
 	conn, err := f.connect(wire.CoordinatorID,
 		func(o *mqtt.Options) { o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384 })
 	if err != nil {
@@ -104,8 +106,8 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
 	cfg.TaskData.Source, cfg.SelfTestTimeout = data.MemorySource(rows(i).load), patience
 	cfg.Observer = testkit.Observer(func(event observe.Event) {
-		if c, ok := event.(host.LinkChanged); ok && link != nil {
-			link(c.Up)
+		if c, ok := event.(host.BrokerLinkChanged); ok && link != nil {
+			link(c.IsConnected)
 		}
 	})
 	f.RunAgent(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
@@ -118,8 +120,9 @@ func (f *fleet) wantRound(limit time.Duration) {
 	f.t.Helper()
 	select {
 	case c := <-f.closed:
-		if n := len(f.agents); c.Accepted != n || c.Selected != n {
-			f.t.Errorf("a round closed with %d updates of %d agents, want all %d: %+v", c.Accepted, c.Selected, n, c)
+		if n := len(f.agents); c.AcceptedUpdates != n || c.SelectedAgents != n {
+			f.t.Errorf("a round closed with %d updates of %d agents, want all %d: %+v", c.AcceptedUpdates,
+				c.SelectedAgents, n, c)
 		}
 	case <-time.After(limit):
 		f.t.Fatalf("no round closed in %v", limit)

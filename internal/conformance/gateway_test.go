@@ -26,7 +26,7 @@ type gateway struct {
 
 // upload is the update of one agent.
 type upload struct {
-	*transfer.Sender
+	*transfer.UpdateSender
 	update   wire.Update
 	accepted bool
 }
@@ -57,8 +57,8 @@ func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to 
 		}
 		id := agentID(i)
 		g.uploads[id] = &upload{
-			Sender: transfer.NewSender(m, payload, 0, 0, 0, rand.New(rand.NewPCG(uint64(i), 5))),
-			update: wire.Update{Kind: wire.KindTraining, Payload: m, LocalSteps: 1, Samples: 1},
+			UpdateSender: transfer.NewUpdateSender(m, payload, 0, 0, 0, rand.New(rand.NewPCG(uint64(i), 5))),
+			update:       wire.Update{Kind: wire.KindTraining, Payload: m, LocalSteps: 1, Samples: 1},
 		}
 		s.Subscribe(mqtt.AtMostOnce, g.topics.CoordinatorToAgent(id))
 	}
@@ -100,7 +100,7 @@ func (g *gateway) hear(e mqtt.Event) {
 		g.stepAll(transfer.Connected{})
 	case mqtt.LinkDown:
 		g.stepAll(transfer.Disconnected{})
-	case mqtt.Received:
+	case mqtt.MessageReceived:
 		_, id, _, _, err := g.topics.Parse(e.Topic)
 		if err == nil {
 			err = g.answer(id, e.Payload)
@@ -118,15 +118,15 @@ func (g *gateway) answer(id wire.AgentID, payload []byte) error {
 		return err
 	}
 	switch e.Type {
-	case wire.TypeCredit:
-		m, err := wire.DecodeCredit(e.Body)
-		g.step(id, transfer.CreditGranted{Credit: m})
+	case wire.TypeChunkCredit:
+		m, err := wire.DecodeChunkCredit(e.Body)
+		g.step(id, transfer.CreditGranted{ChunkCredit: m})
 		return err
-	case wire.TypeAccepted:
+	case wire.TypeUpdateAccepted:
 		m, err := wire.DecodeUpdateAccepted(e.Body)
 		g.step(id, transfer.UpdateAccepted{UpdateAccepted: m})
 		return err
-	case wire.TypeRefused:
+	case wire.TypeUpdateRefused:
 		m, err := wire.DecodeUpdateRefused(e.Body)
 		g.step(id, transfer.UpdateRefused{UpdateRefused: m})
 		return err
@@ -142,20 +142,23 @@ func (g *gateway) stepAll(ev transfer.SendEvent) {
 
 func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 	u := g.uploads[id]
-	topic := func(part string) string { return g.topics.Update(id, transfer.UploadID(u.update.Payload.Hash), part) }
+	topic := func(part string) string {
+		return g.topics.UpdatePart(id, transfer.UploadID(u.update.Payload.Hash), part)
+	}
 	for _, e := range u.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
 			g.sequence++
 			m := u.update
-			m.Inline = u.Inline()
-			h := wire.Header{Root: wire.FirstRoot,
+			m.Inline = u.InlinePayload()
+			h := wire.Header{Root: wire.FirstRootVersion,
 				Type: wire.TypeUpdate, Federation: federation, Sender: id, Epoch: 1, Run: 1, Round: 1,
 				Sequence: g.sequence}
-			g.send(mqtt.Message{Topic: topic(transfer.ManifestPart), QoS: mqtt.AtLeastOnce,
+			g.send(mqtt.Message{Topic: topic(transfer.ManifestPartName), QoS: mqtt.AtLeastOnce,
 				Payload: wire.SignEnvelope(nil, h, m.Body(), g.key)})
 		case transfer.SendChunk:
-			g.send(mqtt.Message{Topic: topic(transfer.ChunkPart(e.ChunkIndex)), Payload: u.Chunk(e.ChunkIndex)})
+			g.send(mqtt.Message{Topic: topic(transfer.ChunkPartName(e.ChunkIndex)),
+				Payload: u.ChunkMessage(e.ChunkIndex)})
 		case transfer.UploadFinished:
 			g.open--
 			u.accepted = e.Accepted

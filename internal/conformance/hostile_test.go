@@ -21,7 +21,7 @@ func testPoison(t *testing.T, s subject) {
 		sent := make(chan mqtt.ObservedMessage, 100)
 		o.MaxPacket = 512 << 10
 		o.ObserveMessage = func(x mqtt.ObservedMessage) {
-			if !x.Incoming && x.Topic == "too/large" {
+			if !x.IsIncoming && x.Topic == "too/large" {
 				sent <- x
 			}
 		}

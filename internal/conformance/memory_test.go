@@ -33,7 +33,7 @@ func testModelToMany(t *testing.T, s subject) {
 			_ = publisher.Close()
 			for i := range slow {
 				c := b.connect(t, anyOne(100+i), patience)
-				for filters := range slices.Chunk(aheadOf(topics.Blob, ref, s.slowBytes), mostAhead) {
+				for filters := range slices.Chunk(aheadOf(topics.BlobPart, ref, s.slowBytes), mostAhead) {
 					c.Subscribe(1, 0, filters...)
 				}
 			}
@@ -76,8 +76,8 @@ const mostAhead = 100
 
 // aheadOf names nearly as many chunks as may wait for one client, some twice.
 func aheadOf(topic func(hash, part string) string, ref wire.BlobRef, bytes int) (filters []string) {
-	for k := range min(bytes/(wire.MaxChunk+200), wire.ChunkCount(int(ref.Length))) {
-		filters = append(filters, topic(ref.Hash.TopicLevel(), transfer.ChunkPart(k%mostAhead)))
+	for k := range min(bytes/(wire.MaxChunkBytes+200), wire.ChunkCount(int(ref.Length))) {
+		filters = append(filters, topic(ref.Hash.TopicLevel(), transfer.ChunkPartName(k%mostAhead)))
 	}
 	return filters
 }

@@ -100,22 +100,22 @@ func testPresence(t *testing.T, s subject) {
 		if err != nil || m.Topic != topic || p.State != state || e.Epoch != 1 {
 			t.Errorf("got %v of epoch %d under %s, %v; want %v", p.State, e.Epoch, m.Topic, err, state)
 		}
-		if state == wire.StateLost && e.Sequence <= last.Sequence {
+		if state == wire.PresenceLost && e.Sequence <= last.Sequence {
 			t.Errorf("the will has sequence %d, older than %d before it", e.Sequence, last.Sequence)
 		}
 		last = e
 	}
-	expect(watcher, wire.StateOnline)
+	expect(watcher, wire.PresenceOnline)
 	for range 3 {
 		link.cut()
-		expect(watcher, wire.StateLost)
-		expect(watcher, wire.StateOnline)
+		expect(watcher, wire.PresenceLost)
+		expect(watcher, wire.PresenceOnline)
 	}
 	f.Stop()
-	expect(watcher, wire.StateOffline)
+	expect(watcher, wire.PresenceOffline)
 	mqtttest.SyncWithBroker(t, watcher) // no will follows
 	late := mqtttest.Dial(t, b.as(anyOne(1)))
 	mqtttest.SettleRetained(t, watcher, late)
 	s.subscribeAll(t, late, strings.Replace(topic, federation+"-a0", "+", 1), topic)
-	expect(late, wire.StateOffline)
+	expect(late, wire.PresenceOffline)
 }

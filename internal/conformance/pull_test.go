@@ -36,7 +36,7 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	}
 	topics := hosts.TopicsOf(t, federation)
 	for part, payload := range parts {
-		mqtttest.Publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.TopicLevel(), part), Payload: payload,
+		mqtttest.Publish(t, s, mqtt.Message{Topic: topics.BlobPart(ref.Hash.TopicLevel(), part), Payload: payload,
 			QoS: mqtt.AtLeastOnce, Retained: true})
 		mqtttest.SyncWithBroker(t, s)
 	}
@@ -46,12 +46,12 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 // pull fetches a blob into a storage as an agent does. It may be called by any
 // goroutine.
 func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
-	storage transfer.Storage) (transfer.PullerStats, error) {
-	p := transfer.NewPuller(transfer.DefaultPullerConfig(), ref, rng)
+	storage transfer.ChunkStorage) (transfer.PullerStats, error) {
+	p := transfer.NewBlobPuller(transfer.DefaultPullerConfig(), ref, rng)
 	names := func(parts []string) []string {
 		of := make([]string, len(parts))
 		for i, part := range parts {
-			of[i] = topics.Blob(ref.Hash.TopicLevel(), part)
+			of[i] = topics.BlobPart(ref.Hash.TopicLevel(), part)
 		}
 		return of
 	}
@@ -68,7 +68,7 @@ func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 			case transfer.Unsubscribe:
 				s.Unsubscribe(names(e.Parts)...)
 			case transfer.OpenStorage:
-				ev = transfer.StorageOpened{Blob: e.Manifest.Hash, Data: storage}
+				ev = transfer.StorageOpened{Blob: e.Manifest.Hash, Storage: storage}
 			case transfer.PullDone:
 				return p.Stats(), nil
 			case transfer.PullFailed:
@@ -91,8 +91,8 @@ func nextPullEvent(s *mqtt.Session, timer <-chan time.Time) transfer.PullEvent {
 		return transfer.Tick{}
 	case e, open := <-s.Events():
 		switch e := e.(type) {
-		case mqtt.Received:
-			return transfer.PartReceived{Name: e.Topic[strings.LastIndexByte(e.Topic, '/')+1:], Payload: e.Payload}
+		case mqtt.MessageReceived:
+			return transfer.PartReceived{PartName: e.Topic[strings.LastIndexByte(e.Topic, '/')+1:], Payload: e.Payload}
 		case mqtt.LinkDown:
 			return transfer.Disconnected{}
 		case mqtt.LinkUp:
@@ -107,7 +107,7 @@ func nextPullEvent(s *mqtt.Session, timer <-chan time.Time) transfer.PullEvent {
 
 // wantBlob pulls a blob with a new session into a storage. Each chunk is held
 // against its hash.
-func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef, storage transfer.Storage) {
+func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef, storage transfer.ChunkStorage) {
 	t.Helper()
 	s, err := mqtt.Dial(context.Background(), o)
 	if err != nil {
@@ -124,9 +124,9 @@ func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef
 // nowhere is a storage that holds nothing: fifty models need much memory.
 type nowhere struct{}
 
-func (nowhere) Has(int) bool          { return false }
-func (nowhere) Put(int, []byte) error { return nil }
-func (nowhere) Close() error          { return nil }
+func (nowhere) HasChunk(int) bool          { return false }
+func (nowhere) PutChunk(int, []byte) error { return nil }
+func (nowhere) Close() error               { return nil }
 
 // testLateJoiner pulls a blob from among 3,000 retained messages. A
 // subscription to all of them at once would lose most: Mosquitto sends as many
@@ -140,10 +140,10 @@ func testLateJoiner(t *testing.T, s subject) {
 	publisher := mqtttest.Dial(t, o)
 	for k := range others {
 		hash := fmt.Sprintf("%032x", k/100)
-		mqtttest.Publish(t, publisher, mqtt.Message{Topic: topics.Blob(hash, transfer.ChunkPart(k%100)),
+		mqtttest.Publish(t, publisher, mqtt.Message{Topic: topics.BlobPart(hash, transfer.ChunkPartName(k%100)),
 			Payload: make([]byte, 500), QoS: mqtt.AtLeastOnce, Retained: true})
 	}
-	blob := blobOf(1, 50*wire.MaxChunk+17)
+	blob := blobOf(1, 50*wire.MaxChunkBytes+17)
 	ref := retain(t, publisher, blob)
 	var all sync.WaitGroup
 	for i := range 3 {

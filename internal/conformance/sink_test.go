@@ -23,9 +23,9 @@ type sink struct {
 	session  *mqtt.Session
 	topics   mqtt.Topics
 	key      ed25519.PrivateKey
-	receiver *transfer.Receiver
+	receiver *transfer.UpdateReceiver
 	dir      string
-	spool    *store.Spool
+	spool    *store.UpdateSpool
 	accepted map[wire.AgentID]wire.Digest
 	told     func(accepted int)
 	results  chan func()
@@ -35,11 +35,11 @@ type sink struct {
 	failure  error
 }
 
-var spoolID = store.SpoolID{Run: 1, Round: 1}
+var spoolID = store.RoundSpoolID{Run: 1, Round: 1}
 
-func openSpool(t *testing.T, dir string) *store.Spool {
+func openSpool(t *testing.T, dir string) *store.UpdateSpool {
 	t.Helper()
-	s, err := store.Machine.OpenSpool(dir, spoolID, func(problem string) { t.Errorf("the spool: %s", problem) })
+	s, err := store.LocalDisk.OpenSpool(dir, spoolID, func(problem string) { t.Errorf("the spool: %s", problem) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 	o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384
 	k := &sink{
 		session: mqtttest.Dial(t, o), topics: hosts.TopicsOf(t, federation), key: key,
-		receiver: transfer.NewReceiver(transfer.DefaultReceiverConfig()),
+		receiver: transfer.NewUpdateReceiver(transfer.DefaultReceiverConfig()),
 		dir:      filepath.Join(t.TempDir(), "spool"), accepted: map[wire.AgentID]wire.Digest{}, told: told,
 		results: make(chan func()),
 	}
@@ -72,7 +72,7 @@ func (k *sink) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case e := <-k.session.Events():
-			if m, ok := e.(mqtt.Received); ok {
+			if m, ok := e.(mqtt.MessageReceived); ok {
 				if err := k.take(m.Message); err != nil && k.failure == nil {
 					k.failure = err
 				}
@@ -97,8 +97,8 @@ func (k *sink) take(m mqtt.Message) error {
 	if err != nil || kind != mqtt.KindUpdate {
 		return fmt.Errorf("topic %s: %w", m.Topic, err)
 	}
-	if part != transfer.ManifestPart {
-		k.step(transfer.ChunkReceived{Agent: id, Transfer: transferID, Payload: m.Payload})
+	if part != transfer.ManifestPartName {
+		k.step(transfer.ChunkReceived{Agent: id, UploadID: transferID, Payload: m.Payload})
 		return nil
 	}
 	e, err := wire.ParseEnvelope(m.Payload)
@@ -122,9 +122,9 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 		switch e := e.(type) {
 		case transfer.OpenStorage:
 			k.step(transfer.StorageOpened{Agent: e.Agent, Blob: e.Manifest.Hash,
-				Data: transfer.NewMemoryStorage(int(e.Manifest.Length))})
+				Storage: transfer.NewMemoryStorage(int(e.Manifest.Length))})
 		case transfer.GrantCredit:
-			k.tell(e.Agent, wire.TypeCredit, e.Credit.Body())
+			k.tell(e.Agent, wire.TypeChunkCredit, e.Credit.Body())
 		case transfer.UpdateComplete:
 			k.keep(e)
 		case transfer.RefuseUpdate:
@@ -135,9 +135,10 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 
 // keep accepts an update when it is in the spool.
 func (k *sink) keep(e transfer.UpdateComplete) {
-	payload := bytes.Join(e.Data.(*transfer.MemoryStorage).Pieces(), nil)
+	payload := bytes.Join(e.Storage.(*transfer.MemoryStorage).Pieces(), nil)
 	k.jobs.Go(func() {
-		err := k.spool.Put(store.SpoolEntry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},
+		err := k.spool.Put(store.SpoolEntry{Agent: string(e.Agent), PayloadDigest: e.Digest,
+			PayloadSize: int64(len(payload))},
 			payload)
 		select {
 		case <-k.ctx.Done():
@@ -146,7 +147,7 @@ func (k *sink) keep(e transfer.UpdateComplete) {
 				k.failure = err
 				return
 			}
-			k.step(transfer.UpdateStored{Agent: e.Agent})
+			k.step(transfer.RoomReleased{Agent: e.Agent})
 			k.accepted[e.Agent] = e.Digest
 			k.accept(e.Agent)
 			k.told(len(k.accepted))
@@ -157,13 +158,13 @@ func (k *sink) keep(e transfer.UpdateComplete) {
 
 func (k *sink) accept(id wire.AgentID) {
 	m := wire.UpdateAccepted{Update: k.accepted[id]}
-	k.tell(id, wire.TypeAccepted, m.Body())
+	k.tell(id, wire.TypeUpdateAccepted, m.Body())
 }
 
 // tell says something once: who misses it asks again.
 func (k *sink) tell(id wire.AgentID, typ wire.MessageType, body []byte) {
 	k.sequence++
-	h := wire.Header{Root: wire.FirstRoot,
+	h := wire.Header{Root: wire.FirstRootVersion,
 		Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1,
 		Sequence: k.sequence}
 	_ = k.session.Publish(mqtt.Message{Topic: k.topics.CoordinatorToAgent(id), QoS: mqtt.AtLeastOnce,

@@ -78,7 +78,7 @@ func testStalled(t *testing.T, s subject) {
 			}
 		}
 	}
-	ref := retain(t, publisher, blobOf(2, 20*wire.MaxChunk))
+	ref := retain(t, publisher, blobOf(2, 20*wire.MaxChunkBytes))
 	wantBlob(t, b.as(anyOne(stalled+healthy+1)), hosts.TopicsOf(t, federation), ref, nowhere{})
 	f := newFleet(t, b, 5)
 	f.startCoordinator(1)

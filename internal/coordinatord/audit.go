@@ -26,20 +26,21 @@ import (
 // auditor writes the audit log: commands before they are carried out, and what the coordinator observes of devices
 // that it keeps out.
 type auditor struct {
-	log                *audit.Log
-	logger             *slog.Logger
-	dir                string
-	writeFailing       atomic.Bool // to say so once
-	lastForeignEntryAt time.Time   // of the last entry of that kind
+	log                       *audit.Log
+	logger                    *slog.Logger
+	dir                       string
+	writeFailing              atomic.Bool // to say so once
+	lastForeignAnnouncementAt time.Time   // of the last entry of that kind
 }
 
-func openAudit(s *coordinatorsettings.File, logger *slog.Logger) (*auditor, error) {
+func openAudit(s *coordinatorsettings.ConfigFile, logger *slog.Logger) (*auditor, error) {
 	key, err := s.CoordinatorPrivateKey()
 	if err != nil {
 		return nil, err
 	}
 	a := &auditor{logger: logger, dir: s.StateDir}
-	a.log, err = audit.Open(store.Machine, s.StateDir, wire.Federation(s.Federation), key, time.Now, a.logWriteFailure)
+	a.log, err = audit.Open(store.LocalDisk, s.StateDir, wire.FederationName(s.Federation), key, time.Now,
+		a.logWriteFailure)
 	return a, err
 }
 
@@ -136,8 +137,8 @@ func (a *auditor) Observe(event observe.Event) {
 	case devices.CloneSeen:
 		a.log.RecordLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
 	case duplicate.ForeignAnnouncementSeen:
-		if now := time.Now(); now.Sub(a.lastForeignEntryAt) > time.Hour { // a stranger may repeat an old one
-			a.lastForeignEntryAt = now
+		if now := time.Now(); now.Sub(a.lastForeignAnnouncementAt) > time.Hour { // a stranger may repeat an old one
+			a.lastForeignAnnouncementAt = now
 			a.log.RecordLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})
 		}
 	case aggregation.UpdateLeftOut:

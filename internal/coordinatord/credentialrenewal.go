@@ -15,33 +15,34 @@ import (
 // errUnknownRenewalKey says that the key in the list is neither the one of a request nor the one that vouches for it.
 var errUnknownRenewalKey = errors.New("the list has neither the key of the request nor the one that vouches for it")
 
-// renew gives a device another key in the list, a certificate, or both: coordinator.Config.Renew. The same request
-// again has the same key in the list.
-func (e *enrolment) renew(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest) (answer wire.RenewalAnswer,
+// renewCredentials gives a device another key in the list, a certificate, or both: coordinator.Config.Renew. The same
+// request again has the same key in the list.
+func (e *enrolmentService) renewCredentials(ctx context.Context, id wire.AgentID,
+	m *wire.CredentialRenewalRequest) (answer wire.CredentialRenewalAnswer,
 	vouched bool) {
 	event := enrol.CredentialsRenewed{Agent: id}
 	why, err := e.renewKey(ctx, id, m, &event)
 	if errors.Is(err, errUnknownRenewalKey) {
 		return answer, false
 	}
-	if why == 0 && m.TLS != nil {
-		answer.Certificate, why, err = e.certify(id, m, &event)
+	if why == 0 && m.TLSKey != nil {
+		answer.Certificate, why, err = e.issueCertificate(id, m, &event)
 	}
 	if why != 0 {
-		e.observe(enrol.RenewRefused{Agent: id, Reason: why, Err: err})
-		return wire.RenewalAnswer{Refusal: why}, true
+		e.passEvent(enrol.RenewRefused{Agent: id, Reason: why, Err: err})
+		return wire.CredentialRenewalAnswer{RefusalReason: why}, true
 	}
-	e.observe(event)
+	e.passEvent(event)
 	return answer, true
 }
 
 // renewKey puts the key of a request in the place of the one that vouches for it, and returns when that is on the disk
 // and the coordinator has taken it.
-func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest,
+func (e *enrolmentService) renewKey(ctx context.Context, id wire.AgentID, m *wire.CredentialRenewalRequest,
 	event *enrol.CredentialsRenewed) (
-	wire.RenewalRefusal, error) {
+	wire.RenewalRefusalReason, error) {
 	if e.enroller != nil && e.enroller.IsRevoked(id) {
-		return wire.RenewRevoked, nil
+		return wire.RenewalDeviceRevoked, nil
 	}
 	if event.KeyChanged = m.ListedKey != (wire.SigningPublicKey{}); !event.KeyChanged {
 		is, err := e.Has(id, m.NewKey)
@@ -49,12 +50,12 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 			err = errUnknownRenewalKey
 		}
 		if err != nil {
-			return wire.RenewFailed, err
+			return wire.RenewalStorageFailed, err
 		}
 		return 0, nil
 	}
 	if err := e.Check(id, m.NewKey, id); errors.Is(err, enrol.ErrOther) {
-		return wire.RenewOther, err
+		return wire.RenewalKeyOfOtherDevice, err
 	}
 	err := e.editAgentList(ctx, func(path string) error {
 		is, err := agentlist.Lookup(path, id, m.NewKey.Ed25519())
@@ -70,24 +71,25 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 	})
 	switch {
 	case errors.Is(err, enrol.ErrOther):
-		return wire.RenewOther, err
+		return wire.RenewalKeyOfOtherDevice, err
 	case err != nil:
-		return wire.RenewFailed, err
+		return wire.RenewalStorageFailed, err
 	}
 	return 0, nil
 }
 
-// certify makes the certificate of a request.
-func (e *enrolment) certify(id wire.AgentID, m *wire.RenewalRequest, event *enrol.CredentialsRenewed) (der []byte,
-	why wire.RenewalRefusal,
+// issueCertificate makes the certificate of a request.
+func (e *enrolmentService) issueCertificate(id wire.AgentID, m *wire.CredentialRenewalRequest,
+	event *enrol.CredentialsRenewed) (der []byte,
+	why wire.RenewalRefusalReason,
 	err error) {
 	if e.enroller == nil {
 		if event.KeyChanged {
 			return nil, 0, nil // the key is what matters
 		}
-		return nil, wire.RenewAuthority, nil
+		return nil, wire.RenewalNoAuthority, nil
 	}
-	der, err = e.enroller.RenewCertificate(wire.Federation(e.f.settings().Federation), id, m, time.Now())
+	der, err = e.enroller.RenewCertificate(wire.FederationName(e.federation.settings().Federation), id, m, time.Now())
 	if err == nil {
 		var leaf *x509.Certificate
 		if leaf, err = x509.ParseCertificate(der); err == nil {
@@ -95,7 +97,7 @@ func (e *enrolment) certify(id wire.AgentID, m *wire.RenewalRequest, event *enro
 		}
 	}
 	if err != nil {
-		return nil, wire.RenewFailed, err
+		return nil, wire.RenewalStorageFailed, err
 	}
 	return der, 0, nil
 }

@@ -56,7 +56,7 @@ type mortal struct {
 var errKilled = errors.New("killed")
 
 func newMortal(left int, kill func()) *mortal {
-	m := &mortal{store.Machine.FS, new(atomic.Int64), kill}
+	m := &mortal{store.LocalDisk.FS, new(atomic.Int64), kill}
 	m.left.Store(int64(left))
 	return m
 }
@@ -145,13 +145,13 @@ type plant struct {
 	dir    string
 	broker *memory.Broker
 	topics mqtt.Topics
-	s      coordinatorsettings.File
+	s      coordinatorsettings.ConfigFile
 	desk   enrol.Config
 	first  tls.Certificate
 	boot   wire.Epoch
 
 	agent   *agent.Agent
-	members *enrolment
+	members *enrolmentService
 	dropped atomic.Int64 // of messages whose signature does not count
 	ends    []func()     // of the coordinator that runs, and the agent
 }
@@ -167,20 +167,20 @@ func newPlant(t *testing.T) *plant {
 	p.s.Identity.KeyFile, p.s.Enrol.RootFile = filepath.Join(p.dir, "coordinator.key"), filepath.Join(p.dir, "root")
 	must(t, os.MkdirAll(p.s.StateDir, 0o700))
 	must(t, os.MkdirAll(p.agentDir(), 0o700))
-	must(t, agentlist.Edit(store.Machine, p.s.Identity.AgentsFile, nil, pressID, hosts.PublicOf(pressID)))
+	must(t, agentlist.Edit(store.LocalDisk, p.s.Identity.AgentsFile, nil, pressID, hosts.PublicOf(pressID)))
 	authority, err := enrol.NewAuthority("plant", newTLSKey(t), time.Now())
 	must(t, err)
 	key := hosts.TestKey(wire.CoordinatorID)
-	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot,
+	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRootVersion,
 		CoordinatorKey:    wire.SigningPublicKeyOf(key),
 		CACertificateHash: authority.Digest()}
 	root.Sign(hosts.TestKey("root"), nil)
-	secret, err := keys.Encode(key)
+	secret, err := keys.EncodePrivate(key)
 	must(t, err)
 	must(t, os.WriteFile(p.s.Identity.KeyFile, secret, 0o600))
 	must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
 	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: 24 * time.Hour,
-		Disk:           store.Machine,
+		Disk:           store.LocalDisk,
 		BrokerUserName: func(id wire.AgentID) string { return p.topics.ClientID(id) },
 		TokensPath:     filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
 	client := newTLSKey(t)
@@ -215,8 +215,8 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 		devices: coordinatorstatus.NewDevices(time.Now),
 		view:    coordinatorstatus.New("", "plant", time.Now, status.NewBoard(time.Now, nil)),
 		o:       testOptions(slog.New(slog.DiscardHandler), metrics.NewRegistry("coordinator"))}
-	whole := store.Machine
-	f.enrolment = &enrolment{f: f}
+	whole := store.LocalDisk
+	f.enrolment = &enrolmentService{federation: f}
 	p.members = f.enrolment
 	if disk != nil {
 		f.enrolment.fs, whole = disk, store.Disk{FS: disk}
@@ -224,7 +224,7 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	log, err := audit.Open(whole, p.s.StateDir, "plant", p.desk.Key, time.Now, func(error) {})
 	must(p.t, err)
 	f.audit = &auditor{log: log, logger: slog.New(slog.DiscardHandler), dir: p.s.StateDir}
-	roots, err := p.s.Roots()
+	roots, err := p.s.RootDocuments()
 	must(p.t, err)
 	desk := p.desk
 	desk.Root = roots[len(roots)-1].Bytes()
@@ -233,19 +233,21 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	must(p.t, err)
 	cfg := hosts.Coordinator(p.t, "plant", nil)
 	cfg.Dir, cfg.Round = p.s.StateDir, round.DefaultConfig()
-	cfg.Round.Gather.Minimum, cfg.Round.Participants, cfg.Round.Quorum = 2, 2, 2
+	cfg.Round.Gather.MinAgents, cfg.Round.Participants, cfg.Round.Quorum = 2, 2, 2
 	cfg.Task = wire.Task{Name: "air", Features: []string{"a"}, Target: "y", MinSamples: 1,
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, BudgetMillis: 1000,
-			MinSteps: 1, MaxSteps: 2}}
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, NormalizesStepSize: true,
+			StepTimeBudgetMillis: 1000,
+			MinSteps:             1, MaxSteps: 2}}
 	cfg.RootDocuments = roots
-	if cfg.Agents, err = p.s.OpenAgents(); err != nil {
+	if cfg.Agents, err = p.s.OpenAgentList(); err != nil {
 		p.t.Fatal(err)
 	}
 	dead := new(atomic.Bool)
-	cfg.RenewCredentials = func(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest) (wire.RenewalAnswer,
+	cfg.RenewCredentials = func(ctx context.Context, id wire.AgentID,
+		m *wire.CredentialRenewalRequest) (wire.CredentialRenewalAnswer,
 		bool) {
-		answer, vouched := f.enrolment.renew(ctx, id, m)
+		answer, vouched := f.enrolment.renewCredentials(ctx, id, m)
 		return answer, vouched && after() && !dead.Load()
 	}
 	cfg.Observer = testkit.Observer(func(event observe.Event) {
@@ -278,13 +280,14 @@ func (p *plant) join(disk *mortal) (kill func()) {
 	p.t.Helper()
 	p.boot++
 	cfg := hosts.Agent(p.t, "plant", pressID, uint64(p.boot))
-	root, err := wire.DecodeVerifiedRoot(p.desk.Root)
+	root, err := wire.DecodeAndVerifyRootDocument(p.desk.Root)
 	must(p.t, err)
-	cfg.Identity.Root, cfg.Dir, cfg.Boot, cfg.Logger = &root, p.agentDir(), p.boot, slog.New(slog.DiscardHandler)
+	cfg.Identity.Root, cfg.StateDir, cfg.BootEpoch, cfg.Logger = &root, p.agentDir(), p.boot,
+		slog.New(slog.DiscardHandler)
 	cfg.TaskData.Source = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
 		return learner.NewSamples(1, []float32{1, 2, 3}, []float32{2, 4, 6}), nil
 	})
-	cfg.Identity.Certificate = func() (tls.Certificate, error) { return p.first, nil }
+	cfg.Identity.ReadConfiguredCertificate = func() (tls.Certificate, error) { return p.first, nil }
 	cfg.Observer = testkit.Observer(func(observe.Event) {})
 	if disk != nil {
 		cfg.Disk = store.Disk{FS: disk}
@@ -302,11 +305,11 @@ func (p *plant) join(disk *mortal) (kill func()) {
 				return // killed
 			}
 			p.agent = a
-			if err := a.Run(ctx); !errors.As(err, new(*identity.RekeyedError)) {
+			if err := a.Run(ctx); !errors.As(err, new(*identity.DeviceKeyReplacedError)) {
 				return
 			}
 			p.boot++
-			cfg.Boot = p.boot
+			cfg.BootEpoch = p.boot
 		}
 	}()
 	p.ends = append(p.ends, func() {
@@ -348,7 +351,7 @@ func (p *plant) presence() wire.Envelope {
 	defer c.Close()
 	c.Subscribe(mqtt.AtMostOnce, p.topics.Presence(pressID))
 	for {
-		m, is := (<-c.Events()).(mqtt.Received)
+		m, is := (<-c.Events()).(mqtt.MessageReceived)
 		if !is {
 			continue
 		}
@@ -384,7 +387,7 @@ func TestKeyRotates(t *testing.T) {
 		if after := p.agree("after"); after.Equal(before) {
 			t.Error("the key is the same")
 		}
-		is, err := identity.LoadCertificate(store.Machine, p.agentDir(), p.first)
+		is, err := identity.LoadCertificate(store.LocalDisk, p.agentDir(), p.first)
 		if err != nil || bytes.Equal(is.Certificate[0], p.first.Certificate[0]) {
 			t.Errorf("the certificate is the same: %v", err)
 		}
@@ -399,8 +402,9 @@ func TestKeyRotates(t *testing.T) {
 		dropped := p.dropped.Load()
 		thief := p.broker.Connect("thief", nil)
 		defer thief.Close()
-		hello := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeHello, Federation: "plant",
-			Sender: pressID, Epoch: 9, Sequence: 1}, (&wire.Hello{Samples: 9}).Body(), hosts.TestKey(pressID))
+		hello := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeHello,
+			Federation: "plant",
+			Sender:     pressID, Epoch: 9, Sequence: 1}, (&wire.Hello{Samples: 9}).Body(), hosts.TestKey(pressID))
 		must(t, thief.Publish(mqtt.Message{Topic: p.topics.AgentToCoordinator(pressID), Payload: hello}))
 		wait(time.Minute)
 		if p.dropped.Load() == dropped {
@@ -522,51 +526,52 @@ func TestRenewRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)
 		list := p.s.Identity.AgentsFile
-		must(t, agentlist.Edit(store.Machine, list, nil, "mill", hosts.PublicOf("mill")))
+		must(t, agentlist.Edit(store.LocalDisk, list, nil, "mill", hosts.PublicOf("mill")))
 		p.lead(nil, yes)
 		key := newTLSKey(t)
-		request := func(next, before wire.AgentID) *wire.RenewalRequest {
-			m := &wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(hosts.TestKey(next))}
+		request := func(next, before wire.AgentID) *wire.CredentialRenewalRequest {
+			m := &wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(hosts.TestKey(next))}
 			public, err := key.PublicKey.Bytes()
 			must(t, err)
-			m.TLS = (*wire.TLSKey)(public)
+			m.TLSKey = (*wire.TLSPublicKey)(public)
 			if before != "" {
 				m.SignWithListedKey("plant", pressID, hosts.TestKey(before))
 			}
 			sum := sha256.Sum256(m.SignedText("plant", pressID))
-			m.TLSSignature, err = ecdsa.SignASN1(rand.Reader, key, sum[:])
+			m.TLSKeySignature, err = ecdsa.SignASN1(rand.Reader, key, sum[:])
 			must(t, err)
 			return m
 		}
 		half := request(pressID, "")
-		half.TLSSignature[len(half.TLSSignature)-1] ^= 1
+		half.TLSKeySignature[len(half.TLSKeySignature)-1] ^= 1
 		before, err := os.ReadFile(list)
 		must(t, err)
 		for name, tt := range map[string]struct {
-			m       *wire.RenewalRequest
+			m       *wire.CredentialRenewalRequest
 			vouched bool
-			want    wire.RenewalRefusal
+			want    wire.RenewalRefusalReason
 		}{
 			"a stranger's certificate":  {request("stranger", ""), false, 0},
 			"a stranger's word":         {request("next", "stranger"), false, 0},
-			"another device's key":      {request("mill", pressID), true, wire.RenewOther},
-			"no key of the certificate": {half, true, wire.RenewFailed},
+			"another device's key":      {request("mill", pressID), true, wire.RenewalKeyOfOtherDevice},
+			"no key of the certificate": {half, true, wire.RenewalStorageFailed},
 		} {
-			a, vouched := p.members.renew(t.Context(), pressID, tt.m)
-			if vouched != tt.vouched || a.Refusal != tt.want || len(a.Certificate) > 0 {
+			a, vouched := p.members.renewCredentials(t.Context(), pressID, tt.m)
+			if vouched != tt.vouched || a.RefusalReason != tt.want || len(a.Certificate) > 0 {
 				t.Errorf("%s: %+v, %v", name, a, vouched)
 			}
 		}
 		weak := request("next", pressID)
 		weak.NewKey = wire.SigningPublicKey{1}
-		if a, _ := p.members.renew(t.Context(), pressID, weak); a.Refusal != wire.RenewOther {
+		if a, _ := p.members.renewCredentials(t.Context(), pressID,
+			weak); a.RefusalReason != wire.RenewalKeyOfOtherDevice {
 			t.Errorf("a key of small order: %+v", a)
 		}
 		if after, err := os.ReadFile(list); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("the list is %s", after)
 		}
 		must(t, p.members.revoke(t.Context(), pressID))
-		if a, vouched := p.members.renew(t.Context(), pressID, request("next", pressID)); vouched {
+		if a, vouched := p.members.renewCredentials(t.Context(), pressID, request("next", pressID)); vouched {
 			t.Errorf("after it was revoked: %+v", a)
 		}
 		if is := p.listed(); is != nil {
@@ -579,16 +584,16 @@ func TestRenewRefused(t *testing.T) {
 func TestRenewRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)
-		root, err := wire.DecodeVerifiedRoot(p.desk.Root)
+		root, err := wire.DecodeAndVerifyRootDocument(p.desk.Root)
 		must(t, err)
-		root.Revoked = []wire.AgentID{pressID}
+		root.RevokedAgents = []wire.AgentID{pressID}
 		root.Sign(hosts.TestKey("root"), nil)
 		must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
 		p.lead(nil, yes)
-		a, vouched := p.members.renew(t.Context(), pressID,
-			&wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(hosts.TestKey(pressID)),
-				TLS: new(wire.TLSKey)})
-		if !vouched || a.Refusal != wire.RenewRevoked {
+		a, vouched := p.members.renewCredentials(t.Context(), pressID,
+			&wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(hosts.TestKey(pressID)),
+				TLSKey: new(wire.TLSPublicKey)})
+		if !vouched || a.RefusalReason != wire.RenewalDeviceRevoked {
 			t.Errorf("%+v, %v", a, vouched)
 		}
 	})

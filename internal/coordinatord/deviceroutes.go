@@ -54,8 +54,8 @@ func (f *Federation) devicesRoute() api.Route {
 			"; with a leading - in the other direction"})
 }
 
-// BootCounterReset is the answer to a reset of a device's counter of starts.
-type BootCounterReset struct {
+// BootCounterResetAnswer is the answer to a reset of a device's counter of starts.
+type BootCounterResetAnswer struct {
 	Agent string `json:"agent"`
 }
 
@@ -63,7 +63,7 @@ type BootCounterReset struct {
 func (f *Federation) bootCounterResetRoute() api.Route {
 	return api.PostRoute("/v1/devices/{id}/reset",
 		"Hear a device whose state folder was lost, whatever it said before.",
-		func(r *http.Request, _ api.EmptyBody) (BootCounterReset, error) {
+		func(r *http.Request, _ api.EmptyBody) (BootCounterResetAnswer, error) {
 			id := wire.AgentID(r.PathValue("id"))
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
@@ -71,7 +71,7 @@ func (f *Federation) bootCounterResetRoute() api.Route {
 			if err == nil {
 				err = c.ResetBootCounter(ctx, id)
 			}
-			return BootCounterReset{string(id)}, asNotFound(err)
+			return BootCounterResetAnswer{string(id)}, asNotFound(err)
 		})
 }
 
@@ -86,12 +86,12 @@ type (
 	// IssuedToken is a token. It is shown once: the coordinator cannot show it again.
 	IssuedToken struct {
 		Token   string    `json:"token"`
-		URL     string    `json:"url"` // where the device joins
+		JoinURL string    `json:"url"` // where the device joins
 		Expires time.Time `json:"expires"`
 	}
 	// OpenTokenRevoked says that devices join with tokens of their own only.
 	OpenTokenRevoked struct {
-		Closed bool `json:"closed"`
+		IsOpenTokenRevoked bool `json:"closed"`
 	}
 	// AdmitRequest puts a device into the list whose key a person has.
 	AdmitRequest struct {
@@ -112,7 +112,7 @@ type (
 // enrolmentRoutes change who may take part.
 func (f *Federation) enrolmentRoutes() []api.Route {
 	return []api.Route{
-		f.rootRoute(),
+		f.rootInstallRoute(),
 		api.PostRoute("/v1/tokens", "Make a token with which a device joins.",
 			func(r *http.Request, w TokenRequest) (IssuedToken, error) {
 				return f.enrolment.issueToken(r.Context(), w)
@@ -158,7 +158,7 @@ var errEnrolmentDisabled = api.Conflict("devices cannot join: enrol.listen is no
 	"a broker over TLS sets the section enrol")
 
 // issueToken makes a token.
-func (e *enrolment) issueToken(ctx context.Context, w TokenRequest) (made IssuedToken, err error) {
+func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made IssuedToken, err error) {
 	ttl, err := time.ParseDuration(w.TTL)
 	switch {
 	case e.enroller == nil:
@@ -167,7 +167,7 @@ func (e *enrolment) issueToken(ctx context.Context, w TokenRequest) (made Issued
 		return made, api.BadRequest("the time of a token must be from 1m to 8784h, such as 24h, is %q", w.TTL)
 	}
 	id, replaces := wire.AgentID(w.Device), wire.AgentID(w.Replaces)
-	path := e.f.settings().Identity.AgentsFile
+	path := e.federation.settings().Identity.AgentsFile
 	if is, err := agentlist.Lookup(path, id, nil); err != nil {
 		return made, err
 	} else if is.Key != nil && id != replaces {
@@ -185,18 +185,19 @@ func (e *enrolment) issueToken(ctx context.Context, w TokenRequest) (made Issued
 	if err != nil {
 		return made, api.BadRequest("%v", err)
 	}
-	if err := e.f.commitState(ctx); err != nil {
+	if err := e.federation.commitState(ctx); err != nil {
 		return made, err
 	}
-	return IssuedToken{token.String(), e.f.settings().Enrol.URL, time.Now().Add(ttl).Truncate(time.Second)}, nil
+	return IssuedToken{token.String(), e.federation.settings().Enrol.JoinURL,
+		time.Now().Add(ttl).Truncate(time.Second)}, nil
 }
 
 // admit puts a device into the list.
-func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) (AdmitResponse, error) {
+func (e *enrolmentService) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) (AdmitResponse, error) {
 	done := AdmitResponse{Agent: string(id)}
-	key, err := keys.Parse(base64.StdEncoding.EncodeToString(a.Key))
+	key, err := keys.ParsePublic(base64.StdEncoding.EncodeToString(a.Key))
 	if err == nil {
-		err = id.ValidateAgent()
+		err = id.ValidateNonCoordinator()
 	}
 	if err != nil {
 		return done, api.BadRequest("%v", err)
@@ -205,11 +206,12 @@ func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) 
 		if e.enroller == nil {
 			return done, errEnrolmentDisabled
 		}
-		if len(a.TLSPublicKey) != len(wire.TLSKey{}) {
+		if len(a.TLSPublicKey) != len(wire.TLSPublicKey{}) {
 			return done, api.BadRequest("the key of the certificate has %d bytes, want %d", len(a.TLSPublicKey),
-				len(wire.TLSKey{}))
+				len(wire.TLSPublicKey{}))
 		}
-		made, err := e.enroller.Admit(ctx, id, wire.SigningPublicKey(key), wire.TLSKey(a.TLSPublicKey), time.Now())
+		made, err := e.enroller.Admit(ctx, id, wire.SigningPublicKey(key), wire.TLSPublicKey(a.TLSPublicKey),
+			time.Now())
 		done.Admission = made.Bytes()
 		return done, asConflict(err)
 	}
@@ -245,12 +247,12 @@ func (f *Federation) persistDevices(ctx context.Context) (end func()) {
 // loadDeviceHistory reads what is known of the devices from earlier processes. A damaged file costs only that.
 func (f *Federation) loadDeviceHistory() {
 	path := filepath.Join(f.dir, devicesFile)
-	version, body, err := store.Machine.LoadRecord(path, maxDeviceHistoryBytes)
+	version, body, err := store.LocalDisk.LoadRecord(path, maxDeviceHistoryBytes)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return
 	case err == nil && version != devicesVersion:
-		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: devicesVersion}
+		err = &store.FormatVersionError{Path: path, FileVersion: version, SupportedVersion: devicesVersion}
 	}
 	if err == nil {
 		enrolled, listed := f.settings().AgentIDs()
@@ -274,11 +276,11 @@ func (f *Federation) saveDevicesPeriodically(ctx context.Context) {
 			ending = true
 		case <-tick.C:
 		}
-		body, changed := f.devices.EncodeChanges()
+		body, changed := f.devices.EncodeIfChanged()
 		if !changed {
 			continue
 		}
-		if err := store.Machine.SaveRecord(filepath.Join(f.dir, devicesFile), devicesVersion, body); err != nil {
+		if err := store.LocalDisk.SaveRecord(filepath.Join(f.dir, devicesFile), devicesVersion, body); err != nil {
 			f.devices.MarkUnsaved()
 			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
 		}

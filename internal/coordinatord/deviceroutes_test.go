@@ -63,7 +63,7 @@ func TestDevicesRoute(t *testing.T) {
 	f := fleetOf(t, 3, io.Discard)
 	f.devices.Observe(coordinator.AgentListChanged{ListedAgents: 3})
 	f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
-	f.devices.Observe(round.AgentEligible{Agent: "device-00001", Samples: 12})
+	f.devices.Observe(round.AgentEligible{Agent: "device-00001", RowCount: 12})
 	if code, text := f.ask("sort=-rows"); code != http.StatusOK || !strings.Contains(text, "1 present, 2 never seen") {
 		t.Errorf("answer %d: %s", code, text)
 	}
@@ -132,7 +132,7 @@ func TestDevicesAreKept(t *testing.T) {
 // TestRevokeAgain: a revocation that failed after the text was edited is tried again by the same command.
 func TestRevokeAgain(t *testing.T) {
 	f := fleetOf(t, 2, io.Discard)
-	f.enrolment, f.file.StateDir = &enrolment{f: f}, f.dir
+	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.dir
 	ctx, end := context.WithCancel(t.Context())
 	end() // no coordinator runs that could take the list
 	for _, what := range []string{"first", "again"} {
@@ -153,7 +153,7 @@ func TestRevokeAgain(t *testing.T) {
 // TestAdmitChecks: a device whose name or key was taken after it was checked does not come into the list.
 func TestAdmitChecks(t *testing.T) {
 	f := fleetOf(t, 2, io.Discard)
-	f.enrolment, f.file.StateDir = &enrolment{f: f}, f.dir
+	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.dir
 	before, err := os.ReadFile(f.file.Identity.AgentsFile)
 	if err != nil {
 		t.Fatal(err)
@@ -187,9 +187,9 @@ func BenchmarkDevices(b *testing.B) {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))
 		f.devices.Observe(coordinator.MessageAccepted{Agent: id})
 		f.devices.Observe(coordinator.AgentReportReceived{Agent: id, Boot: 1,
-			Report: wire.AgentReport{Software: "agentd v0.4.0",
+			Report: wire.AgentMetricsReport{Software: "agentd v0.4.0",
 				Metrics: readings}})
-		f.devices.Observe(round.AgentEligible{Agent: id, Samples: 100})
+		f.devices.Observe(round.AgentEligible{Agent: id, RowCount: 100})
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

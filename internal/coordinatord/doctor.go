@@ -15,9 +15,10 @@ import (
 )
 
 // DoctorTargets returns what the doctor examines for a coordinator. open is CoordinatorOptions.Store.
-func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.File) (replica.Store, error)) (
+func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsettings.ConfigFile) (replica.Store,
+	error)) (
 	[]*doctor.Target, error) {
-	cfg, err := s.Config()
+	cfg, err := s.CoordinatorConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -25,19 +26,19 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 	if err != nil {
 		return nil, err
 	}
-	broker, err := daemon.DoctorBroker(&s.Broker, cfg.Topics, wire.CoordinatorID)
+	broker, err := daemon.DoctorBrokerTarget(&s.Broker, cfg.Topics, wire.CoordinatorID)
 	if err != nil {
 		return nil, err
 	}
 	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.UpdatesFilter(),
 		cfg.Topics.PresencesFilter(),
-		cfg.Topics.StatusesFilter()}
+		cfg.Topics.AllAgentToCoordinatorFilter()}
 	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(minQueueLength, agents), maxQueueLength)
 	t := &doctor.Target{
-		Program: "coordinator", StateDir: cfg.Dir, NeededBytes: int64(cfg.MaxBufferedUpdateBytes) + minFreeBytes,
+		Program: "coordinator", StateDir: cfg.Dir, NeededFreeBytes: int64(cfg.MaxBufferedUpdateBytes) + minFreeBytes,
 		Broker: broker,
 	}
-	if s.Cluster.On() {
+	if s.Cluster.IsEnabled() {
 		t.CheckCluster = func(ctx context.Context) ([]doctor.Finding, bool) { return examineCluster(ctx, s, open) }
 	}
 	return []*doctor.Target{t}, nil
@@ -47,9 +48,9 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 const stateStoreTimeout = 20 * time.Second
 
 // examineCluster looks who leads. It reports whether anybody does, whose session at the broker is not to be taken.
-func examineCluster(ctx context.Context, s *coordinatorsettings.File,
-	open func(*coordinatorsettings.File) (replica.Store, error)) ([]doctor.Finding, bool) {
-	found := func(state doctor.State, mend, format string, args ...any) []doctor.Finding {
+func examineCluster(ctx context.Context, s *coordinatorsettings.ConfigFile,
+	open func(*coordinatorsettings.ConfigFile) (replica.Store, error)) ([]doctor.Finding, bool) {
+	found := func(state doctor.FindingStatus, mend, format string, args ...any) []doctor.Finding {
 		return []doctor.Finding{{About: "cluster", State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend}}
 	}
@@ -61,7 +62,7 @@ func examineCluster(ctx context.Context, s *coordinatorsettings.File,
 	ctx, cancel := context.WithTimeout(ctx, stateStoreTimeout)
 	defer cancel()
 	for {
-		name, lives, err := replica.CurrentLeader(ctx, values, host.RealTime{})
+		name, lives, err := replica.CurrentLeader(ctx, values, host.RealTimeRuntime{})
 		switch {
 		case err == nil && lives:
 			return found(doctor.Good, "", "%s leads", name), true

@@ -22,22 +22,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// enrolment is how devices come into a federation's list, and leave it. The list is a text that people may edit, too:
-// one change after another, each on the disk before the coordinator takes it.
-type enrolment struct {
-	f               *Federation
+// enrolmentService is how devices come into a federation's list, and leave it. The list is a text that people may edit,
+// too: one change after another, each on the disk before the coordinator takes it.
+type enrolmentService struct {
+	federation      *Federation
 	enroller        *enrol.Registrar // nil where nobody can join
 	aclUpdateDelays chan time.Duration
 
-	mu         sync.Mutex // of the list
-	observerMu sync.Mutex // of events, where there is no desk
+	agentListMu sync.Mutex // of the list
+	observerMu  sync.Mutex // of events, where there is no desk
 
 	fs store.FS // where the list is; the machine's unless set
 }
 
-func (e *enrolment) disk() store.Disk {
+func (e *enrolmentService) disk() store.Disk {
 	if e.fs == nil {
-		return store.Machine
+		return store.LocalDisk
 	}
 	return store.Disk{FS: e.fs}
 }
@@ -45,25 +45,25 @@ func (e *enrolment) disk() store.Disk {
 const tokensFile = "tokens" // in the state folder
 
 // startRegistrar opens the desk and its listener, until ctx ends.
-func (e *enrolment) startRegistrar(ctx context.Context) error {
-	s := e.f.settings()
-	if !s.Enrol.On() {
+func (e *enrolmentService) startRegistrar(ctx context.Context) error {
+	s := e.federation.settings()
+	if !s.Enrol.IsEnabled() {
 		return nil
 	}
-	cfg, err := s.OpenEnrolment()
+	cfg, err := s.EnrolmentConfig()
 	if err != nil {
 		return err
 	}
 	cfg.List, cfg.Observer, cfg.Now = e, e, time.Now
-	cfg.TokensPath = filepath.Join(e.f.dir, tokensFile)
+	cfg.TokensPath = filepath.Join(e.federation.dir, tokensFile)
 	if e.enroller, err = enrol.Open(cfg); err != nil {
 		return err
 	}
-	at, err := e.enroller.Listen(ctx, s.Enrol.Listen, e.f.o.Logger)
+	at, err := e.enroller.Listen(ctx, s.Enrol.Listen, e.federation.o.Logger)
 	if err != nil {
 		return err
 	}
-	e.f.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrol.URL)
+	e.federation.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrol.JoinURL)
 	go e.watchOpenTokenExpiry(ctx)
 	if s.Enrol.ACLFile != "" {
 		e.aclUpdateDelays = make(chan time.Duration, 1)
@@ -73,7 +73,7 @@ func (e *enrolment) startRegistrar(ctx context.Context) error {
 }
 
 // watchOpenTokenExpiry has the desk tell when an open token expires.
-func (e *enrolment) watchOpenTokenExpiry(ctx context.Context) {
+func (e *enrolmentService) watchOpenTokenExpiry(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -85,8 +85,8 @@ func (e *enrolment) watchOpenTokenExpiry(ctx context.Context) {
 	}
 }
 
-// observe tells an event that is not the desk's.
-func (e *enrolment) observe(event observe.Event) {
+// passEvent tells an event that is not the desk's.
+func (e *enrolmentService) passEvent(event observe.Event) {
 	if e.enroller != nil {
 		e.enroller.Observe(event)
 		return
@@ -97,17 +97,17 @@ func (e *enrolment) observe(event observe.Event) {
 }
 
 // Observe implements observe.Observer.
-func (e *enrolment) Observe(event observe.Event) {
-	e.f.o.reader.Observe(event)
-	e.f.audit.recordEnrolment(event)
+func (e *enrolmentService) Observe(event observe.Event) {
+	e.federation.o.eventDispatcher.Observe(event)
+	e.federation.audit.recordEnrolment(event)
 }
 
 // Check implements enrol.AgentList.
-func (e *enrolment) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
-	if _, err := keys.Parse(keys.Format(key.Ed25519())); err != nil {
+func (e *enrolmentService) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
+	if _, err := keys.ParsePublic(keys.FormatPublic(key.Ed25519())); err != nil {
 		return fmt.Errorf("%w: %w", enrol.ErrOther, err)
 	}
-	is, err := agentlist.Lookup(e.f.settings().Identity.AgentsFile, id, key.Ed25519())
+	is, err := agentlist.Lookup(e.federation.settings().Identity.AgentsFile, id, key.Ed25519())
 	switch {
 	case err != nil:
 		return err
@@ -120,13 +120,13 @@ func (e *enrolment) Check(id wire.AgentID, key wire.SigningPublicKey, replaces w
 }
 
 // Has implements enrol.AgentList.
-func (e *enrolment) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error) {
-	is, err := agentlist.Lookup(e.f.settings().Identity.AgentsFile, id, nil)
+func (e *enrolmentService) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error) {
+	is, err := agentlist.Lookup(e.federation.settings().Identity.AgentsFile, id, nil)
 	return is.Key.Equal(key.Ed25519()), err
 }
 
 // Admit implements enrol.AgentList.
-func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey,
+func (e *enrolmentService) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey,
 	replaces wire.AgentID) error {
 	err := e.editAgentList(ctx, func(path string) error {
 		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
@@ -145,8 +145,8 @@ func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.Signing
 // revoke takes a device from the list, and ends its session with the broker. The error is that it is not there,
 // coordinator.ErrUnlisted, or could not be taken away. It does all but the edit where the text does not have the device
 // any more: a revocation may have failed half way, and the device still be heard.
-func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
-	if id.ValidateAgent() != nil {
+func (e *enrolmentService) revoke(ctx context.Context, id wire.AgentID) error {
+	if id.ValidateNonCoordinator() != nil {
 		return unlistedAgentError(id) // and the session of the coordinator's own name is not to be ended
 	}
 	if e.enroller != nil { // else it could come back with a token
@@ -172,22 +172,22 @@ func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 	case !there:
 		return unlistedAgentError(id)
 	}
-	e.f.o.Logger.Warn("a device is revoked", "agent", id)
+	e.federation.o.Logger.Warn("a device is revoked", "agent", id)
 	return nil
 }
 
 // editAgentList changes the list of agents, and has the coordinator take it.
-func (e *enrolment) editAgentList(ctx context.Context, edit func(path string) error) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := e.f.settings()
+func (e *enrolmentService) editAgentList(ctx context.Context, edit func(path string) error) error {
+	e.agentListMu.Lock()
+	defer e.agentListMu.Unlock()
+	s := e.federation.settings()
 	if err := edit(s.Identity.AgentsFile); err != nil {
 		return err
 	}
-	if err := e.f.commitState(ctx); err != nil {
+	if err := e.federation.commitState(ctx); err != nil {
 		return err
 	}
-	return e.f.reloadAgentList(ctx, s)
+	return e.federation.reloadAgentList(ctx, s)
 }
 
 const (
@@ -200,13 +200,13 @@ const (
 // endBrokerSession ends a device's session at the broker by connecting under its name, with a certificate of our own: a
 // broker closes the older of two sessions of one client. The device was told before. If that was lost, it connects
 // again, says hello, and is told that it is not heard, before the rules keep it out.
-func (e *enrolment) endBrokerSession(ctx context.Context, id wire.AgentID) {
-	s := e.f.settings()
+func (e *enrolmentService) endBrokerSession(ctx context.Context, id wire.AgentID) {
+	s := e.federation.settings()
 	err := func() error {
 		if e.enroller == nil {
 			return nil // no certificate can be made
 		}
-		cfg, err := s.OpenEnrolment()
+		cfg, err := s.EnrolmentConfig()
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,8 @@ func (e *enrolment) endBrokerSession(ctx context.Context, id wire.AgentID) {
 		}
 	}()
 	if err != nil {
-		e.f.o.Logger.Warn("the session of a revoked device was not ended at the broker; its messages are dropped",
+		e.federation.o.Logger.Warn("the session of a revoked device was not ended at the broker; its messages are "+
+			"dropped",
 			"agent", id, "err", err)
 	}
 }
@@ -260,7 +261,7 @@ const (
 )
 
 // scheduleACLUpdate says that the access rules are to be written anew, after a time.
-func (e *enrolment) scheduleACLUpdate(after time.Duration) {
+func (e *enrolmentService) scheduleACLUpdate(after time.Duration) {
 	if e.aclUpdateDelays == nil {
 		return
 	}
@@ -271,7 +272,7 @@ func (e *enrolment) scheduleACLUpdate(after time.Duration) {
 }
 
 // maintainACL writes Mosquitto's access rules at the start and whenever the list has changed.
-func (e *enrolment) maintainACL(ctx context.Context, path string) {
+func (e *enrolmentService) maintainACL(ctx context.Context, path string) {
 	wait := func(d time.Duration) bool {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -284,12 +285,12 @@ func (e *enrolment) maintainACL(ctx context.Context, path string) {
 	}
 	failing := false
 	for {
-		changed, err := e.writeRules(path)
+		changed, err := e.writeAccessRules(path)
 		if err != nil {
 			e.scheduleACLUpdate(0)
 		}
 		if changed || err != nil || failing {
-			e.f.o.reader.Observe(AccessRulesWritten{path, err})
+			e.federation.o.eventDispatcher.Observe(AccessRulesWritten{path, err})
 		}
 		failing = err != nil
 		if (changed || err != nil) && !wait(aclUpdateInterval) {
@@ -306,17 +307,17 @@ func (e *enrolment) maintainACL(ctx context.Context, path string) {
 	}
 }
 
-// writeRules writes the rules, unless the file has them already.
-func (e *enrolment) writeRules(path string) (changed bool, err error) {
-	s := e.f.settings()
-	text, err := e.f.o.MosquittoACL(s)
+// writeAccessRules writes the rules, unless the file has them already.
+func (e *enrolmentService) writeAccessRules(path string) (changed bool, err error) {
+	s := e.federation.settings()
+	text, err := e.federation.o.MosquittoACL(s)
 	if err != nil {
 		return false, err
 	}
 	if is, err := os.ReadFile(path); err == nil && bytes.Equal(is, text) {
 		return false, nil
 	}
-	return true, store.Machine.WriteFile(path, text, 0o640)
+	return true, store.LocalDisk.WriteFileDurably(path, text, 0o640)
 }
 
 // AccessRulesWritten: the access rules of the broker were written to the file in enrol.acl, or could not be written.
@@ -326,14 +327,15 @@ type AccessRulesWritten struct {
 }
 
 // Describe implements observe.Event.
-func (e AccessRulesWritten) Describe(d *observe.Description) {
+func (e AccessRulesWritten) Describe(d *observe.EventDescription) {
 	const condition = "access rules"
 	if e.Err == nil {
 		d.Log(observe.Info, "the broker's access rules are written", "file", e.File)
-		d.Resolve(condition)
+		d.ResolveCondition(condition)
 		return
 	}
 	d.Log(observe.Error, "cannot write the broker's access rules", "file", e.File, "err", e.Err)
-	d.Fail(condition, fmt.Sprintf("cannot write the broker's access rules, so devices that have joined are kept out, "+
-		"and revoked devices are not: %v", e.Err), "make the file in enrol.acl writable: the write is tried again")
+	d.RaiseCondition(condition,
+		fmt.Sprintf("cannot write the broker's access rules, so devices that have joined are kept out, "+
+			"and revoked devices are not: %v", e.Err), "make the file in enrol.acl writable: the write is tried again")
 }

@@ -29,29 +29,29 @@ type Federation struct {
 	dir       string
 	view      *coordinatorstatus.View
 	devices   *coordinatorstatus.DevicesView
-	enrolment *enrolment
+	enrolment *enrolmentService
 	audit     *auditor
 
-	commandMu  sync.Mutex // one command after another
-	control    coordinator.OperatorControl
-	applied    coordinatorsettings.AppliedSettings // the text of control.Task
-	noneRunYet bool                                // no coordinator has run yet
+	commandMu           sync.Mutex // one command after another
+	control             coordinator.OperatorControl
+	applied             coordinatorsettings.AppliedSettings // the text of control.Task
+	noCoordinatorRunYet bool                                // no coordinator has run yet
 
 	mu sync.Mutex
 	// file is the configuration at the start of the process, with the list of agents that was taken last. Its applied
 	// part founds the first run.
-	file               *coordinatorsettings.File
-	running            *coordinator.Coordinator // nil between two
+	file               *coordinatorsettings.ConfigFile
+	currentCoordinator *coordinator.Coordinator // nil between two
 	coordinatorChanged chan struct{}            // closed when running has changed
 }
 
 // newFederation reads what was decided; the first time, and where a start begins a run, the configuration decides.
-func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) {
+func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, error) {
 	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
-		noneRunYet: true,
-		view:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now, o.Board),
-		devices:    coordinatorstatus.NewDevices(time.Now)}
-	f.enrolment = &enrolment{f: f}
+		noCoordinatorRunYet: true,
+		view:                coordinatorstatus.New(daemon.Version(), s.Federation, time.Now, o.Board),
+		devices:             coordinatorstatus.NewDevices(time.Now)}
+	f.enrolment = &enrolmentService{federation: f}
 	control, found, err := coordinator.LoadControl(f.dir)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) 
 	if !found {
 		f.control.Task = coordinator.AppliedTask{Version: max(1, control.Task.Version), At: time.Now(),
 			Text: f.applied.YAML()}
-	} else if f.applied, err = s.ReadApplied(appliedName, control.Task.Text); err != nil && !o.NewRun {
+	} else if f.applied, err = s.ReadApplied(appliedTaskErrorName, control.Task.Text); err != nil && !o.NewRun {
 		return nil, fmt.Errorf("state folder %s: %w; `coordinator run --new-run` begins a new run of the "+
 			"configuration's task", f.dir, err)
 	}
@@ -72,19 +72,19 @@ func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) 
 	return f, nil
 }
 
-// appliedName names the text of the state folder in errors.
-const appliedName = "the applied task"
+// appliedTaskErrorName names the text of the state folder in errors.
+const appliedTaskErrorName = "the applied task"
 
-// WarnUnapplied warns of what of a configuration that was reloaded is not in effect.
-func (f *Federation) WarnUnapplied(file *coordinatorsettings.File) {
+// WarnUnappliedSettings warns of what of a configuration that was reloaded is not in effect.
+func (f *Federation) WarnUnappliedSettings(file *coordinatorsettings.ConfigFile) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
 	f.warnTaskDifferences(file)
 }
 
 // warnTaskDifferences tells how a configuration differs from the task that is in effect.
-func (f *Federation) warnTaskDifferences(file *coordinatorsettings.File) {
-	changes, _ := coordinatorsettings.Changes(f.applied, file.AppliedSettings())
+func (f *Federation) warnTaskDifferences(file *coordinatorsettings.ConfigFile) {
+	changes, _ := coordinatorsettings.DiffApplied(f.applied, file.AppliedSettings())
 	if len(changes) == 0 {
 		return
 	}
@@ -96,26 +96,26 @@ func (f *Federation) warnTaskDifferences(file *coordinatorsettings.File) {
 		"file: coordinator task apply FILE", "version", f.control.Task.Version, "keys", strings.Join(all, "; "))
 }
 
-// run runs coordinators until ctx ends.
-func (f *Federation) run(ctx context.Context) error {
+// runCoordinators runs coordinators until ctx ends.
+func (f *Federation) runCoordinators(ctx context.Context) error {
 	for {
-		if err := f.runOne(ctx); !errors.Is(err, coordinator.ErrStoppedBetweenRounds) || ctx.Err() != nil {
+		if err := f.runNextCoordinator(ctx); !errors.Is(err, coordinator.ErrStoppedBetweenRounds) || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// runOne runs the next coordinator to its end.
-func (f *Federation) runOne(ctx context.Context) error {
+// runNextCoordinator runs the next coordinator to its end.
+func (f *Federation) runNextCoordinator(ctx context.Context) error {
 	c, ending, err := f.openNextCoordinator(ctx)
 	if err != nil {
 		return err
 	}
 	defer f.setRunningCoordinator(nil)
-	if f.noneRunYet && f.o.Ready != nil {
-		f.o.Ready(f)
+	if f.noCoordinatorRunYet && f.o.OnReady != nil {
+		f.o.OnReady(f)
 	}
-	f.noneRunYet = false
+	f.noCoordinatorRunYet = false
 	if ending != nil { // another task was to take over when the process before has ended
 		go func() { _ = c.StopBetweenRounds(ctx, ending.Now) }() // or this one ends
 	}
@@ -135,7 +135,7 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 		}
 	}()
 	next := f.control.Next
-	flags := next != nil && f.noneRunYet && (f.o.NewRun || f.o.InitialModel != "")
+	flags := next != nil && f.noCoordinatorRunYet && (f.o.NewRun || f.o.InitialModel != "")
 	if next != nil && !flags {
 		between, err := coordinator.IsBetweenRounds(f.dir)
 		if err != nil {
@@ -162,7 +162,7 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 	if err := f.commitState(ctx); err != nil {
 		return nil, nil, err
 	}
-	if f.noneRunYet {
+	if f.noCoordinatorRunYet {
 		f.warnTaskDifferences(f.settings())
 	}
 	return c, ending, nil
@@ -175,10 +175,10 @@ func (f *Federation) putTaskIntoEffect(ctx context.Context, next *coordinator.Ap
 	flags bool) (*coordinator.Coordinator,
 	error) {
 	course := f.control.Course
-	if flags || next.NewRun && course == round.CourseStop {
-		course = round.CourseGo
+	if flags || next.NewRun && course == round.CommandStop {
+		course = round.CommandContinue
 	}
-	applied, err := f.settings().ReadApplied(appliedName, next.Text)
+	applied, err := f.settings().ReadApplied(appliedTaskErrorName, next.Text)
 	var c *coordinator.Coordinator
 	if err == nil {
 		c, err = f.newCoordinator(ctx, applied, *next, course)
@@ -202,15 +202,15 @@ func (f *Federation) putTaskIntoEffect(ctx context.Context, next *coordinator.Ap
 // newCoordinator makes a coordinator under a task, with a session of its own at the broker.
 func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.AppliedSettings,
 	task coordinator.AppliedTask,
-	course round.RunCourse) (
+	course round.OperatorCommand) (
 	*coordinator.Coordinator, error) {
 	s := f.settings().WithApplied(a)
-	cfg, err := f.config(s, task)
+	cfg, err := f.coordinatorConfig(s, task)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Round.Course = course
-	conn, err := daemon.Dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
+	cfg.Round.OperatorCommand = course
+	conn, err := daemon.DialBroker(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
 		f.o.Metrics.CountTraffic, func(m *mqtt.Options) {
 			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
 			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBufferedUpdateBytes, 16384
@@ -230,13 +230,15 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	if err != nil {
 		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
 	}
-	f.view.StartCoordinator(coordinatorstatus.CurrentTask{Version: task.Version, AppliedAt: task.At}, &s.Round, past)
+	f.view.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: task.Version, AppliedAt: task.At}, &s.Round,
+		past)
 	return c, nil
 }
 
-// config returns a coordinator's configuration under a task. It opens the list of agents.
-func (f *Federation) config(s *coordinatorsettings.File, task coordinator.AppliedTask) (coordinator.Config, error) {
-	cfg, err := s.Config()
+// coordinatorConfig returns a coordinator's configuration under a task. It opens the list of agents.
+func (f *Federation) coordinatorConfig(s *coordinatorsettings.ConfigFile,
+	task coordinator.AppliedTask) (coordinator.Config, error) {
+	cfg, err := s.CoordinatorConfig()
 	if err != nil {
 		return cfg, err
 	}
@@ -245,14 +247,15 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 			return cfg, err
 		}
 	}
-	if cfg.Agents, err = s.OpenAgents(); err != nil {
+	if cfg.Agents, err = s.OpenAgentList(); err != nil {
 		return cfg, err
 	}
-	cfg.Logger, cfg.RaiseEpoch, cfg.TaskVersion = f.o.Logger, f.o.TakeOverFederation && f.noneRunYet, task.Version
+	cfg.Logger, cfg.RaiseEpoch, cfg.TaskVersion = f.o.Logger, f.o.TakeOverFederation && f.noCoordinatorRunYet,
+		task.Version
 	cfg.NewRun, cfg.StartModel = task.NewRun, task.From
 	cfg.SelfTestTimeout, cfg.Rand, cfg.FillRandom = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
-	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.enrolment.renew
-	cfg.Observer = observe.Observers{f.o.reader, f.audit, f.o.Metrics, f.view, f.devices, f.o.Observer}
+	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.enrolment.renewCredentials
+	cfg.Observer = observe.Observers{f.o.eventDispatcher, f.audit, f.o.Metrics, f.view, f.devices, f.o.Observer}
 	if f.o.brokerLinkMonitor != nil {
 		cfg.OnLinkChange = f.o.brokerLinkMonitor.onLinkChange
 	}
@@ -263,7 +266,7 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 func (f *Federation) setRunningCoordinator(c *coordinator.Coordinator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.running = c
+	f.currentCoordinator = c
 	close(f.coordinatorChanged)
 	f.coordinatorChanged = make(chan struct{})
 }
@@ -273,7 +276,7 @@ func (f *Federation) setRunningCoordinator(c *coordinator.Coordinator) {
 func (f *Federation) awaitCoordinator(ctx context.Context) (*coordinator.Coordinator, error) {
 	for {
 		f.mu.Lock()
-		c, changed := f.running, f.coordinatorChanged
+		c, changed := f.currentCoordinator, f.coordinatorChanged
 		f.mu.Unlock()
 		if c != nil {
 			return c, nil
@@ -294,10 +297,10 @@ func (f *Federation) Alive(ctx context.Context) error {
 	return nil
 }
 
-// SetAgents takes the list of who may take part from a configuration that was reloaded.
-func (f *Federation) SetAgents(ctx context.Context, fresh *coordinatorsettings.File) error {
-	f.enrolment.mu.Lock()
-	defer f.enrolment.mu.Unlock()
+// ApplyReloadedAgentList takes the list of who may take part from a configuration that was reloaded.
+func (f *Federation) ApplyReloadedAgentList(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
+	f.enrolment.agentListMu.Lock()
+	defer f.enrolment.agentListMu.Unlock()
 	file := *f.settings() // the process has locked its state folder; another one needs a restart
 	file.Identity.AgentsFile = fresh.Identity.AgentsFile
 	defer f.enrolment.scheduleACLUpdate(0)
@@ -308,8 +311,8 @@ func (f *Federation) SetAgents(ctx context.Context, fresh *coordinatorsettings.F
 }
 
 // reloadAgentList opens the list of who may take part, and has the coordinator take it.
-func (f *Federation) reloadAgentList(ctx context.Context, file *coordinatorsettings.File) error {
-	list, err := file.OpenAgents()
+func (f *Federation) reloadAgentList(ctx context.Context, file *coordinatorsettings.ConfigFile) error {
+	list, err := file.OpenAgentList()
 	if err != nil {
 		return err
 	}
@@ -327,7 +330,7 @@ func (f *Federation) reloadAgentList(ctx context.Context, file *coordinatorsetti
 }
 
 // settings returns the configuration; nobody changes it.
-func (f *Federation) settings() *coordinatorsettings.File {
+func (f *Federation) settings() *coordinatorsettings.ConfigFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.file

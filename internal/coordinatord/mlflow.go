@@ -10,14 +10,14 @@ import (
 )
 
 // logToMLflow logs rounds to an MLflow server in a goroutine, until ctx ends or end is called.
-func (f *Federation) logToMLflow(ctx context.Context, t *history.Tracking) (end func()) {
+func (f *Federation) logToMLflow(ctx context.Context, t *history.MLflowTracking) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var tracking sync.WaitGroup
 	first, failing := true, false
 	tracking.Go(func() {
 		history.FollowToMLflow(ctx, f.dir, t, func(err error) {
-			f.o.reader.Observe(HistoryTracked{URL: t.URL, Experiment: t.Experiment, Err: err,
-				Repeated: !first && failing == (err != nil)})
+			f.o.eventDispatcher.Observe(MLflowHistoryLogged{URL: t.URL, Experiment: t.Experiment, Err: err,
+				IsRepeatedOutcome: !first && failing == (err != nil)})
 			first, failing = false, err != nil
 		})
 	})
@@ -27,27 +27,27 @@ func (f *Federation) logToMLflow(ctx context.Context, t *history.Tracking) (end 
 	}
 }
 
-// HistoryTracked: the history was logged to an MLflow server up to the newest round, or could not be logged.
-type HistoryTracked struct {
-	URL, Experiment string
-	Err             error
-	Repeated        bool // the previous attempt succeeded or failed in the same way
+// MLflowHistoryLogged: the history was logged to an MLflow server up to the newest round, or could not be logged.
+type MLflowHistoryLogged struct {
+	URL, Experiment   string
+	Err               error
+	IsRepeatedOutcome bool // the previous attempt succeeded or failed in the same way
 }
 
 // Describe implements observe.Event.
-func (e HistoryTracked) Describe(d *observe.Description) {
+func (e MLflowHistoryLogged) Describe(d *observe.EventDescription) {
 	const condition = "mlflow"
-	d.SetBool(coordinatormetrics.MLflowOK, e.Err == nil)
+	d.SetBoolGauge(coordinatormetrics.MLflowOK, e.Err == nil)
 	if e.Err != nil {
-		if !e.Repeated {
+		if !e.IsRepeatedOutcome {
 			d.Log(observe.Warn, "cannot log rounds to MLflow", "err", e.Err)
 		}
-		d.Fail(condition, "cannot log rounds to MLflow: "+e.Err.Error(),
+		d.RaiseCondition(condition, "cannot log rounds to MLflow: "+e.Err.Error(),
 			"check the server in history.mlflow.url: all missing rounds are logged when it answers again")
 		return
 	}
-	if !e.Repeated {
+	if !e.IsRepeatedOutcome {
 		d.Log(observe.Info, "rounds are logged to MLflow", "url", e.URL, "experiment", e.Experiment)
 	}
-	d.Resolve(condition)
+	d.ResolveCondition(condition)
 }

@@ -40,8 +40,8 @@ func TestTrackingTells(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		away.Store(true)
-		end := f.logToMLflow(t.Context(), &history.Tracking{URL: "http://mlflow", Experiment: "air",
-			Task: func() (wire.RunID, []config.Setting) { return 0, nil },
+		end := f.logToMLflow(t.Context(), &history.MLflowTracking{URL: "http://mlflow", Experiment: "air",
+			AppliedTask: func() (wire.RunID, []config.Setting) { return 0, nil },
 			HTTP: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 				if away.Load() {
 					return nil, errors.New("nobody is there")

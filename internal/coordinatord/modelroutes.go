@@ -17,14 +17,14 @@ import (
 
 // StoredModel is a model on disk.
 type StoredModel struct {
-	Version uint64 `json:"version"`
-	Bytes   int64  `json:"bytes"`
-	Hash    string `json:"hash"`
-	InUse   bool   `json:"present,omitempty"` // agents train on it
+	Version            uint64 `json:"version"`
+	Bytes              int64  `json:"bytes"`
+	Hash               string `json:"hash"`
+	IsCurrentBaseModel bool   `json:"present,omitempty"` // agents train on it
 }
 
-// openRun opens the models of the run that a request names.
-func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
+// openRunModels opens the models of the run that a request names.
+func (f *Federation) openRunModels(r *http.Request) (*store.ModelFolder, uint64, error) {
 	run, err := strconv.ParseUint(r.PathValue("run"), 10, 64)
 	if err != nil {
 		return nil, 0, api.BadRequest("%q is not the number of a run", r.PathValue("run"))
@@ -36,8 +36,8 @@ func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
 	return models, run, nil
 }
 
-func (f *Federation) models(r *http.Request) ([]StoredModel, error) {
-	models, run, err := f.openRun(r)
+func (f *Federation) listModels(r *http.Request) ([]StoredModel, error) {
+	models, run, err := f.openRunModels(r)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,8 @@ func (f *Federation) models(r *http.Request) ([]StoredModel, error) {
 	list, _ := models.List() // the undamaged ones
 	all := []StoredModel{}
 	for _, m := range list {
-		present := uint64(record.Run) == run && record.Plan.Base.Present() && uint64(record.Plan.Version) == m.Version
+		present := uint64(record.Run) == run && record.Plan.BaseModel.IsSet() &&
+			uint64(record.Plan.BaseModelVersion) == m.Version
 		all = append(all, StoredModel{m.Version, m.Size, hex.EncodeToString(m.Digest[:]), present})
 	}
 	return all, nil
@@ -57,12 +58,12 @@ func (f *Federation) models(r *http.Request) ([]StoredModel, error) {
 // historyRoute writes the history as it stands in the state folder.
 func (f *Federation) historyRoute() api.Route {
 	r := api.StreamRoute("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
-		"application/x-ndjson", f.history)
+		"application/x-ndjson", f.writeHistory)
 	r.QueryParameters = []api.Parameter{{Name: "run", About: "only of the run with this number"}}
 	return r
 }
 
-func (f *Federation) history(w io.Writer, r *http.Request) error {
+func (f *Federation) writeHistory(w io.Writer, r *http.Request) error {
 	var run uint64
 	if s := r.FormValue("run"); s != "" {
 		var err error
@@ -88,8 +89,8 @@ func (f *Federation) history(w io.Writer, r *http.Request) error {
 	return nil
 }
 
-func (f *Federation) model(w io.Writer, r *http.Request) error {
-	models, run, err := f.openRun(r)
+func (f *Federation) writeModel(w io.Writer, r *http.Request) error {
+	models, run, err := f.openRunModels(r)
 	if err != nil {
 		return err
 	}

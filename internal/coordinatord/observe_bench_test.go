@@ -23,7 +23,7 @@ func BenchmarkObserve(b *testing.B) {
 		b.Fatal(err)
 	}
 	o := testOptions(log, prometheus.NewRegistry())
-	all := observe.Observers{o.reader, &auditor{}, coordinatorstatus.New("", "air", time.Now, o.Board),
+	all := observe.Observers{o.eventDispatcher, &auditor{}, coordinatorstatus.New("", "air", time.Now, o.Board),
 		coordinatorstatus.NewDevices(time.Now)}
 	for _, event := range []struct {
 		name string

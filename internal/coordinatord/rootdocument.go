@@ -28,25 +28,26 @@ type (
 	}
 )
 
-// rootRoute installs the next root document.
-func (f *Federation) rootRoute() api.Route {
+// rootInstallRoute installs the next root document.
+func (f *Federation) rootInstallRoute() api.Route {
 	return api.PostRoute("/v1/root", "Install the next root document; devices take it from the broker.",
 		func(r *http.Request, n RootInstallRequest) (RootInstalled, error) {
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
-			return f.enrolment.install(ctx, n.Document)
+			return f.enrolment.installRootDocument(ctx, n.Document)
 		})
 }
 
-// InstallRoot writes the next root document into the state folder of a coordinator, which goes by it at its next start,
-// or once it is told. The same document may be installed again. The error says why it cannot come after the present
-// one, or would leave the federation without this coordinator.
-func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) (wire.RootDocument, error) {
-	next, err := wire.DecodeVerifiedRoot(document)
+// InstallRootDocument writes the next root document into the state folder of a coordinator, which goes by it at its
+// next start, or once it is told. The same document may be installed again. The error says why it cannot come after the
+// present one, or would leave the federation without this coordinator.
+func InstallRootDocument(disk store.Disk, s *coordinatorsettings.ConfigFile, document []byte) (wire.RootDocument,
+	error) {
+	next, err := wire.DecodeAndVerifyRootDocument(document)
 	if err != nil {
 		return next, err
 	}
-	roots, err := s.Roots()
+	roots, err := s.RootDocuments()
 	switch {
 	case err != nil:
 		return next, err
@@ -68,17 +69,18 @@ func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) 
 	if err != nil {
 		return next, err
 	}
-	return next, disk.WriteFile(filepath.Join(s.StateDir, runs.RootDocumentFile(next.Version)), document, 0o600)
+	return next, disk.WriteFileDurably(filepath.Join(s.StateDir, runs.RootDocumentFile(next.Version)), document, 0o600)
 }
 
-// install installs the next root document: on the disk first, then at the coordinator, the desk, and the list.
-func (e *enrolment) install(ctx context.Context, document []byte) (done RootInstalled, err error) {
-	next, err := e.applyRoot(ctx, document)
+// installRootDocument installs the next root document: on the disk first, then at the coordinator, the desk, and the
+// list.
+func (e *enrolmentService) installRootDocument(ctx context.Context, document []byte) (done RootInstalled, err error) {
+	next, err := e.applyRootDocument(ctx, document)
 	if err != nil {
 		return done, err
 	}
-	e.f.o.Logger.Warn("a root document is installed: devices take it from the broker", "version", next.Version)
-	for _, id := range next.Revoked {
+	e.federation.o.Logger.Warn("a root document is installed: devices take it from the broker", "version", next.Version)
+	for _, id := range next.RevokedAgents {
 		if err := e.revoke(ctx, id); err != nil && !errors.Is(err, coordinator.ErrUnlisted) {
 			return done, err
 		}
@@ -86,21 +88,21 @@ func (e *enrolment) install(ctx context.Context, document []byte) (done RootInst
 	return RootInstalled{uint32(next.Version)}, nil
 }
 
-// applyRoot writes the document, after the desk has looked whether it goes with its keys, and has desk and coordinator
-// go by it: one document after another.
-func (e *enrolment) applyRoot(ctx context.Context, document []byte) (next wire.RootDocument, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+// applyRootDocument writes the document, after the desk has looked whether it goes with its keys, and has desk and
+// coordinator go by it: one document after another.
+func (e *enrolmentService) applyRootDocument(ctx context.Context, document []byte) (next wire.RootDocument, err error) {
+	e.agentListMu.Lock()
+	defer e.agentListMu.Unlock()
 	if e.enroller != nil {
 		if err := e.enroller.CheckRoot(document); err != nil {
 			return next, api.BadRequest("%v", err)
 		}
 	}
-	s := e.f.settings()
-	if next, err = InstallRoot(e.disk(), s, document); err != nil {
+	s := e.federation.settings()
+	if next, err = InstallRootDocument(e.disk(), s, document); err != nil {
 		return next, api.BadRequest("%v", err)
 	}
-	if err := e.f.commitState(ctx); err != nil {
+	if err := e.federation.commitState(ctx); err != nil {
 		return next, err
 	}
 	if e.enroller != nil {
@@ -108,11 +110,11 @@ func (e *enrolment) applyRoot(ctx context.Context, document []byte) (next wire.R
 			return next, err
 		}
 	}
-	roots, err := s.Roots()
+	roots, err := s.RootDocuments()
 	if err != nil {
 		return next, err
 	}
-	c, err := e.f.awaitCoordinator(ctx)
+	c, err := e.federation.awaitCoordinator(ctx)
 	if err != nil {
 		return next, err
 	}

@@ -19,15 +19,15 @@ func TestRootInstalledKilled(t *testing.T) {
 
 func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	p := newPlant(t)
-	must(t, agentlist.Edit(store.Machine, p.s.Identity.AgentsFile, nil, "mill", hosts.PublicOf("mill")))
-	roots, err := p.s.Roots()
+	must(t, agentlist.Edit(store.LocalDisk, p.s.Identity.AgentsFile, nil, "mill", hosts.PublicOf("mill")))
+	roots, err := p.s.RootDocuments()
 	must(t, err)
 	next := roots[0]
-	next.Version, next.Revoked = 2, []wire.AgentID{"mill"}
+	next.Version, next.RevokedAgents = 2, []wire.AgentID{"mill"}
 	next.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
 	v := p.begin(who, yes)
 	v.disk.left.Store(int64(cut))
-	go func() { _, _ = p.members.install(t.Context(), next.Bytes()) }()
+	go func() { _, _ = p.members.installRootDocument(t.Context(), next.Bytes()) }()
 	select {
 	case <-v.died:
 		killed = true
@@ -39,7 +39,7 @@ func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	p.lead(nil, yes)
 	p.join(nil)
 	wait(time.Minute)
-	if _, err := p.members.install(t.Context(), next.Bytes()); err != nil {
+	if _, err := p.members.installRootDocument(t.Context(), next.Bytes()); err != nil {
 		t.Errorf("%s: the same document again: %v", what, err)
 	}
 	wait(5 * time.Minute)
@@ -50,7 +50,7 @@ func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	if e := p.presence(); e.Root != 2 {
 		t.Errorf("%s: the device goes by version %d of the root document", what, e.Root)
 	}
-	if roots, err := p.s.Roots(); err != nil || len(roots) != 2 {
+	if roots, err := p.s.RootDocuments(); err != nil || len(roots) != 2 {
 		t.Errorf("%s: the coordinator has %d root documents, %v", what, len(roots), err)
 	}
 	if is, err := agentlist.Lookup(p.s.Identity.AgentsFile, "mill", nil); err != nil || is.Key != nil {

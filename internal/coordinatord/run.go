@@ -22,43 +22,45 @@ import (
 type Options struct {
 	Logger             *slog.Logger
 	Observer           observe.Observer // beside log, metrics and board; may be nil
-	Metrics            *coordinatormetrics.Coordinator
-	Board              *status.Board // has the coordinator's conditions; if it is nil, Run makes one
+	Metrics            *coordinatormetrics.CoordinatorMetrics
+	Board              *status.ConditionBoard // has the coordinator's conditions; if it is nil, Run makes one
 	NewRun             bool
 	InitialModel       string // the model with which a new run begins; see coordinator.Config
 	TakeOverFederation bool
-	// Ready, if set, is called when the state is open and the coordinator is about to run.
-	Ready func(*Federation)
+	// OnReady, if set, is called when the state is open and the coordinator is about to run.
+	OnReady func(*Federation)
 	// MeshBuilder returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it
 	// never does.
-	MeshBuilder func(s *coordinatorsettings.File) (func(agents []round.MeshAgent) (meshplan.Graph, error), error)
-	// Store returns where several coordinators keep their state, if there are any: agentd links no engine's client.
-	Store func(s *coordinatorsettings.File) (replica.Store, error)
-	// Standby is told of the replica, where there are several.
-	Standby *Standby
+	MeshBuilder func(s *coordinatorsettings.ConfigFile) (func(agents []round.MixingAgent) (meshplan.Graph, error),
+		error)
+	// OpenReplicaStore returns where several coordinators keep their state, if there are any: agentd links no engine's
+	// client.
+	OpenReplicaStore func(s *coordinatorsettings.ConfigFile) (replica.Store, error)
+	// StandbyCoordinator is told of the replica, where there are several.
+	Standby *StandbyCoordinator
 	// MosquittoACL returns Mosquitto's access rules for the list of agents; agentd links no broker's.
-	MosquittoACL func(s *coordinatorsettings.File) ([]byte, error)
+	MosquittoACL func(s *coordinatorsettings.ConfigFile) ([]byte, error)
 
-	reader            *daemon.EventReader // of the events of coordinator, enrolment and replica
-	leadership        *replica.Leadership // nil where this coordinator is alone
-	brokerLinkMonitor *linkMonitor        // likewise
+	eventDispatcher   *daemon.EventDispatcher // of the events of coordinator, enrolment and replica
+	leadership        *replica.Leadership     // nil where this coordinator is alone
+	brokerLinkMonitor *linkMonitor            // likewise
 }
 
 // Run runs a federation's coordinator until ctx ends.
-func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
-	if err := daemon.MakeFolder(s.StateDir); err != nil {
+func Run(ctx context.Context, s *coordinatorsettings.ConfigFile, o Options) error {
+	if err := daemon.MakeStateFolder(s.StateDir); err != nil {
 		return err
 	}
-	lock, err := store.Lock(s.StateDir)
+	lock, err := store.LockStateFolder(s.StateDir)
 	if err != nil {
 		return err
 	}
-	defer daemon.Unlock(lock, o.Logger)
+	defer daemon.UnlockStateFolder(lock, o.Logger)
 	if o.Board == nil {
 		o.Board = status.NewBoard(time.Now, nil)
 	}
-	o.reader = &daemon.EventReader{Log: o.Logger, Metrics: o.Metrics.Events, Board: o.Board}
-	if !s.Cluster.On() {
+	o.eventDispatcher = &daemon.EventDispatcher{Log: o.Logger, Metrics: o.Metrics.Events, Board: o.Board}
+	if !s.Cluster.IsEnabled() {
 		return runFederation(ctx, s, o)
 	}
 	if o.leadership, err = awaitLeadership(ctx, s, &o); err != nil {
@@ -67,8 +69,8 @@ func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
 		}
 		return err
 	}
-	o.Board.Fail(status.Starting)
-	o.brokerLinkMonitor = newLinkWatch(o.leadership, o.Logger)
+	o.Board.RaiseCondition(status.StartingCondition)
+	o.brokerLinkMonitor = newLinkMonitor(o.leadership, o.Logger)
 	defer o.brokerLinkMonitor.stepDownTimer.Stop()
 	err = runFederation(o.leadership.Context(), s, o)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
@@ -78,7 +80,7 @@ func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
 }
 
 // runFederation runs the coordinator that the state folder is for.
-func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) error {
+func runFederation(ctx context.Context, s *coordinatorsettings.ConfigFile, o Options) error {
 	f, err := newFederation(s, o)
 	if err != nil {
 		return err
@@ -97,7 +99,7 @@ func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) 
 	}
 	defer f.persistDevices(ctx)()
 	if s.History.MLflow.URL != "" {
-		t, err := s.Tracking(daemon.Version())
+		t, err := s.MLflowTracking(daemon.Version())
 		if err != nil {
 			return err
 		}
@@ -115,5 +117,5 @@ func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) 
 			return err
 		}
 	}
-	return f.run(ctx)
+	return f.runCoordinators(ctx)
 }

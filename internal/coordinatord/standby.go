@@ -22,12 +22,14 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// listName is the name of the list of agents among the files that all replicas have, wherever each keeps it.
-const listName = "agents"
+// replicatedAgentListName is the name of the list of agents among the files that all replicas have, wherever each keeps
+// it.
+const replicatedAgentListName = "agents"
 
 var (
-	errStopped     = errors.New("its process is to end")
-	errUnreachable = fmt.Errorf("it has not reached the broker for %s: another coordinator may", brokerLossTimeout)
+	errStopped           = errors.New("its process is to end")
+	errBrokerUnreachable = fmt.Errorf("it has not reached the broker for %s: another coordinator may",
+		brokerLossTimeout)
 )
 
 // brokerLossTimeout is how long one that leads may be without the broker before it gives the lead away.
@@ -38,7 +40,7 @@ const stepDownWithin = 5 * time.Second
 
 // awaitLeadership returns the lead of the federation's coordinators once this one has it: their state is in the state
 // folder then.
-func awaitLeadership(ctx context.Context, s *coordinatorsettings.File, o *Options) (*replica.Leadership, error) {
+func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *Options) (*replica.Leadership, error) {
 	name, err := s.Cluster.ReplicaName()
 	if err != nil {
 		return nil, err
@@ -46,20 +48,20 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.File, o *Option
 	if err := checkAgentListWritable(s.Identity.AgentsFile); err != nil {
 		return nil, err
 	}
-	values, err := o.Store(s)
+	values, err := o.OpenReplicaStore(s)
 	if err != nil {
 		return nil, err
 	}
-	observers := observe.Observers{o.reader, o.Standby}
+	observers := observe.Observers{o.eventDispatcher, o.Standby}
 	observers.Observe(replica.StandingBy{}) // until it has looked
 	r := replica.New(replica.Config{Store: values, Name: name, Instance: daemon.NewRand().Uint64(),
-		Runtime:  host.RealTime{},
+		Runtime:  host.RealTimeRuntime{},
 		Observer: observers,
-		Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: s.StateDir, IsReplicated: isReplicatedFile,
-			ExternalPathByName: map[string]string{listName: s.Identity.AgentsFile}}})
+		Folder: replica.ReplicatedFolder{Disk: store.LocalDisk, Dir: s.StateDir, IsReplicated: isReplicatedFile,
+			ExternalPathByName: map[string]string{replicatedAgentListName: s.Identity.AgentsFile}}})
 	answering, end := context.WithCancel(ctx)
 	defer end()
-	o.Standby.serve(answering, s.StateDir, o.Logger)
+	o.Standby.serveStandbyMessage(answering, s.StateDir, o.Logger)
 	o.Standby.enterStandby()
 	return r.AwaitLeadership(ctx)
 }
@@ -83,29 +85,29 @@ func isReplicatedFile(name string) bool {
 	return name == tokensFile || name == devicesFile || runs.BelongsToBackup(name)
 }
 
-// Standby is a coordinator that may stand by.
-type Standby struct {
+// StandbyCoordinator is a coordinator that may stand by.
+type StandbyCoordinator struct {
 	// OnStandby, if set, is called when it begins to, once.
 	OnStandby func()
 
 	leader atomic.Pointer[string] // that it stands by for; nil while it leads, or before it has looked
 }
 
-func (w *Standby) enterStandby() {
+func (w *StandbyCoordinator) enterStandby() {
 	if w.OnStandby != nil {
 		w.OnStandby()
 	}
 }
 
-// serve answers commands with who leads, until ctx ends.
-func (w *Standby) serve(ctx context.Context, dir string, log *slog.Logger) {
+// serveStandbyMessage answers commands with who leads, until ctx ends.
+func (w *StandbyCoordinator) serveStandbyMessage(ctx context.Context, dir string, log *slog.Logger) {
 	routes := []api.Route{api.GetRoute("/v1/status", "Who leads.", func(*http.Request) (struct{}, error) {
 		return struct{}{}, &api.Error{Status: http.StatusServiceUnavailable, Problem: w.standbyMessage()}
 	})}
 	api.ServeSocket(ctx, dir, api.Handler(routes, api.SocketCaller, nil), log)
 }
 
-func (w *Standby) standbyMessage() string {
+func (w *StandbyCoordinator) standbyMessage() string {
 	if l := w.leader.Load(); l != nil && *l != "" {
 		return fmt.Sprintf("this coordinator stands by: %s leads, ask there", *l)
 	}
@@ -115,7 +117,7 @@ func (w *Standby) standbyMessage() string {
 
 // Observe implements observe.Observer: commands that come while this coordinator stands by are answered with the
 // leader.
-func (w *Standby) Observe(e observe.Event) {
+func (w *StandbyCoordinator) Observe(e observe.Event) {
 	switch e := e.(type) {
 	case replica.StandingBy:
 		w.leader.Store(&e.Leader)
@@ -143,11 +145,11 @@ type linkMonitor struct {
 	up            bool
 }
 
-func newLinkWatch(lead *replica.Leadership, log *slog.Logger) *linkMonitor {
+func newLinkMonitor(lead *replica.Leadership, log *slog.Logger) *linkMonitor {
 	return &linkMonitor{stepDownTimer: time.AfterFunc(brokerLossTimeout, func() {
 		for lead.Context().Err() == nil {
 			ctx, cancel := context.WithTimeout(lead.Context(), stepDownWithin)
-			err := lead.StepDown(ctx, errUnreachable)
+			err := lead.StepDown(ctx, errBrokerUnreachable)
 			cancel()
 			if err == nil {
 				return

@@ -44,15 +44,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-var one, two = wire.ModelName{Run: 7, Version: 1}, wire.ModelName{Run: 6, Version: 2}
+var one, two = wire.ModelRef{Run: 7, Version: 1}, wire.ModelRef{Run: 6, Version: 2}
 
 // coordinatorEvents are events of the coordinator, of its machine and of enrolment, each type at least once.
 var coordinatorEvents = []observe.Event{
-	host.LinkChanged{Err: errors.New("gone")}, // the session says it
-	host.SubscriptionsRefused{Filters: []string{"s/+"}},
+	host.BrokerLinkChanged{Err: errors.New("gone")}, // the session says it
+	host.RefusedSubscriptionsChanged{Filters: []string{"s/+"}},
 	devices.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
-	devices.AgentRejected{Agent: "a1", Reason: wire.RejectedBehind},
-	devices.AgentRejected{Agent: "a1", Reason: wire.RejectedUnlisted},
+	devices.AgentRejected{Agent: "a1", Reason: wire.RejectedOldEpoch},
+	devices.AgentRejected{Agent: "a1", Reason: wire.RejectedUnlistedAgent},
 	coordinator.MachineStarted{Epoch: 1, AggregationRule: "trimmed_mean", ServerOptimizer: "none"},
 	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "mean",
 		ServerOptimizer: "fedavgm"},
@@ -64,7 +64,7 @@ var coordinatorEvents = []observe.Event{
 		Agents: []wire.AgentID{"a1"}},
 	duplicate.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
 	duplicate.AgentsAhead{},
-	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: devices.DropUnknown,
+	coordinator.MessageDropped{Kind: mqtt.KindAgentToCoordinator, Agent: "a", Reason: devices.DropUnknown,
 		Err: errors.New("not in the list")},
 	aggregation.StateFileRecovered{File: aggregation.StateModel, Damage: errors.New("torn"),
 		MovedTo:         "m.aside-1",
@@ -100,9 +100,10 @@ var coordinatorEvents = []observe.Event{
 		Source: "the agents' median", Risk: 1e9, LowestRisk: 0.5, Exploded: true, Began: true}},
 	aggregation.ModelReady{Version: 3, MeanReportedRisk: 0.5,
 		Risk: aggregation.RiskAssessment{Source: "the agents' median", Risk: 0.5, LowestRisk: 0.5}},
-	HistoryTracked{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host")},
-	HistoryTracked{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host"), Repeated: true},
-	HistoryTracked{URL: "http://mlflow", Experiment: "air"},
+	MLflowHistoryLogged{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host")},
+	MLflowHistoryLogged{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host"),
+		IsRepeatedOutcome: true},
+	MLflowHistoryLogged{URL: "http://mlflow", Experiment: "air"},
 	AccessRulesWritten{"/etc/mosquitto/acl", errors.New("permission denied")},
 	AccessRulesWritten{File: "/etc/mosquitto/acl"},
 	uploads.UploadStatusChanged{Receiving: 1},
@@ -111,55 +112,57 @@ var coordinatorEvents = []observe.Event{
 	publish.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, ReadRefused: true,
 		RepublishDelay: time.Second},
 	round.PhaseEntered{},
-	round.AgentEligible{Agent: "a", Samples: 712, EligibleAgents: 3},
+	round.AgentEligible{Agent: "a", RowCount: 712, EligibleAgents: 3},
 	round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData},
 	round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
 		Reason: "out_of_range", ExampleLocation: "a.csv: line 12", UnusableValues: 30, TotalValues: 100}},
 	round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
 		ExampleLocation: "a.csv: line 1"}},
-	round.AgentLeft{Agent: "a", Reason: round.LeftLost, EligibleAgents: 2},
+	round.AgentLeft{Agent: "a", Reason: round.LeftConnectionLost, EligibleAgents: 2},
 	round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, DrawsSatOut: 4,
 		LastSidelinedRound: 6,
 		EligibleAgents:     2},
 	round.AgentReadmitted{Agent: "a", Round: 7, EligibleAgents: 3},
 	round.AgentReadmitted{Agent: "a", Round: 5, ReadmittedEarly: true, EligibleAgents: 3},
 	round.RowCountsTooLarge{Round: 2, Agents: []wire.AgentID{"a", "b"}, RowLimit: 1000},
-	round.RowCountsTooLarge{Round: 3, Agents: []wire.AgentID{"a"}, RowLimit: 1000, Capped: true},
-	round.GatheringExtended{PresentAgents: 2, Minimum: 3},
+	round.RowCountsTooLarge{Round: 3, Agents: []wire.AgentID{"a"}, RowLimit: 1000, WeightsAreCapped: true},
+	round.GatheringExtended{PresentAgents: 2, MinAgents: 3},
 	round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 3,
 		Participants: []wire.AgentID{"a", "b"}},
 	round.AgentJoined{Agent: "a", Round: 2},
 	round.AgentDeclined{Agent: "a", Round: 2, Reason: wire.DeclineNoTime},
 	round.UpdateAccepted{Agent: "a", Round: 2, Update: wire.Update{LocalSteps: 20}, Norm: 0.123456,
 		SinceAnnouncement: time.Second},
-	round.UpdateRefused{Agent: "a", Round: 2, Reason: wire.RefuseNorm},
-	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 3, Accepted: 2,
-		Missing: []wire.AgentID{"c"}, RoundDuration: 1500 * time.Millisecond},
-	round.RoundClosed{Round: 1, Kind: wire.KindStatistics, Selected: 3, Accepted: 3,
+	round.UpdateRefused{Agent: "a", Round: 2, Reason: wire.RefuseNormTooLarge},
+	round.RoundClosed{Round: 2, Kind: wire.KindTraining, NewModelVersion: 1, SelectedAgents: 3, AcceptedUpdates: 2,
+		MissingAgents: []wire.AgentID{"c"}, RoundDuration: 1500 * time.Millisecond},
+	round.RoundClosed{Round: 1, Kind: wire.KindStatistics, SelectedAgents: 3, AcceptedUpdates: 3,
 		RoundDuration: time.Second},
-	round.RoundAbandoned{Round: 2, Reason: round.AbandonQuorum, Accepted: 1, Selected: 3,
-		Missing: []wire.AgentID{"b", "c"}, RoundDuration: time.Minute},
-	round.RoundAbandoned{Round: 2, Reason: round.AbandonFold, Err: errors.New("not finite"),
+	round.RoundAbandoned{Round: 2, Reason: round.AbandonQuorumMissed, AcceptedUpdates: 1, SelectedAgents: 3,
+		MissingAgents: []wire.AgentID{"b", "c"}, RoundDuration: time.Minute},
+	round.RoundAbandoned{Round: 2, Reason: round.AbandonUnusableAggregate, Err: errors.New("not finite"),
 		RoundDuration: time.Minute},
-	round.ScheduleWait{Reason: round.WaitNewRows, AgentsWithNewRows: 1, RequiredAgents: 3, RequiredNewRows: 10,
-		WithoutRowCount: 2},
-	round.ScheduleWait{Reason: round.WaitWindow, WindowOpensAt: time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC)},
-	round.RunFinished{Version: 50, Reason: stop.Patience},
+	round.ScheduleWait{Reason: round.WaitForNewRows, AgentsWithNewRows: 1, RequiredAgents: 3, RequiredNewRows: 10,
+		AgentsWithoutRowCount: 2},
+	round.ScheduleWait{Reason: round.WaitForWindow, WindowOpensAt: time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC)},
+	round.RunFinished{ModelVersion: 50, Reason: stop.PatienceExhausted},
 	round.RolloutBegan{Candidate: one, Released: two, TrialAgents: 4, MinDecidingAgents: 3},
 	round.RolloutBegan{Candidate: one, Released: two, TrialAgents: 2, MinDecidingAgents: 3},
-	round.RolloutBegan{Candidate: one, Released: two, Resumed: true},
-	round.RolloutEnded{Candidate: one, Released: one, Verdict: rollout.Verdict{Result: rollout.First}},
+	round.RolloutBegan{Candidate: one, Released: two, IsResumed: true},
+	round.RolloutEnded{Candidate: one, Released: one, Verdict: rollout.Verdict{Result: rollout.FirstModelReleased}},
 	round.RolloutEnded{Candidate: one, Released: one,
-		Verdict: rollout.Verdict{Result: rollout.Widened, Agents: 5, VotingAgents: 4, MedianErrorRatio: 0.75}},
+		Verdict: rollout.Verdict{Result: rollout.CandidateReleased, ReportingAgents: 5, VotingAgents: 4,
+			MedianErrorRatio: 0.75}},
 	round.RolloutEnded{Candidate: one, Released: two,
-		Verdict: rollout.Verdict{Result: rollout.Worse, Agents: 5, VotingAgents: 4, MedianErrorRatio: math.Inf(1)}},
+		Verdict: rollout.Verdict{Result: rollout.CandidateWorse, ReportingAgents: 5, VotingAgents: 4,
+			MedianErrorRatio: math.Inf(1)}},
 	round.RolloutEnded{Candidate: one, Released: two,
-		Verdict: rollout.Verdict{Result: rollout.NoReports, Agents: 1, MedianErrorRatio: math.NaN()}},
-	host.LinkChanged{Up: true},
-	host.SubscriptionsRefused{},
+		Verdict: rollout.Verdict{Result: rollout.TooFewReports, ReportingAgents: 1, MedianErrorRatio: math.NaN()}},
+	host.BrokerLinkChanged{IsConnected: true},
+	host.RefusedSubscriptionsChanged{},
 	coordinator.AgentListChanged{ListedAgents: 3, RemovedAgents: []wire.AgentID{"a9"}},
-	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed,
-		Bytes: 61504}},
+	host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed,
+		LargeMessageBytes: 61504}},
 	host.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")},
 	host.StorageRecovered{},
 	coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, PresentAgents: 8,
@@ -170,22 +173,25 @@ var coordinatorEvents = []observe.Event{
 	coordinator.AgentReportReceived{Agent: "a1", Boot: 5},
 	meshplan.Computed{Round: 1, Err: errors.New("edges.csv: no such file")},
 	meshplan.Computed{Round: 2, Graph: meshplan.Graph{UnlocatedAgents: []wire.AgentID{"a3"}}},
-	meshplan.Computed{Round: 3, Graph: meshplan.Graph{Edges: []round.Edge{{A: "a1", B: "a2",
-		Weight: 0.5}},
+	meshplan.Computed{Round: 3, Graph: meshplan.Graph{Edges: []round.MixingEdge{{A: "a1", B: "a2",
+		MixingWeight: 0.5}},
 		MixingAgents: 2, SecondEigenvalue: 0.25, EigenvalueRatio: 1. / 3, ConnectedComponents: [][]wire.AgentID{{"a1"},
 			{"a2"}}}},
-	round.UploaderReplaced{Round: 3, Agent: "a1", Replacement: "a2"},
-	round.StopProgressReported{StopRules: stop.Config{Patience: 2}, State: stop.State{Judged: 3, Risk: 0.75,
-		Best: 0.5}},
-	round.EdgesJudged{Round: 2, Reports: 6, MedianDistance: 0.5, EndedEdges: 1},
-	round.EdgeEnded{Round: 2, MeanDistance: 0.7, MedianDistance: 0.5,
-		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10}},
-	round.EdgeEnded{Round: 2, MeanDistance: 9, MedianDistance: 0.5,
-		Edge: round.EndedEdge{A: "a1", B: "a3", Reason: wire.EndFar, Times: 1, Until: 10}},
+	round.UploaderReplaced{Round: 3, ReplacedAgent: "a1", ReplacementAgent: "a2"},
+	round.StopProgressReported{StopRules: stop.Config{Patience: 2}, State: stop.State{JudgedRiskCount: 3,
+		LatestRisk: 0.75,
+		BestRisk:   0.5}},
+	round.EdgesJudged{MixingBlockRound: 2, ReportCount: 6, MedianDistance: 0.5, EndedEdges: 1},
+	round.EdgeEnded{MixingBlockRound: 2, MeanDistance: 0.7, MedianDistance: 0.5,
+		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EdgeEndNotMixing, ConsecutiveEndCount: 1,
+			ExcludedThroughRound: 10}},
+	round.EdgeEnded{MixingBlockRound: 2, MeanDistance: 9, MedianDistance: 0.5,
+		Edge: round.EndedEdge{A: "a1", B: "a3", Reason: wire.EdgeEndTooDistant, ConsecutiveEndCount: 1,
+			ExcludedThroughRound: 10}},
 	enrol.DeviceJoined{Agent: "a1", ReplacedAgent: "a0"},
-	enrol.JoinRefused{From: "192.0.2.7:4000", Reason: wire.JoinUsed},
+	enrol.JoinRefused{From: "192.0.2.7:4000", Reason: wire.EnrolmentTokenUsed},
 	enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true, CertificateExpiresAt: time.Unix(1_900_000_000, 0)},
-	enrol.RenewRefused{Agent: "a1", Reason: wire.RenewFailed, Err: errors.New("no space left")},
+	enrol.RenewRefused{Agent: "a1", Reason: wire.RenewalStorageFailed, Err: errors.New("no space left")},
 	enrol.OpenJoinChanged{OpenUntil: time.Unix(1_900_000_000, 0)},
 	enrol.OpenJoinChanged{},
 	replica.StandingBy{Leader: "k2"},
@@ -202,25 +208,25 @@ func TestCoordinatorSurface(t *testing.T) {
 	state := t.TempDir()
 	trail := &auditor{logger: slog.New(slog.DiscardHandler), dir: state}
 	var err error
-	trail.log, err = audit.Open(store.Machine, state, "air", ed25519.NewKeyFromSeed(make([]byte, 32)),
+	trail.log, err = audit.Open(store.LocalDisk, state, "air", ed25519.NewKeyFromSeed(make([]byte, 32)),
 		func() time.Time { return time.Unix(1_800_000_000, 0) }, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := daemon.NewStatusLine()
 	board := line.NewBoard("")
-	board.Resolve(status.Starting.Name)
+	board.ResolveCondition(status.StartingCondition.Name)
 	m := coordinatormetrics.New(prometheus.NewRegistry(), time.Now)
 	var out strings.Builder
 	surface.RecordOutputs(t, &out, coordinatorEvents, line, line.ReadinessErr, func(log *slog.Logger,
 		event observe.Event) {
-		reader := &daemon.EventReader{Log: log, Metrics: m.Events, Board: board}
+		reader := &daemon.EventDispatcher{Log: log, Metrics: m.Events, Board: board}
 		reader.Observe(event)
 		trail.recordEnrolment(event)
 		trail.Observe(event)
 	})
 	trail.close()
-	files, err := audit.Files(store.Machine, state)
+	files, err := audit.Files(store.LocalDisk, state)
 	if err != nil || len(files) != 1 {
 		t.Fatalf("audit log: %v, %v", files, err)
 	}
@@ -247,5 +253,5 @@ func TestCoordinatorSurface(t *testing.T) {
 func testOptions(log *slog.Logger, reg prometheus.Registerer) Options {
 	m, board := coordinatormetrics.New(reg, time.Now), status.NewBoard(time.Now, nil)
 	return Options{Logger: log, Metrics: m, Board: board,
-		reader: &daemon.EventReader{Log: log, Metrics: m.Events, Board: board}}
+		eventDispatcher: &daemon.EventDispatcher{Log: log, Metrics: m.Events, Board: board}}
 }

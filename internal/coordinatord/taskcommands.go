@@ -17,20 +17,20 @@ import (
 
 // AppliedTask is the applied task as it is shown.
 type AppliedTask struct {
-	Version     uint64          `json:"version"`
-	AppliedAt   time.Time       `json:"at"`     // it was applied
-	TaskYAML    string          `json:"text"`   // YAML: the keys task, round, mesh and predict
-	Course      round.RunCourse `json:"course"` // go, pause or stop, as it was commanded
-	Phase       string          `json:"phase"`  // where the run stands
-	Run         uint64          `json:"run"`
-	Model       *uint64         `json:"model,omitempty"` // version of the present model; absent before the first
-	PendingTask *PendingTask    `json:"next,omitempty"`
+	Version     uint64                `json:"version"`
+	AppliedAt   time.Time             `json:"at"`     // it was applied
+	TaskYAML    string                `json:"text"`   // YAML: the keys task, round, mesh and predict
+	Course      round.OperatorCommand `json:"course"` // go, pause or stop, as it was commanded
+	Phase       string                `json:"phase"`  // where the run stands
+	Run         uint64                `json:"run"`
+	Model       *uint64               `json:"model,omitempty"` // version of the present model; absent before the first
+	PendingTask *PendingTask          `json:"next,omitempty"`
 }
 
 // PendingTask is a task that takes over when the round under way is over.
 type PendingTask struct {
 	Version      uint64    `json:"version"`
-	At           time.Time `json:"at"`
+	RequestedAt  time.Time `json:"at"`
 	TaskYAML     string    `json:"text"`
 	NewRun       bool      `json:"new_run"`
 	InitialModel string    `json:"from,omitempty"`
@@ -38,7 +38,7 @@ type PendingTask struct {
 
 // ApplyRequest asks for a task to be applied.
 type ApplyRequest struct {
-	Name string `json:"name,omitempty"` // of the file, for errors
+	TaskFileName string `json:"name,omitempty"` // of the file, for errors
 	// TaskYAML is a coordinator.yaml, or the part of it that is applied; empty for the applied one, as where only a new
 	// run is asked for.
 	TaskYAML     string `json:"text,omitempty"`
@@ -50,13 +50,13 @@ type ApplyRequest struct {
 
 // ApplyPreview tells what an application does.
 type ApplyPreview struct {
-	Version          uint64                       `json:"version"` // of the task; the present one if nothing changes
-	Changes          []coordinatorsettings.Change `json:"changes"`
-	Effect           coordinatorsettings.Effect   `json:"effect,omitempty"`
-	MissingFlags     string                       `json:"needs,omitempty"` // what the command still has to say
-	NewRun           bool                         `json:"new_run"`
-	InitialModel     string                       `json:"from,omitempty"`
-	WaitsForRoundEnd bool                         `json:"waits"` // for the end of the round under way
+	Version          uint64                           `json:"version"` // of the task; the present one if nothing changes
+	Changes          []coordinatorsettings.Change     `json:"changes"`
+	Effect           coordinatorsettings.ChangeEffect `json:"effect,omitempty"`
+	MissingFlags     string                           `json:"needs,omitempty"` // what the command still has to say
+	NewRun           bool                             `json:"new_run"`
+	InitialModel     string                           `json:"from,omitempty"`
+	WaitsForRoundEnd bool                             `json:"waits"` // for the end of the round under way
 }
 
 // RunControlRequest asks for a pause, an end, or for the run to go on.
@@ -74,14 +74,14 @@ func (f *Federation) Routes() []api.Route {
 		}),
 		api.PostRoute("/v1/task", "Apply a task, or tell what that would do.",
 			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.Apply(r.Context(), a) }),
-		f.steeringRoute("pause", round.CoursePause, "Open no round until the run is to go on."),
-		f.steeringRoute("resume", round.CourseGo, "Have the run go on."),
-		f.steeringRoute("stop", round.CourseStop, "End the run; its model stays."),
+		f.runCourseRoute("pause", round.CommandPause, "Open no round until the run is to go on."),
+		f.runCourseRoute("resume", round.CommandContinue, "Have the run go on."),
+		f.runCourseRoute("stop", round.CommandStop, "End the run; its model stays."),
 		api.GetRoute("/v1/runs", "The runs that have models, the newest last.",
 			func(*http.Request) ([]runs.RunInfo, error) { return runs.Runs(f.dir) }),
-		api.GetRoute("/v1/runs/{run}/models", "The models of a run.", f.models),
+		api.GetRoute("/v1/runs/{run}/models", "The models of a run.", f.listModels),
 		api.StreamRoute("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream",
-			f.model),
+			f.writeModel),
 		f.historyRoute(),
 		api.StreamRoute("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {
@@ -94,10 +94,10 @@ func (f *Federation) Routes() []api.Route {
 	}, f.enrolmentRoutes()...)
 }
 
-func (f *Federation) steeringRoute(name string, course round.RunCourse, summary string) api.Route {
+func (f *Federation) runCourseRoute(name string, course round.OperatorCommand, summary string) api.Route {
 	return api.PostRoute("/v1/task/"+name, summary,
 		func(r *http.Request, s RunControlRequest) (AppliedTask, error) {
-			return f.SetCourse(r.Context(), course, s.AbandonRound)
+			return f.SetRunCourse(r.Context(), course, s.AbandonRound)
 		})
 }
 
@@ -113,11 +113,11 @@ func (f *Federation) task() AppliedTask {
 	t := AppliedTask{Version: c.Task.Version, AppliedAt: c.Task.At, TaskYAML: string(c.Task.Text), Course: c.Course,
 		Phase: string(f.view.Phase())}
 	if t.Course == "" {
-		t.Course = round.CourseGo
+		t.Course = round.CommandContinue
 	}
 	if _, record, err := runs.OpenModels(f.dir); err == nil {
-		if t.Run = uint64(record.Run); record.Plan.Base.Present() {
-			version := uint64(record.Plan.Version)
+		if t.Run = uint64(record.Run); record.Plan.BaseModel.IsSet() {
+			version := uint64(record.Plan.BaseModelVersion)
 			t.Model = &version
 		}
 	}
@@ -164,14 +164,14 @@ func (f *Federation) previewApply(a ApplyRequest) (coordinatorsettings.AppliedSe
 	applied := f.applied
 	if a.TaskYAML != "" {
 		var err error
-		if applied, err = f.settings().ReadApplied(a.Name, []byte(a.TaskYAML)); err != nil {
+		if applied, err = f.settings().ReadApplied(a.TaskFileName, []byte(a.TaskYAML)); err != nil {
 			return applied, o, err
 		}
 	}
-	changes, effect := coordinatorsettings.Changes(f.applied, applied)
+	changes, effect := coordinatorsettings.DiffApplied(f.applied, applied)
 	o.Changes, o.Effect = append(o.Changes, changes...), effect
 	if o.NewRun || len(changes) > 0 {
-		o.Version = max(o.Version, f.nextVersion()) + 1
+		o.Version = max(o.Version, f.pendingTaskVersion()) + 1
 	}
 	if err := f.checkTaskFeasible(applied, o); err != nil {
 		return applied, o, err
@@ -186,7 +186,7 @@ func (f *Federation) previewApply(a ApplyRequest) (coordinatorsettings.AppliedSe
 	return applied, o, nil
 }
 
-func (f *Federation) nextVersion() uint64 {
+func (f *Federation) pendingTaskVersion() uint64 {
 	if f.control.Next == nil {
 		return 0
 	}
@@ -197,7 +197,7 @@ func (f *Federation) nextVersion() uint64 {
 // task.
 func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
 	s := f.settings().WithApplied(a)
-	cfg, err := s.Config()
+	cfg, err := s.CoordinatorConfig()
 	if err != nil {
 		return err
 	}
@@ -224,17 +224,17 @@ func (f *Federation) commitControl(ctx context.Context, c coordinator.OperatorCo
 	return f.commitState(ctx)
 }
 
-// SetCourse has the run pause, end or go on, and remembers it.
-func (f *Federation) SetCourse(ctx context.Context, course round.RunCourse, now bool) (AppliedTask, error) {
+// SetRunCourse has the run pause, end or go on, and remembers it.
+func (f *Federation) SetRunCourse(ctx context.Context, course round.OperatorCommand, now bool) (AppliedTask, error) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
 	over := func() bool { return f.view.Phase() == round.CoordinatorFinished && f.control.Next == nil }
 	finished := api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with `coordinator " +
 		"task set KEY=VALUE`, or begin a new one with `coordinator task apply --new-run`")
 	switch {
-	case over() && f.control.Course != round.CourseStop:
+	case over() && f.control.Course != round.CommandStop:
 		return f.task(), finished
-	case over() && course == round.CoursePause:
+	case over() && course == round.CommandPause:
 		return f.task(), api.Conflict("the run is stopped: there is nothing to pause")
 	}
 	control := f.control
@@ -246,7 +246,7 @@ func (f *Federation) SetCourse(ctx context.Context, course round.RunCourse, now 
 		c *coordinator.Coordinator) error {
 		return c.SetCourse(ctx, course, now)
 	})
-	if err == nil && course == round.CourseGo && over() { // it was stopped, and a rule ends it as well
+	if err == nil && course == round.CommandContinue && over() { // it was stopped, and a rule ends it as well
 		err = finished
 	}
 	return f.task(), err
@@ -257,7 +257,7 @@ func (f *Federation) SetCourse(ctx context.Context, course round.RunCourse, now 
 func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Context,
 	*coordinator.Coordinator) error) error {
 	f.mu.Lock()
-	c, changed := f.running, f.coordinatorChanged
+	c, changed := f.currentCoordinator, f.coordinatorChanged
 	f.mu.Unlock()
 	if c == nil {
 		return nil
@@ -285,5 +285,5 @@ func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Cont
 func (f *Federation) runningCoordinator() *coordinator.Coordinator {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.running
+	return f.currentCoordinator
 }

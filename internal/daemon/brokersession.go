@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Dial opens a session with the broker. The end of ctx does not close it: the owner publishes its goodbye first.
-func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
+// DialBroker opens a session with the broker. The end of ctx does not close it: the owner publishes its goodbye first.
+func DialBroker(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
 	traffic func(mqtt.ObservedMessage, mqtt.TopicKind),
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	o, warning, err := b.SessionOptions(clientID)
@@ -30,9 +30,9 @@ func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 	return mqtt.Dial(context.WithoutCancel(ctx), o)
 }
 
-// DoctorBroker returns what the doctor examines at a broker for a device or the coordinator.
-func DoctorBroker(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.Broker, err error) {
+// DoctorBrokerTarget returns what the doctor examines at a broker for a device or the coordinator.
+func DoctorBrokerTarget(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.BrokerTarget, err error) {
 	d.Options, _, err = b.SessionOptions(t.ClientID(id))
-	d.LoopTopic = t.SelfTest(id)
+	d.SelfTestTopic = t.SelfTest(id)
 	return d, err
 }

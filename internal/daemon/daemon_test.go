@@ -40,7 +40,7 @@ func TestServe(t *testing.T) {
 	defer cancel()
 	reg := metrics.NewRegistry("agentd")
 	metrics.Registrar{Reg: reg, Namespace: "agentd"}.Gauge("broker_connected", "Whether the broker is connected.")
-	server, err := Serve(ctx, "127.0.0.1:0", metrics.Handler(reg, AlwaysReady), quiet())
+	server, err := ServeMetrics(ctx, "127.0.0.1:0", metrics.Handler(reg, AlwaysReady), quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("no agentd_broker_connected in\n%s", body)
 	}
 	listen := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/metrics")
-	if _, err := Serve(ctx, listen, metrics.Handler(reg, AlwaysReady), quiet()); err == nil ||
+	if _, err := ServeMetrics(ctx, listen, metrics.Handler(reg, AlwaysReady), quiet()); err == nil ||
 		!strings.Contains(err.Error(), listen) {
 		t.Errorf("error %v, want one that names the address that is taken", err)
 	}
@@ -77,7 +77,7 @@ func get(url string) (string, error) {
 func TestReadiness(t *testing.T) {
 	line := NewStatusLine()
 	board := line.NewBoard("")
-	reader := EventReader{Log: quiet(), Board: board,
+	reader := EventDispatcher{Log: quiet(), Board: board,
 		Metrics: metrics.NewEventMetrics(metrics.Registrar{Reg: metrics.NewRegistry("a")}, time.Now)}
 	h := metrics.Handler(metrics.NewRegistry("agentd"), line.ReadinessErr)
 	full := errors.New("no space left on device")
@@ -86,11 +86,12 @@ func TestReadiness(t *testing.T) {
 		want    string
 	}{
 		{func() {}, "503 not ready: the state folder is being opened; wait; if it takes long, look at the log\n"},
-		{func() { board.Resolve(status.Starting.Name) }, "200 ready\n"},
-		{func() { reader.Observe(host.SubscriptionsRefused{Filters: []string{"p/+", "s/+"}}) },
+		{func() { board.ResolveCondition(status.StartingCondition.Name) }, "200 ready\n"},
+		{func() { reader.Observe(host.RefusedSubscriptionsChanged{Filters: []string{"p/+", "s/+"}}) },
 			"503 not ready: the broker refuses p/+, s/+; " + mqtt.RefusalRemedy + "\n"},
-		{func() { reader.Observe(host.SubscriptionsRefused{}) }, "200 ready\n"},
-		{func() { reader.Observe(host.SubscriptionsRefused{NeighborBrokerFilters: []string{"n/+"}}) }, "200 ready\n"},
+		{func() { reader.Observe(host.RefusedSubscriptionsChanged{}) }, "200 ready\n"},
+		{func() { reader.Observe(host.RefusedSubscriptionsChanged{NeighborBrokerFilters: []string{"n/+"}}) },
+			"200 ready\n"},
 		{func() { reader.Observe(host.StorageFailing{Operation: "save the model", Err: full}) },
 			"503 not ready: cannot save the model: no space left on device; make state_dir writable, with free " +
 				"space: the write is tried again until it succeeds\n"},
@@ -106,9 +107,9 @@ func TestReadiness(t *testing.T) {
 }
 
 // described is an event that is described by a function.
-type described func(d *observe.Description)
+type described func(d *observe.EventDescription)
 
-func (e described) Describe(d *observe.Description) { e(d) }
+func (e described) Describe(d *observe.EventDescription) { e(d) }
 
 // TestRemedyInLog wants a warning to have the remedy of the condition that its event begins, and of no other.
 func TestRemedyInLog(t *testing.T) {
@@ -116,21 +117,22 @@ func TestRemedyInLog(t *testing.T) {
 		event described
 		want  string
 	}{
-		{func(d *observe.Description) {
+		{func(d *observe.EventDescription) {
 			d.Log(observe.Warn, "w")
-			d.Resolve("b")
-			d.Fail("a", "p", "do x")
+			d.ResolveCondition("b")
+			d.RaiseCondition("a", "p", "do x")
 		}, `level=WARN msg=w remedy="do x"`},
-		{func(d *observe.Description) { d.Log(observe.Info, "i"); d.Fail("a", "p", "do x") }, "level=INFO msg=i"},
-		{func(d *observe.Description) { d.Log(observe.Warn, "w"); d.Resolve("a") }, "level=WARN msg=w"},
-		{func(d *observe.Description) {
+		{func(d *observe.EventDescription) { d.Log(observe.Info, "i"); d.RaiseCondition("a", "p", "do x") },
+			"level=INFO msg=i"},
+		{func(d *observe.EventDescription) { d.Log(observe.Warn, "w"); d.ResolveCondition("a") }, "level=WARN msg=w"},
+		{func(d *observe.EventDescription) {
 			d.Log(observe.Error, "e")
-			d.Fail("a", "p", "do x")
-			d.Fail("b", "p", "do y")
+			d.RaiseCondition("a", "p", "do x")
+			d.RaiseCondition("b", "p", "do y")
 		}, "level=ERROR msg=e"},
-		{func(d *observe.Description) {
+		{func(d *observe.EventDescription) {
 			d.Log(observe.Warn, "w", "remedy", "do z")
-			d.Fail("a", "p", "do x")
+			d.RaiseCondition("a", "p", "do x")
 		}, `level=WARN msg=w remedy="do z"`},
 	} {
 		var log strings.Builder
@@ -140,7 +142,8 @@ func TestRemedyInLog(t *testing.T) {
 			}
 			return a
 		}}
-		r := EventReader{Log: slog.New(slog.NewTextHandler(&log, withoutTime)), Board: status.NewBoard(time.Now, nil),
+		r := EventDispatcher{Log: slog.New(slog.NewTextHandler(&log, withoutTime)), Board: status.NewBoard(time.Now,
+			nil),
 			Metrics: metrics.NewEventMetrics(metrics.Registrar{Reg: metrics.NewRegistry("a")}, time.Now)}
 		r.Observe(tt.event)
 		if got := strings.TrimSpace(log.String()); got != tt.want {
@@ -150,7 +153,7 @@ func TestRemedyInLog(t *testing.T) {
 }
 
 func TestServeNowhere(t *testing.T) {
-	if url, err := Serve(t.Context(), "", nil, quiet()); url != nil || err != nil {
+	if url, err := ServeMetrics(t.Context(), "", nil, quiet()); url != nil || err != nil {
 		t.Errorf("%v, error %v; want nothing", url, err)
 	}
 }

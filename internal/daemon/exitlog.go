@@ -8,10 +8,10 @@ import (
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
-// LogEnding logs why a daemon stops when ctx ends, as on a signal. The caller calls the returned function when the
+// LogShutdown logs why a daemon stops when ctx ends, as on a signal. The caller calls the returned function when the
 // daemon's work is over: it logs how many lines were held back, and "stopped". If the log lacks that
 // line, the daemon was killed.
-func LogEnding(ctx context.Context, log *slog.Logger) (over func()) {
+func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 	var began time.Time
 	said := make(chan struct{})
 	cancel := context.AfterFunc(ctx, func() {
@@ -22,11 +22,11 @@ func LogEnding(ctx context.Context, log *slog.Logger) (over func()) {
 	})
 	return func() {
 		if cancel() { // it ends by itself, or with an error
-			logging.LogHeldLines(log)
+			logging.LogHeldLineCounts(log)
 			return
 		}
 		<-said
-		logging.LogHeldLines(log)
+		logging.LogHeldLineCounts(log)
 		log.Info("stopped", "took", time.Since(began).Round(time.Millisecond))
 	}
 }

@@ -14,12 +14,12 @@ import (
 func TestEnding(t *testing.T) {
 	for _, stopped := range []bool{true, false} {
 		var out bytes.Buffer
-		log, err := logging.New(&out, logging.Options{Level: "info", Format: "text", Journal: true})
+		log, err := logging.New(&out, logging.Options{Level: "info", Format: "text", WritesToJournald: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
-		over := LogEnding(ctx, log)
+		over := LogShutdown(ctx, log)
 		for range 12 {
 			log.Info("round closed")
 		}

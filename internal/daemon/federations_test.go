@@ -11,21 +11,21 @@ import (
 func TestSeveral(t *testing.T) {
 	line := NewStatusLine()
 	air, power := line.NewBoard("air"), line.NewBoard("power")
-	air.Resolve(status.Starting.Name)
+	air.ResolveCondition(status.StartingCondition.Name)
 	if line.ReadinessErr() == nil {
 		t.Error("ready, and one federation is not open")
 	}
-	power.Resolve(status.Starting.Name)
+	power.ResolveCondition(status.StartingCondition.Name)
 	if err := line.ReadinessErr(); err != nil {
 		t.Error(err)
 	}
 	<-line.changed
-	var d observe.Description
-	d.Show(observe.Connection, "connected to the broker")
-	air.Apply(&d)
+	var d observe.EventDescription
+	d.ShowStatusValue(observe.ConnectionStatus, "connected to the broker")
+	air.ApplyDescription(&d)
 	d.Reset()
-	d.Show(observe.Activity, "at work in round 3")
-	power.Apply(&d)
+	d.ShowStatusValue(observe.ActivityStatus, "at work in round 3")
+	power.ApplyDescription(&d)
 	select {
 	case <-line.changed:
 	default:
@@ -36,9 +36,9 @@ func TestSeveral(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	d.Reset()
-	d.FailReadiness("storage", "cannot save the update: full", "free space")
-	air.Apply(&d)
-	power.Resolve("storage")
+	d.RaiseNotReadyCondition("storage", "cannot save the update: full", "free space")
+	air.ApplyDescription(&d)
+	power.ResolveCondition("storage")
 	if err := line.ReadinessErr(); err == nil || err.Error() != "cannot save the update: full; free space" {
 		t.Errorf("readiness %v; what one federation resolves must not resolve the condition of another", err)
 	}

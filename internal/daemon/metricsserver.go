@@ -15,15 +15,15 @@ import (
 // Logger returns the process's logger. A later change of level, if it is not nil, changes the log's level.
 func Logger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
 	return logging.New(w, logging.Options{Level: l.Level, AdjustableLevel: level, Format: l.Format,
-		Journal: logging.IsJournalStream(w)})
+		WritesToJournald: logging.IsJournalStream(w)})
 }
 
-// Serve serves the process's metrics until ctx ends; for an empty address it returns a nil Server.
-func Serve(ctx context.Context, listen string, h http.Handler, log *slog.Logger) (*metrics.Server, error) {
+// ServeMetrics serves the process's metrics until ctx ends; for an empty address it returns a nil Server.
+func ServeMetrics(ctx context.Context, listen string, h http.Handler, log *slog.Logger) (*metrics.Server, error) {
 	if listen == "" {
 		return nil, nil
 	}
-	s, err := metrics.Listen(listen, h)
+	s, err := metrics.StartServer(listen, h)
 	if err != nil {
 		return nil, err
 	}

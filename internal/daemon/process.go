@@ -16,8 +16,8 @@ import (
 // SelfTestTime is how long a message may take to the broker and back, the wait in the queue included.
 func SelfTestTime(b *settings.Broker) time.Duration { return 2 * b.KeepAlive }
 
-// Unlock unlocks the state folder. The process is ending, so an error is only logged.
-func Unlock(l *store.DirLock, log *slog.Logger) {
+// UnlockStateFolder unlocks the state folder. The process is ending, so an error is only logged.
+func UnlockStateFolder(l *store.StateFolderLock, log *slog.Logger) {
 	if err := l.Unlock(); err != nil {
 		log.Warn("the state folder could not be unlocked", "err", err)
 	}
@@ -33,8 +33,8 @@ func NewRand() *rand.Rand {
 	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
 }
 
-// MakeFolder makes the state folder.
-func MakeFolder(dir string) error {
+// MakeStateFolder makes the state folder.
+func MakeStateFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state folder: %w", err)
 	}

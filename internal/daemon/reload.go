@@ -22,8 +22,8 @@ type Reloader[T any] struct {
 	Apply func(ctx context.Context, fresh *T) error
 	// AppliedByCommand, if set, reports whether a command, and no start, puts a key into effect.
 	AppliedByCommand func(key string) bool
-	// Reloaded is called with whether the reload succeeded.
-	Reloaded func(good bool)
+	// OnReloaded is called with whether the reload succeeded.
+	OnReloaded func(good bool)
 }
 
 // reloadable are the keys that need no restart.
@@ -35,9 +35,9 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 	if err == nil && r.Apply != nil {
 		err = r.Apply(ctx, fresh)
 	}
-	r.Reloaded(err == nil)
+	r.OnReloaded(err == nil)
 	if err != nil {
-		for _, line := range config.Lines(err) {
+		for _, line := range config.ErrorLines(err) {
 			r.Log.Error("the configuration was not reloaded; the previous one stays in effect: " + line)
 		}
 		return

@@ -26,7 +26,7 @@ func TestReload(t *testing.T) {
 		LogOf:            func(s *settings.Agent) settings.Log { return s.Log },
 		Apply:            func(context.Context, *settings.Agent) error { return refused },
 		AppliedByCommand: func(key string) bool { return key == "data.csv" },
-		Reloaded:         func(ok bool) { good = append(good, ok) },
+		OnReloaded:       func(ok bool) { good = append(good, ok) },
 	}
 	for _, tt := range []struct {
 		change func()
@@ -47,7 +47,7 @@ func TestReload(t *testing.T) {
 			func() {
 				refused, fresh.Log.Level, fresh.Broker.URLs, fresh.ID = nil,
 					"warn", config.OneOrMore{"tcp://other:1883"}, "roof-2"
-				fresh.Data.CSV = "applied.csv"
+				fresh.Data.CSVPath = "applied.csv"
 			}, true, slog.LevelWarn,
 			`level=WARN msg="the configuration was reloaded, but these settings need a restart" keys="[id broker.url]"`,
 		},

@@ -15,17 +15,17 @@ type StatusLine struct {
 
 	mu          sync.Mutex
 	federations []string // names; empty for the only one
-	boards      []*status.Board
+	boards      []*status.ConditionBoard
 }
 
 // NewStatusLine returns the line of a daemon without boards.
 func NewStatusLine() *StatusLine { return &StatusLine{changed: make(chan struct{}, 1)} }
 
 // NewBoard adds the board of a federation. The name is empty if the daemon is in one federation. The daemon is not
-// ready until the caller resolves the board's condition status.Starting.
-func (s *StatusLine) NewBoard(federation string) *status.Board {
+// ready until the caller resolves the board's condition status.StartingCondition.
+func (s *StatusLine) NewBoard(federation string) *status.ConditionBoard {
 	b := status.NewBoard(time.Now, s.changed)
-	b.Fail(status.Starting)
+	b.RaiseCondition(status.StartingCondition)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.federations, s.boards = append(s.federations, federation), append(s.boards, b)
@@ -38,7 +38,7 @@ func (s *StatusLine) String() string {
 	defer s.mu.Unlock()
 	var all []string
 	for i, b := range s.boards {
-		line := b.Line()
+		line := b.StatusLine()
 		if name := s.federations[i]; name != "" {
 			line = name + ": " + line
 		}

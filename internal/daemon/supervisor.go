@@ -18,11 +18,11 @@ import (
 type Supervisor struct {
 	Status *StatusLine
 
-	log           *slog.Logger
-	notifySystemd func(assignments ...string) error
-	watchdog      time.Duration // systemd ends the process after this time without a sign of life; 0 = never
-	hangups       chan os.Signal
-	goroutines    sync.WaitGroup
+	log             *slog.Logger
+	notifySystemd   func(assignments ...string) error
+	watchdogTimeout time.Duration // systemd ends the process after this time without a sign of life; 0 = never
+	hangups         chan os.Signal
+	goroutines      sync.WaitGroup
 }
 
 // Supervise begins to collect SIGHUPs, which would end the process otherwise. Without systemd it reports to nobody.
@@ -31,11 +31,11 @@ func Supervise(log *slog.Logger) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	watchdog, err := notify.Watchdog(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
+	watchdog, err := notify.WatchdogInterval(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{Status: NewStatusLine(), log: log, notifySystemd: socket.Send, watchdog: watchdog,
+	s := &Supervisor{Status: NewStatusLine(), log: log, notifySystemd: socket.Send, watchdogTimeout: watchdog,
 		hangups: make(chan os.Signal, 1)}
 	signal.Notify(s.hangups, syscall.SIGHUP)
 	return s, nil
@@ -47,13 +47,13 @@ type Worker struct {
 	Alive func(ctx context.Context) error
 }
 
-// Begin reports that the daemon is ready, and supervises it in a goroutine until ctx ends.
-func (s *Supervisor) Begin(ctx context.Context, reload func(ctx context.Context), workers ...Worker) {
+// ReportReadyAndSupervise reports that the daemon is ready, and supervises it in a goroutine until ctx ends.
+func (s *Supervisor) ReportReadyAndSupervise(ctx context.Context, reload func(ctx context.Context), workers ...Worker) {
 	s.sendToSystemd("READY=1", notify.StatusAssignment(s.Status.String()))
 	s.goroutines.Go(func() { s.run(ctx, reload, workers) })
 }
 
-// Wait waits for the end of the goroutine of Begin.
+// Wait waits for the end of the goroutine of ReportReadyAndSupervise.
 func (s *Supervisor) Wait() {
 	signal.Stop(s.hangups)
 	s.goroutines.Wait()
@@ -61,8 +61,8 @@ func (s *Supervisor) Wait() {
 
 func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), workers []Worker) {
 	var checks <-chan time.Time // never, without a watchdog
-	if s.watchdog > 0 {
-		ticker := time.NewTicker(s.watchdog / 3)
+	if s.watchdogTimeout > 0 {
+		ticker := time.NewTicker(s.watchdogTimeout / 3)
 		defer ticker.Stop()
 		checks = ticker.C
 	}
@@ -88,7 +88,7 @@ func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), 
 // feedWatchdog checks every worker and feeds the watchdog only if all answer: systemd must end a process even if only a
 // part of it hangs.
 func (s *Supervisor) feedWatchdog(ctx context.Context, workers []Worker) {
-	ctx, cancel := context.WithTimeout(ctx, s.watchdog/3)
+	ctx, cancel := context.WithTimeout(ctx, s.watchdogTimeout/3)
 	defer cancel()
 	for _, w := range workers {
 		if err := w.Alive(ctx); err != nil {

@@ -22,7 +22,7 @@ import (
 // supervised is a supervisor and what it has told systemd.
 type supervised struct {
 	*Supervisor
-	board *status.Board
+	board *status.ConditionBoard
 	mu    sync.Mutex
 	said  []string
 	log   bytes.Buffer // to be read when the supervisor is done
@@ -31,10 +31,10 @@ type supervised struct {
 func newSupervised(watchdog time.Duration) *supervised {
 	s, line := new(supervised), NewStatusLine()
 	s.board = line.NewBoard("")
-	s.board.Resolve(status.Starting.Name)
+	s.board.ResolveCondition(status.StartingCondition.Name)
 	<-line.changed
 	s.Supervisor = &Supervisor{
-		Status: line, log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog,
+		Status: line, log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdogTimeout: watchdog,
 		hangups: make(chan os.Signal, 1),
 		notifySystemd: func(assignments ...string) error {
 			s.hear(strings.Join(assignments, " "))
@@ -77,7 +77,8 @@ func TestWatchdog(t *testing.T) {
 			}
 			return nil
 		}
-		s.Begin(ctx, nil, Worker{"one", func(context.Context) error { return nil }}, Worker{"other", worker})
+		s.ReportReadyAndSupervise(ctx, nil, Worker{"one", func(context.Context) error { return nil }}, Worker{"other",
+			worker})
 		s.wants(t, "READY=1 STATUS=connecting to the broker")
 		pass := func(d time.Duration) { <-time.After(d) }
 		pass(41 * time.Second)
@@ -107,7 +108,7 @@ func TestReloadIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSupervised(0)
 		ctx, stop := context.WithCancel(t.Context())
-		s.Begin(ctx, func(ctx context.Context) {
+		s.ReportReadyAndSupervise(ctx, func(ctx context.Context) {
 			if _, bounded := ctx.Deadline(); !bounded {
 				t.Error("a reload may take for ever")
 			}
@@ -116,9 +117,9 @@ func TestReloadIsTold(t *testing.T) {
 		s.wants(t, "READY=1 STATUS=connecting to the broker")
 		s.hangups <- syscall.SIGHUP
 		s.wants(t, "RELOADING=1", "reloaded", "READY=1 STATUS=connecting to the broker")
-		var d observe.Description
-		d.Show(observe.Connection, "connected to the broker")
-		s.board.Apply(&d)
+		var d observe.EventDescription
+		d.ShowStatusValue(observe.ConnectionStatus, "connected to the broker")
+		s.board.ApplyDescription(&d)
 		s.wants(t, "STATUS=connected to the broker")
 		stop()
 		s.Wait()

@@ -17,11 +17,11 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// Broker is the broker as a daemon uses it.
-type Broker struct {
+// BrokerTarget is the broker as a daemon uses it.
+type BrokerTarget struct {
 	Options           mqtt.Options
 	SubscribedFilters []string // the filters that the daemon subscribes to
-	LoopTopic         string   // the topic that only the daemon writes and reads
+	SelfTestTopic     string   // the topic that only the daemon writes and reads
 	// PresenceTopic is the topic of the daemon's will; empty if it has none.
 	PresenceTopic string
 	// NeedsRetained is true if the daemon needs its own messages retained.
@@ -35,13 +35,14 @@ const (
 	answerTimeout = 10 * time.Second
 	// selfTestTimeout bounds the self-test, reconnects included.
 	selfTestTimeout = 6 * answerTimeout
-	// clashThreshold short links in a row, ended within patience each, are a sign of another client with the same id.
-	clashThreshold = 2
+	// clientIDClashThreshold short links in a row, ended within patience each, are a sign of another client with the
+	// same id.
+	clientIDClashThreshold = 2
 )
 
-// nodes returns the broker at each of its URLs.
-func (b *Broker) nodes() []*Broker {
-	var all []*Broker
+// targetPerURL returns the broker at each of its URLs.
+func (b *BrokerTarget) targetPerURL() []*BrokerTarget {
+	var all []*BrokerTarget
 	for _, u := range append([]string{b.Options.URL}, b.Options.MoreURLs...) {
 		node := *b
 		node.Options.URL, node.Options.MoreURLs = u, nil
@@ -51,7 +52,7 @@ func (b *Broker) nodes() []*Broker {
 }
 
 // checkTCPConnection examines whether the broker accepts a TCP connection. It sends no data.
-func (b *Broker) checkTCPConnection(ctx context.Context, r *report) bool {
+func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *report) bool {
 	u, err := url.Parse(b.Options.URL)
 	if err != nil {
 		r.add("network", Bad, "correct broker.url", "%v", err)
@@ -95,7 +96,7 @@ func (b *Broker) checkTCPConnection(ctx context.Context, r *report) bool {
 
 // handshakeAndClose makes a TLS handshake and ends it properly, because a broker logs a connection without one as an
 // error. A failed handshake is reported by session.
-func (b *Broker) handshakeAndClose(ctx context.Context, conn net.Conn, host string) {
+func (b *BrokerTarget) handshakeAndClose(ctx context.Context, conn net.Conn, host string) {
 	config := &tls.Config{}
 	if b.Options.TLS != nil {
 		config = b.Options.TLS.Clone()
@@ -115,39 +116,39 @@ func (b *Broker) handshakeAndClose(ctx context.Context, conn net.Conn, host stri
 
 // brokerSession is a session with the broker.
 type brokerSession struct {
-	*Broker
-	report         *report
-	conn           *mqtt.Session
-	events         <-chan mqtt.Event
-	retainedTopics map[string]bool // topics with a retained message
-	denied         []string        // filters that the broker refuses
-	linkUpAt       time.Time       // when the link was made
-	shortLinks     int             // links in a row that ended within patience
+	*BrokerTarget
+	report                *report
+	conn                  *mqtt.Session
+	events                <-chan mqtt.Event
+	retainedTopics        map[string]bool // topics with a retained message
+	refusedFilters        []string        // filters that the broker refuses
+	linkUpAt              time.Time       // when the link was made
+	consecutiveShortLinks int             // links in a row that ended within patience
 }
 
-// note records an event.
-func (v *brokerSession) note(e mqtt.Event) {
+// recordEvent records an event.
+func (v *brokerSession) recordEvent(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		v.linkUpAt = time.Now()
 	case mqtt.LinkDown:
-		if v.shortLinks++; time.Since(v.linkUpAt) >= answerTimeout {
-			v.shortLinks = 0
+		if v.consecutiveShortLinks++; time.Since(v.linkUpAt) >= answerTimeout {
+			v.consecutiveShortLinks = 0
 		}
-	case mqtt.SubscribeRefused:
-		if !slices.Contains(v.denied, e.Filter) { // the session subscribes again, and is refused again
-			v.denied = append(v.denied, e.Filter)
+	case mqtt.SubscriptionRefused:
+		if !slices.Contains(v.refusedFilters, e.Filter) { // the session subscribes again, and is refused again
+			v.refusedFilters = append(v.refusedFilters, e.Filter)
 		}
-	case mqtt.RefusalOver:
-		v.denied = slices.DeleteFunc(v.denied, func(filter string) bool { return filter == e.Filter })
-	case mqtt.Received:
+	case mqtt.SubscriptionRefusalEnded:
+		v.refusedFilters = slices.DeleteFunc(v.refusedFilters, func(filter string) bool { return filter == e.Filter })
+	case mqtt.MessageReceived:
 		v.retainedTopics[e.Topic] = v.retainedTopics[e.Topic] || e.Retained
 	}
 }
 
 // checkMQTTSession examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session
 // lasted to the end.
-func (b *Broker) checkMQTTSession(ctx context.Context, r *report) bool {
+func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *report) bool {
 	taken := b.watchWill(ctx)
 	v := b.openSession(ctx, r)
 	if v != nil {
@@ -165,7 +166,7 @@ func (b *Broker) checkMQTTSession(ctx context.Context, r *report) bool {
 		return false
 	}
 	v.reportRefusedFilters("let this user read the topic; `coordinator acl` writes the rules for Mosquitto")
-	if len(v.denied) == 0 {
+	if len(v.refusedFilters) == 0 {
 		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
 			"messages instead, which shows only when others publish")
 	}
@@ -175,8 +176,8 @@ func (b *Broker) checkMQTTSession(ctx context.Context, r *report) bool {
 
 // openSession opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the
 // client in.
-func (b *Broker) openSession(ctx context.Context, r *report) *brokerSession {
-	warning := new(logging.LastWarning)
+func (b *BrokerTarget) openSession(ctx context.Context, r *report) *brokerSession {
+	warning := new(logging.LastWarningHandler)
 	o := b.Options
 	o.Logger = slog.New(warning)
 	o.MaxReconnectDelay = time.Second // a single client needs no spreading
@@ -185,11 +186,12 @@ func (b *Broker) openSession(ctx context.Context, r *report) *brokerSession {
 		r.add("connection", Bad, "mend the configuration", "%v", err)
 		return nil
 	}
-	v := &brokerSession{Broker: b, report: r, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
+	v := &brokerSession{BrokerTarget: b, report: r, conn: conn, events: conn.Events(),
+		retainedTopics: map[string]bool{}}
 	conn.Subscribe(mqtt.AtMostOnce, b.SubscribedFilters...)
-	if !v.await(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
+	if !v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
 		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
-			"%s", warning.Text("no answer"))
+			"%s", warning.TextOr("no answer"))
 		_ = conn.Close() // nothing was said
 		return nil
 	}
@@ -199,13 +201,13 @@ func (b *Broker) openSession(ctx context.Context, r *report) *brokerSession {
 
 // reportRefusedFilters adds the filters that the broker refuses.
 func (v *brokerSession) reportRefusedFilters(mend string) {
-	for _, filter := range v.denied {
+	for _, filter := range v.refusedFilters {
 		v.report.add("access", Bad, mend, "the broker refuses %s", filter)
 	}
 }
 
-// await notes events until right returns true for one, for at most so long.
-func (v *brokerSession) await(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
+// awaitEvent notes events until right returns true for one, for at most so long.
+func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
@@ -215,7 +217,7 @@ func (v *brokerSession) await(ctx context.Context, within time.Duration, right f
 		case <-timer.C:
 			return false
 		case e := <-v.events:
-			v.note(e)
+			v.recordEvent(e)
 			if right(e) {
 				return true
 			}
@@ -227,7 +229,7 @@ func (v *brokerSession) await(ctx context.Context, within time.Duration, right f
 func (v *brokerSession) selfTest(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	test := mqtt.NewSelfTest(v.conn, v.LoopTopic, answerTimeout, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()),
+	test := mqtt.NewSelfTest(v.conn, v.SelfTestTopic, answerTimeout, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()),
 		0)))
 	test.Step(time.Now(), mqtt.LinkUp{})
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -240,12 +242,12 @@ func (v *brokerSession) selfTest(ctx context.Context) bool {
 				"the test with the largest message has not ended after %v: %v", selfTestTimeout, ctx.Err())
 			return false
 		case e := <-v.events:
-			v.note(e)
+			v.recordEvent(e)
 			_, result = test.Step(time.Now(), e)
-			if result == nil && v.shortLinks >= clashThreshold {
+			if result == nil && v.consecutiveShortLinks >= clientIDClashThreshold {
 				v.reportClientIDClash("find that client: ",
 					"has the client id %s: the broker ended %d connections in a row, each "+
-						"within %v", v.Options.ClientID, v.shortLinks, answerTimeout)
+						"within %v", v.Options.ClientID, v.consecutiveShortLinks, answerTimeout)
 				return false
 			}
 		case <-tick.C:
@@ -259,7 +261,8 @@ func (v *brokerSession) selfTest(ctx context.Context) bool {
 		if result.Result != mqtt.SelfTestPassed {
 			v.report.add("messages", Bad, result.Remedy(), "%s", result.Problem())
 		} else {
-			v.report.good("messages", "a message of %d bytes comes back from %s", result.Bytes, result.Topic)
+			v.report.good("messages", "a message of %d bytes comes back from %s", result.LargeMessageBytes,
+				result.Topic)
 		}
 		return true
 	}
@@ -279,7 +282,7 @@ const willDeliveryTime = time.Second
 // the doctor has connected with that id: it ends the watch, and reports whether the broker has ended another one's
 // connection. A will that was kept says nothing, since it may be old. Where the broker does not let this client in, or
 // takes the user's name for its id as well, nobody is seen.
-func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
+func (b *BrokerTarget) watchWill(ctx context.Context) (taken func() bool) {
 	if b.PresenceTopic == "" {
 		return func() bool { return false }
 	}
@@ -289,23 +292,23 @@ func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
 	if err != nil {
 		return func() bool { return false }
 	}
-	v := &brokerSession{Broker: b, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
-	conn.Subscribe(mqtt.AtMostOnce, b.PresenceTopic, b.LoopTopic)
+	v := &brokerSession{BrokerTarget: b, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
+	conn.Subscribe(mqtt.AtMostOnce, b.PresenceTopic, b.SelfTestTopic)
 	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }
-	if v.await(ctx, answerTimeout, isUp) {
+	if v.awaitEvent(ctx, answerTimeout, isUp) {
 		// A message to itself comes back when the broker has handled the subscriptions; rules may withhold it.
-		_ = conn.Publish(mqtt.Message{Topic: b.LoopTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
-		v.await(ctx, willDeliveryTime, func(e mqtt.Event) bool {
-			m, ok := e.(mqtt.Received)
-			return ok && m.Topic == b.LoopTopic
+		_ = conn.Publish(mqtt.Message{Topic: b.SelfTestTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
+		v.awaitEvent(ctx, willDeliveryTime, func(e mqtt.Event) bool {
+			m, ok := e.(mqtt.MessageReceived)
+			return ok && m.Topic == b.SelfTestTopic
 		})
 	}
 	return func() bool {
 		defer conn.Close()
 		will := false
-		v.await(ctx, willDeliveryTime, func(e mqtt.Event) bool {
+		v.awaitEvent(ctx, willDeliveryTime, func(e mqtt.Event) bool {
 			switch e := e.(type) {
-			case mqtt.Received:
+			case mqtt.MessageReceived:
 				will = e.Topic == b.PresenceTopic && !e.Retained
 			case mqtt.LinkDown: // this one had the doctor's id: it must not come back
 				return true
@@ -322,14 +325,15 @@ func (v *brokerSession) checkRetained(ctx context.Context) {
 		return
 	}
 	text := fmt.Sprint("doctor ", time.Now().UnixNano())
-	err := v.conn.Publish(mqtt.Message{Topic: v.LoopTopic, Payload: []byte(text), QoS: mqtt.AtMostOnce, Retained: true})
+	err := v.conn.Publish(mqtt.Message{Topic: v.SelfTestTopic, Payload: []byte(text), QoS: mqtt.AtMostOnce,
+		Retained: true})
 	if err != nil {
 		v.report.add("retained", Bad, "try again", "%v", err)
 		return
 	}
-	v.conn.Subscribe(mqtt.AtMostOnce, v.LoopTopic) // again: the self-test has unsubscribed
-	if v.await(ctx, answerTimeout, func(e mqtt.Event) bool {
-		m, ok := e.(mqtt.Received)
+	v.conn.Subscribe(mqtt.AtMostOnce, v.SelfTestTopic) // again: the self-test has unsubscribed
+	if v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool {
+		m, ok := e.(mqtt.MessageReceived)
 		return ok && string(m.Payload) == text && m.Retained
 	}) {
 		v.report.good("retained", "the broker keeps retained messages")
@@ -338,5 +342,5 @@ func (v *brokerSession) checkRetained(ctx context.Context) {
 			"retain_available true, the default)", "the broker did not keep a retained message")
 	}
 	// remove the retained message; if that fails, the next doctor overwrites it
-	_ = v.conn.Publish(mqtt.Message{Topic: v.LoopTopic, QoS: mqtt.AtMostOnce, Retained: true})
+	_ = v.conn.Publish(mqtt.Message{Topic: v.SelfTestTopic, QoS: mqtt.AtMostOnce, Retained: true})
 }

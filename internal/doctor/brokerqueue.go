@@ -16,7 +16,7 @@ import (
 
 // checkQueueLength examines how many messages the broker queues for a reader that does not acknowledge. A minimal
 // client sends all messages to itself before it acknowledges the first.
-func (b *Broker) checkQueueLength(ctx context.Context, r *report) {
+func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *report) {
 	if b.WantedQueueLength == 0 {
 		return
 	}
@@ -41,7 +41,7 @@ func (b *Broker) checkQueueLength(ctx context.Context, r *report) {
 }
 
 // measureQueueLength sends n messages and returns how many came back.
-func (b *Broker) measureQueueLength(ctx context.Context, u *url.URL, n int) (came int, err error) {
+func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int) (came int, err error) {
 	var conn net.Conn
 	d := net.Dialer{Timeout: answerTimeout}
 	if u.Scheme == "tcp" || u.Scheme == "mqtt" {
@@ -56,7 +56,7 @@ func (b *Broker) measureQueueLength(ctx context.Context, u *url.URL, n int) (cam
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
 	defer stop()
 	c := &packetClient{conn: conn}
-	if err := c.open(b); err != nil {
+	if err := c.connectAndSubscribe(b); err != nil {
 		return 0, err
 	}
 	taken := 0
@@ -64,7 +64,7 @@ func (b *Broker) measureQueueLength(ctx context.Context, u *url.URL, n int) (cam
 	for sent := 0; taken < n; {
 		if sent < n && sent-taken < 100 {
 			sent++
-			c.send(newPublish(b.LoopTopic, uint16(sent)))
+			c.send(newPublish(b.SelfTestTopic, uint16(sent)))
 			continue
 		}
 		p, err := c.read()
@@ -128,8 +128,8 @@ func (c *packetClient) ack(id uint16) {
 	c.send(p)
 }
 
-// open connects, and subscribes to the loop.
-func (c *packetClient) open(b *Broker) error {
+// connectAndSubscribe connects, and subscribes to the loop.
+func (c *packetClient) connectAndSubscribe(b *BrokerTarget) error {
 	hello := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
 	hello.ProtocolName, hello.ProtocolVersion, hello.CleanSession, hello.Keepalive = "MQTT", 4, true, 60
 	hello.ClientIdentifier, hello.Username, hello.Password = b.Options.ClientID, b.Options.Username,
@@ -142,7 +142,7 @@ func (c *packetClient) open(b *Broker) error {
 		return fmt.Errorf("the broker answers with %v", p)
 	}
 	s := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
-	s.MessageID, s.Topics, s.Qoss = 1, []string{b.LoopTopic}, []byte{byte(mqtt.AtLeastOnce)}
+	s.MessageID, s.Topics, s.Qoss = 1, []string{b.SelfTestTopic}, []byte{byte(mqtt.AtLeastOnce)}
 	c.send(s)
 	for {
 		p, err := c.read()
@@ -151,7 +151,7 @@ func (c *packetClient) open(b *Broker) error {
 		}
 		if ack, ok := p.(*packets.SubackPacket); ok {
 			if len(ack.ReturnCodes) != 1 || ack.ReturnCodes[0] == mqtt.SubackFailure {
-				return fmt.Errorf("the broker refuses %s", b.LoopTopic)
+				return fmt.Errorf("the broker refuses %s", b.SelfTestTopic)
 			}
 			return nil
 		}

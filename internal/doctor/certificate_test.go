@@ -31,7 +31,7 @@ func TestCertificate(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config *tls.Config
 		at     time.Duration
-		state  State
+		state  FindingStatus
 		says   string
 	}{
 		"none":         {nil, 0, "", ""},

@@ -12,9 +12,9 @@ import (
 
 // Command returns a program's command "doctor"; load reads the configuration, and targets makes the doctor's targets of
 // it.
-func Command[S any](program string, load func(*cli.Loader) (S, error),
+func Command[S any](program string, load func(*cli.ConfigLoader) (S, error),
 	targets func(S) ([]*Target, error)) *cobra.Command {
-	var l cli.Loader
+	var l cli.ConfigLoader
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Examine the broker, the disk, the clock and the data, and say what to change",
@@ -47,7 +47,7 @@ The exit status is 1 when something is bad.`,
 			return nil
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, one finding per line")
 	return cmd
 }
@@ -57,7 +57,7 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &report{show: show, federation: p.Federation}
 	r.good("configuration", "can be used")
 	lock, runs := p.checkStateFolder(r)
-	clock(r, time.Now())
+	checkClock(r, time.Now())
 	checkCertificateExpiry(r, p.Broker.Options.TLS, time.Now())
 	elsewhere := false
 	if p.CheckCluster != nil {
@@ -67,7 +67,7 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}
-	nodes := p.Broker.nodes()
+	nodes := p.Broker.targetPerURL()
 	for _, node := range nodes {
 		if len(nodes) > 1 {
 			r.linePrefix = node.Options.URL + ": "
@@ -88,7 +88,7 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		}
 	}
 	r.linePrefix = ""
-	if p.Site != nil {
+	if p.SiteBroker != nil {
 		p.checkSiteBroker(ctx, r)
 	}
 	if p.CheckData != nil {
@@ -99,5 +99,5 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	if lock != nil {
 		_ = lock.Unlock() // the process ends
 	}
-	return r.bad
+	return r.badFindingCount
 }

@@ -8,46 +8,46 @@ import (
 	"io"
 )
 
-// State is how an examination ended.
-type State string
+// FindingStatus is how an examination ended.
+type FindingStatus string
 
 // The states.
 const (
-	Good    State = "good"
-	Warn    State = "warn" // it works, but not well
-	Bad     State = "bad"
-	Skipped State = "skipped" // could not be examined; the finding says why
+	Good    FindingStatus = "good"
+	Warn    FindingStatus = "warn" // it works, but not well
+	Bad     FindingStatus = "bad"
+	Skipped FindingStatus = "skipped" // could not be examined; the finding says why
 )
 
 // Finding is what one examination found.
 type Finding struct {
-	About       string `json:"about"`
-	State       State  `json:"state"`
-	Observation string `json:"found"`
-	Remedy      string `json:"mend,omitempty"` // what to change; empty if nothing
+	About       string        `json:"about"`
+	State       FindingStatus `json:"state"`
+	Observation string        `json:"found"`
+	Remedy      string        `json:"mend,omitempty"` // what to change; empty if nothing
 	// Federation is which one of a device's it is about; empty if there is one.
 	Federation string `json:"federation,omitempty"`
 }
 
 // report shows findings, and counts the bad ones.
 type report struct {
-	show       func(Finding)
-	linePrefix string // prefix of each finding
-	bad        int
+	show            func(Finding)
+	linePrefix      string // prefix of each finding
+	badFindingCount int
 
 	federation string
 }
 
-func (r *report) add(about string, s State, mend, format string, args ...any) {
+func (r *report) add(about string, s FindingStatus, mend, format string, args ...any) {
 	if s == Bad {
-		r.bad++
+		r.badFindingCount++
 	}
 	r.show(Finding{about, s, r.linePrefix + fmt.Sprintf(format, args...), mend, r.federation})
 }
 
 func (r *report) good(about, format string, args ...any) { r.add(about, Good, "", format, args...) }
 
-var marks = map[State]string{Good: "ok  ", Warn: "warn", Bad: "BAD ", Skipped: "skip"}
+var markByStatus = map[FindingStatus]string{Good: "ok  ", Warn: "warn", Bad: "BAD ", Skipped: "skip"}
 
 // textPrinter writes findings for a person.
 func textPrinter(w io.Writer) func(Finding) {
@@ -57,7 +57,7 @@ func textPrinter(w io.Writer) func(Finding) {
 			about = f.Federation
 			fmt.Fprintf(w, "federation %s:\n", about)
 		}
-		fmt.Fprintf(w, "%s  %-14s %s\n", marks[f.State], f.About, f.Observation)
+		fmt.Fprintf(w, "%s  %-14s %s\n", markByStatus[f.State], f.About, f.Observation)
 		if f.Remedy != "" {
 			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Remedy)
 		}

@@ -25,10 +25,10 @@ func newTarget(t *testing.T, url string) *Target {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Target{Program: "coordinator", StateDir: t.TempDir(), NeededBytes: 1, Broker: Broker{
+	return &Target{Program: "coordinator", StateDir: t.TempDir(), NeededFreeBytes: 1, Broker: BrokerTarget{
 		Options:           mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
 		SubscribedFilters: []string{topics.UpdatesFilter(), topics.PresencesFilter()},
-		LoopTopic:         topics.SelfTest(wire.CoordinatorID), NeedsRetained: true, WantedQueueLength: 300,
+		SelfTestTopic:     topics.SelfTest(wire.CoordinatorID), NeedsRetained: true, WantedQueueLength: 300,
 	}}
 }
 
@@ -84,7 +84,7 @@ func TestExamine(t *testing.T) {
 					Remedy: "correct it"}
 			}
 		}, "coordinator bad", "another key, true"},
-		{"a full disk", nil, func(p *Target) { p.NeededBytes = 1 << 60 }, "state folder warn", "free disk space"},
+		{"a full disk", nil, func(p *Target) { p.NeededFreeBytes = 1 << 60 }, "state folder warn", "free disk space"},
 		{"no data", nil, func(p *Target) {
 			p.CheckData = func(context.Context) []Finding {
 				return []Finding{{About: "data", State: Bad, Observation: "rows.csv is empty", Remedy: "fill it"}}
@@ -231,7 +231,7 @@ func TestNobodyThere(t *testing.T) {
 func TestRunningDaemonIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, openBroker(t))
-	lock, err := store.Lock(p.StateDir)
+	lock, err := store.LockStateFolder(p.StateDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestRunningDaemonIsLeftAlone(t *testing.T) {
 	}
 	select {
 	case e := <-conn.Events():
-		if _, ok := e.(mqtt.Received); !ok {
+		if _, ok := e.(mqtt.MessageReceived); !ok {
 			t.Errorf("the daemon has %T", e)
 		}
 	case <-time.After(answerTimeout):

@@ -15,10 +15,10 @@ import (
 
 // Target is a daemon for the doctor to examine.
 type Target struct {
-	Program     string
-	Federation  string // which one of the daemon's; empty if there is one
-	StateDir    string
-	NeededBytes int64 // bytes that should be free for the folder
+	Program         string
+	Federation      string // which one of the daemon's; empty if there is one
+	StateDir        string
+	NeededFreeBytes int64 // bytes that should be free for the folder
 	// FindAnnouncement examines whether a broker has an announcement of the coordinator that the daemon accepts; nil
 	// for the coordinator.
 	FindAnnouncement func(ctx context.Context, url string) Finding
@@ -27,13 +27,13 @@ type Target struct {
 	// CheckCluster examines with whom the daemon takes turns, and reports whether another one has the session at the
 	// broker; nil for one that is alone.
 	CheckCluster func(ctx context.Context) (found []Finding, taken bool)
-	Broker       Broker
-	Site         *Broker // which the daemon only reads; nil if there is none
+	Broker       BrokerTarget
+	SiteBroker   *BrokerTarget // which the daemon only reads; nil if there is none
 }
 
 // checkStateFolder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon
 // has run before and does not run now. It leaves no files, because the daemon's user could not use those of root.
-func (p *Target) checkStateFolder(r *report) (lock *store.DirLock, runs bool) {
+func (p *Target) checkStateFolder(r *report) (lock *store.StateFolderLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -47,7 +47,7 @@ func (p *Target) checkStateFolder(r *report) (lock *store.DirLock, runs bool) {
 		return nil, false
 	}
 	if _, err = os.Stat(filepath.Join(p.StateDir, store.LockFile)); err == nil {
-		lock, err = store.Lock(p.StateDir)
+		lock, err = store.LockStateFolder(p.StateDir)
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // no daemon has started here
@@ -62,22 +62,22 @@ func (p *Target) checkStateFolder(r *report) (lock *store.DirLock, runs bool) {
 	}
 	probe := filepath.Join(p.StateDir, ".doctor")
 	err = errors.Join(os.WriteFile(probe, make([]byte, 4096), 0o600), os.Remove(probe))
-	switch free, known := store.FreeBytes(p.StateDir); {
+	switch free, known := store.FreeDiskBytes(p.StateDir); {
 	case err != nil:
 		r.add("state folder", Bad, "let the service's user write there, or free disk space", "%v", err)
-	case known && free < p.NeededBytes:
+	case known && free < p.NeededFreeBytes:
 		r.add("state folder", Warn, "free disk space: models, updates and records are kept there",
 			"%s has %s free, less than the %s that may be needed",
-			p.StateDir, bytes(free), bytes(p.NeededBytes))
+			p.StateDir, formatBytes(free), formatBytes(p.NeededFreeBytes))
 	case known:
-		r.good("state folder", "%s can be written, %s are free", p.StateDir, bytes(free))
+		r.good("state folder", "%s can be written, %s are free", p.StateDir, formatBytes(free))
 	default:
 		r.good("state folder", "%s can be written", p.StateDir)
 	}
 	return lock, runs
 }
 
-func bytes(n int64) string {
+func formatBytes(n int64) string {
 	switch {
 	case n >= 1e9:
 		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
@@ -87,9 +87,9 @@ func bytes(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// BuildTime returns the time of the commit that this program was built from, which is before any time at which it runs.
-// It is zero if the build does not tell.
-func BuildTime() (at time.Time) {
+// BuildCommitTime returns the time of the commit that this program was built from, which is before any time at which it
+// runs. It is zero if the build does not tell.
+func BuildCommitTime() (at time.Time) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.time" {
@@ -100,9 +100,9 @@ func BuildTime() (at time.Time) {
 	return at
 }
 
-// clock examines the system time.
-func clock(r *report, now time.Time) {
-	if built := BuildTime(); now.Before(built) {
+// checkClock examines the system time.
+func checkClock(r *report, now time.Time) {
+	if built := BuildCommitTime(); now.Before(built) {
 		r.add("clock", Bad, "set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and "+
 			"monthly budgets depend on it",
 			"it is %s, before this program was built (%s)", now.UTC().Format(time.DateTime),

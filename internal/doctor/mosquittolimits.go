@@ -17,18 +17,18 @@ import (
 	"strings"
 )
 
-// leastDescriptors is how many open files a broker should be allowed. Each connection takes one, even that of a
+// minOpenFiles is how many open files a broker should be allowed. Each connection takes one, even that of a
 // stranger who sends nothing; services have 1024 by default.
-const leastDescriptors = 4096
+const minOpenFiles = 4096
 
 // localMachine is where the doctor finds a Mosquitto on this machine.
 type localMachine struct {
-	proc string                                                    // the path of /proc
-	nft  func(ctx context.Context, args ...string) (string, error) // runs nft, and returns all that it prints
+	proc   string                                                    // the path of /proc
+	runNft func(ctx context.Context, args ...string) (string, error) // runs nft, and returns all that it prints
 }
 
 // thisMachine is the machine itself.
-var thisMachine = localMachine{proc: "/proc", nft: func(ctx context.Context, args ...string) (string, error) {
+var thisMachine = localMachine{proc: "/proc", runNft: func(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", args...).CombinedOutput()
 	return string(out), err
 }}
@@ -73,7 +73,7 @@ func checkOpenFiles(r *report, process string) {
 	limit, err := strconv.Atoi(string(found[1]))
 	switch {
 	case err != nil: // unlimited
-	case limit < leastDescriptors:
+	case limit < minOpenFiles:
 		r.add("descriptors", Warn, "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
 			"(LimitNOFILE=20000), then systemctl daemon-reload and restart it",
 			"Mosquitto may have only %d files open: that many idle connections keep all devices out", limit)
@@ -122,13 +122,13 @@ func checkMemoryLimit(r *report, process string) {
 
 // checkFirewall examines whether something bounds the connections of each source, where others can reach the broker.
 func (m localMachine) checkFirewall(ctx context.Context, r *report, port uint16) {
-	open := slices.ContainsFunc(m.listeners(port), func(s socket) bool { return !s.loopback })
+	open := slices.ContainsFunc(m.listeningSocketsOn(port), func(s listeningSocket) bool { return !s.isLoopbackOnly })
 	if !open {
 		return
 	}
 	const mend = "install packaging/mosquitto/fedmesh.nft as its first lines say, or have another firewall bound the " +
 		"connections of each source"
-	out, err := m.nft(ctx, "list", "set", "inet", "fedmesh", "fedmesh")
+	out, err := m.runNft(ctx, "list", "set", "inet", "fedmesh", "fedmesh")
 	switch named := slices.Contains(strings.FieldsFunc(out, func(c rune) bool { return c < '0' || c > '9' }),
 		strconv.Itoa(int(port))); {
 	case err == nil && named:
@@ -149,7 +149,7 @@ func (m localMachine) checkFirewall(ctx context.Context, r *report, port uint16)
 // own user can see which process that is; other users get the one that runs, if there is exactly one.
 func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) {
 	names, _ := filepath.Glob(filepath.Join(m.proc, "[0-9]*", "comm"))
-	listening := m.listeners(port)
+	listening := m.listeningSocketsOn(port)
 	var unseen []string
 	for _, name := range names {
 		comm, err := os.ReadFile(name)
@@ -160,7 +160,7 @@ func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) 
 		files, err := os.ReadDir(filepath.Join(process, "fd"))
 		for _, f := range files {
 			to, err := os.Readlink(filepath.Join(process, "fd", f.Name()))
-			if err == nil && slices.ContainsFunc(listening, func(s socket) bool { return s.fdLink == to }) {
+			if err == nil && slices.ContainsFunc(listening, func(s listeningSocket) bool { return s.fdLink == to }) {
 				return process, true
 			}
 		}
@@ -174,15 +174,15 @@ func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) 
 	return unseen[0], true
 }
 
-// socket is one that listens.
-type socket struct {
-	fdLink   string // in the form of those in /proc/PID/fd
-	loopback bool   // nobody else reaches it
+// listeningSocket is one that listens.
+type listeningSocket struct {
+	fdLink         string // in the form of those in /proc/PID/fd
+	isLoopbackOnly bool   // nobody else reaches it
 }
 
-// loopback reports whether a local address is one of the machine alone. The kernel writes it in words of 32 bits, each
-// as one number, and its port behind a colon.
-func loopback(text string) bool {
+// isLoopbackProcAddress reports whether a local address is one of the machine alone. The kernel writes it in words of
+// 32 bits, each as one number, and its port behind a colon.
+func isLoopbackProcAddress(text string) bool {
 	text, _, _ = strings.Cut(text, ":")
 	words, err := hex.DecodeString(text)
 	if err != nil || len(words)%4 != 0 {
@@ -195,14 +195,14 @@ func loopback(text string) bool {
 	return addr.Unmap().IsLoopback()
 }
 
-// listeners returns the sockets that listen on a port.
-func (m localMachine) listeners(port uint16) (sockets []socket) {
+// listeningSocketsOn returns the sockets that listen on a port.
+func (m localMachine) listeningSocketsOn(port uint16) (sockets []listeningSocket) {
 	for _, file := range []string{"tcp", "tcp6"} {
 		text, _ := os.ReadFile(filepath.Join(m.proc, "net", file)) // none without IPv6
 		for line := range strings.Lines(string(text)) {
 			f := strings.Fields(line)
 			if len(f) > 9 && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) && f[3] == "0A" { // LISTEN
-				sockets = append(sockets, socket{"socket:[" + f[9] + "]", loopback(f[1])})
+				sockets = append(sockets, listeningSocket{"socket:[" + f[9] + "]", isLoopbackProcAddress(f[1])})
 			}
 		}
 	}

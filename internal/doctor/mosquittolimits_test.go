@@ -84,7 +84,7 @@ func TestDescriptors(t *testing.T) {
 	} {
 		found := ""
 		r := &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }}
-		localMachine{proc: proc(t, tt.files), nft: unasked(t)}.checkMosquitto(t.Context(), r, local, tt.remote)
+		localMachine{proc: proc(t, tt.files), runNft: unasked(t)}.checkMosquitto(t.Context(), r, local, tt.remote)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
 		}

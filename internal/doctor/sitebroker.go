@@ -13,7 +13,7 @@ const readingsWait = 3 * time.Second
 // checkSiteBroker examines the broker that readings come from: whether it lets the client in and read, and whether
 // anything comes. The session is not the daemon's, so the daemon may run.
 func (p *Target) checkSiteBroker(ctx context.Context, r *report) {
-	for _, b := range p.Site.nodes() {
+	for _, b := range p.SiteBroker.targetPerURL() {
 		r.linePrefix = "readings.broker " + b.Options.URL + ": "
 		if b.checkTCPConnection(ctx, r) {
 			b.checkReadings(ctx, r)
@@ -23,22 +23,22 @@ func (p *Target) checkSiteBroker(ctx context.Context, r *report) {
 }
 
 // checkReadings subscribes to the topics of the readings and waits for some.
-func (b *Broker) checkReadings(ctx context.Context, r *report) {
+func (b *BrokerTarget) checkReadings(ctx context.Context, r *report) {
 	v := b.openSession(ctx, r)
 	if v == nil {
 		return
 	}
 	defer v.conn.Close()
 	came := 0
-	v.await(ctx, readingsWait, func(e mqtt.Event) bool {
-		if _, ok := e.(mqtt.Received); ok {
+	v.awaitEvent(ctx, readingsWait, func(e mqtt.Event) bool {
+		if _, ok := e.(mqtt.MessageReceived); ok {
 			came++
 		}
 		return false
 	})
 	v.reportRefusedFilters("let this user read the topic, or name another one in data.columns")
 	switch {
-	case len(v.denied) > 0:
+	case len(v.refusedFilters) > 0:
 	case came == 0:
 		r.add("readings", Warn, "wait for the next ones, compare the topics in data.columns with what is published, "+
 			"and see whether the broker's rules let this user read them", "nothing came within %v of the topics %q",

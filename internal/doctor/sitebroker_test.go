@@ -19,8 +19,8 @@ func TestSite(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	site := func(url, password string, topics ...string) *Broker {
-		return &Broker{Options: mqtt.Options{URL: url, ClientID: "check", Username: "check", Password: password},
+	site := func(url, password string, topics ...string) *BrokerTarget {
+		return &BrokerTarget{Options: mqtt.Options{URL: url, ClientID: "check", Username: "check", Password: password},
 			SubscribedFilters: topics}
 	}
 	conn, err := mqtt.Dial(t.Context(), mqtt.Options{URL: b.URL(), ClientID: "sensor", Username: "sensor",
@@ -41,7 +41,7 @@ func TestSite(t *testing.T) {
 	home := openBroker(t)
 	for _, tt := range []struct {
 		name        string
-		site        *Broker
+		site        *BrokerTarget
 		found, says string
 	}{
 		{"readings come", site(b.URL(), "good", "site/+"), "", "messages within 3s: 1"},
@@ -59,10 +59,10 @@ func TestSite(t *testing.T) {
 			p := newTarget(t, home)
 			p.Broker.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-")
 			p.Broker.SubscribedFilters, p.Broker.NeedsRetained, p.Broker.WantedQueueLength = nil, false, 0
-			p.Broker.LoopTopic += strings.ReplaceAll(tt.name, " ", "-")
-			p.Site = tt.site
-			p.Site.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-") // else they put each other off
-			p.Site.Options.Username = p.Site.Options.ClientID
+			p.Broker.SelfTestTopic += strings.ReplaceAll(tt.name, " ", "-")
+			p.SiteBroker = tt.site
+			p.SiteBroker.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-") // else they put each other off
+			p.SiteBroker.Options.Username = p.SiteBroker.Options.ClientID
 			found, text := examine(t, p)
 			if strings.Join(found, ", ") != tt.found || !strings.Contains(text, tt.says) ||
 				!strings.Contains(text, "readings.broker "+tt.site.Options.URL) {

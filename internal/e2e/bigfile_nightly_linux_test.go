@@ -98,7 +98,7 @@ func (g *memoryGroup) number(t *testing.T, file, word string) (n int) {
 
 // TestGigabyte: a file of 1 GB under MemoryMax=64M and MemorySwapMax=0, on a disk.
 func TestGigabyte(t *testing.T) {
-	if store.IsInMemory(os.TempDir()) {
+	if store.IsRAMBackedFolder(os.TempDir()) {
 		t.Setenv("TMPDIR", "/var/tmp")
 	}
 	for _, b := range []bigFile{{megabytes: 1000}, {megabytes: 1000, zipped: true}, {megabytes: 1000, inputs: true}} {

@@ -37,7 +37,7 @@ func newVandal(t *testing.T, url string) *vandal {
 	conn.Subscribe(mqtt.AtLeastOnce, "fl/v1/e2e/round")
 	go func() {
 		for e := range conn.Events() {
-			if m, ok := e.(mqtt.Received); ok && len(m.Payload) > 0 {
+			if m, ok := e.(mqtt.MessageReceived); ok && len(m.Payload) > 0 {
 				v.hear(m.Payload)
 			}
 		}
@@ -56,7 +56,7 @@ func (v *vandal) hear(payload []byte) {
 	if err != nil {
 		return
 	}
-	o := wire.PositionOf(e.Header, &a)
+	o := wire.AnnouncementPositionOf(e.Header, &a)
 	if _, again := v.named[o]; again {
 		return
 	}

@@ -159,7 +159,7 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 	conn.Subscribe(mqtt.AtMostOnce, "fl/#")
 	go func() {
 		for e := range conn.Events() {
-			if m, ok := e.(mqtt.Received); ok {
+			if m, ok := e.(mqtt.MessageReceived); ok {
 				kind, _, _, _, err := topics.Parse(m.Topic)
 				if err != nil {
 					continue // of the coordinator itself, which no bridge carries

@@ -25,7 +25,7 @@ func TestBudget(t *testing.T) {
 	if err := os.MkdirAll(f.Path("state-one"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Machine.SaveRecord(filepath.Join(f.Path("state-one"), "budget"), 1, used); err != nil {
+	if err := store.LocalDisk.SaveRecord(filepath.Join(f.Path("state-one"), "budget"), 1, used); err != nil {
 		t.Fatal(err)
 	}
 	lead := f.Daemon(t, "coordinator", "coordinator")

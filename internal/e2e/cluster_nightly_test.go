@@ -34,7 +34,7 @@ func hearOrders(t *testing.T, broker string) *orders {
 	go func() {
 		defer close(ended)
 		for e := range conn.Events() {
-			if r, is := e.(mqtt.Received); is && len(r.Payload) > 0 {
+			if r, is := e.(mqtt.MessageReceived); is && len(r.Payload) > 0 {
 				o.take(t, r.Payload)
 			}
 		}
@@ -59,7 +59,7 @@ func (o *orders) take(t *testing.T, payload []byte) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.all = append(o.all, wire.PositionOf(e.Header, &a))
+	o.all = append(o.all, wire.AnnouncementPositionOf(e.Header, &a))
 }
 
 // wantRising wants no announcement that is earlier than one before it, and several epochs.

@@ -200,7 +200,7 @@ func (f *federation) checkPresence(t *testing.T, ids []string) {
 			t.Errorf("presence of %s: %v", id, err)
 			continue
 		}
-		if p, err := wire.DecodePresence(e.Body); err != nil || p.State != wire.StateOffline {
+		if p, err := wire.DecodePresence(e.Body); err != nil || p.State != wire.PresenceOffline {
 			t.Errorf("presence of %s: %v, error %v; want offline", id, p.State, err)
 		}
 	}

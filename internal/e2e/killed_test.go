@@ -18,7 +18,7 @@ import (
 // modelBytes and modelChunks are of the model with two hidden layers of 3160.
 const (
 	modelBytes  = 40_005_604
-	modelChunks = (modelBytes + wire.MaxChunk - 1) / wire.MaxChunk
+	modelChunks = (modelBytes + wire.MaxChunkBytes - 1) / wire.MaxChunkBytes
 )
 
 // TestKilledInTransfer kills an agent in the middle of fetching a model of 40 MB,
@@ -92,7 +92,7 @@ func watchUploads(t *testing.T, url string) *atomic.Int64 {
 	var n atomic.Int64
 	go func() {
 		for e := range conn.Events() {
-			if m, ok := e.(mqtt.Received); ok && !strings.HasSuffix(m.Topic, "/m") {
+			if m, ok := e.(mqtt.MessageReceived); ok && !strings.HasSuffix(m.Topic, "/m") {
 				n.Add(1)
 			}
 		}

@@ -142,7 +142,7 @@ func TestWithoutUplink(t *testing.T) {
 		for {
 			select {
 			case e := <-observer.Events():
-				if m, ok := e.(mqtt.Received); ok && strings.HasPrefix(m.Topic, topic) &&
+				if m, ok := e.(mqtt.MessageReceived); ok && strings.HasPrefix(m.Topic, topic) &&
 					strings.HasSuffix(m.Topic, "/1") {
 					return
 				}

@@ -29,7 +29,7 @@ func retained(t *testing.T, url string) map[string][]byte {
 					Payload: []byte("of what is retained")}); err != nil {
 					t.Fatal(err)
 				}
-			case mqtt.Received:
+			case mqtt.MessageReceived:
 				if e.Topic == "end" {
 					return kept
 				}

@@ -95,8 +95,8 @@ func (h *heard) take(t *testing.T, m mqtt.Message) {
 	ann, bad := wire.DecodeAnnouncement(e.Body)
 	if err != nil || bad != nil {
 		t.Error(err, bad)
-	} else if r := &ann.Respond; ann.Phase == wire.PhaseGathering {
-		share := (&round.ResponseLottery{Of: r.AnswerThreshold}).Probability()
+	} else if r := &ann.ResponsePolicy; ann.Phase == wire.PhaseGathering {
+		share := (&round.ResponseLottery{AnswerThreshold: r.AnswerProbability}).AnswerProbability()
 		h.shares = append(h.shares, share)
 	}
 }
@@ -150,7 +150,7 @@ func hear(t *testing.T, broker string) *heard {
 	go func() {
 		defer close(ended)
 		for e := range conn.Events() {
-			if m, is := e.(mqtt.Received); is && len(m.Payload) > 0 {
+			if m, is := e.(mqtt.MessageReceived); is && len(m.Payload) > 0 {
 				h.take(t, m.Message)
 			}
 		}

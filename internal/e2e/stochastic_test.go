@@ -65,7 +65,7 @@ func TestStochasticGradients(t *testing.T) {
 }
 
 // plainLoop is federated averaging of all agents, three rounds, without any host.
-func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows map[string]string) []float32 {
+func plainLoop(t *testing.T, cfg *coordinatorsettings.ConfigFile, ids []string, rows map[string]string) []float32 {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -73,9 +73,9 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 			t.Fatal(err)
 		}
 	}
-	p, err := task.Compile[float32](cfg.Task.Wire(false))
+	p, err := task.Compile[float32](cfg.Task.ToWireTask(false))
 	must(err)
-	w := p.Initial(cfg.Round.Seed)
+	w := p.InitialParameters(cfg.Round.Seed)
 	for i := range wire.RoundID(3) {
 		var sent []testkit.WeightedUpdate[float32]
 		next := make([]float32, len(w))
@@ -83,7 +83,7 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 			s, err := sources.ReadCSV[float32](strings.NewReader(rows[id]), id, cfg.Task.Features, cfg.Task.Target,
 				sources.RowFilter{})
 			must(err)
-			must(p.Prepare(s))
+			must(p.PrepareSamples(s))
 			out, err := p.RunLocalSteps(task.LocalJob[float32]{
 				Base: w, Samples: s, StepWeight: 1, Steps: 5,
 				Rand: task.AgentRand(cfg.Round.Seed, i+1, task.AgentRandomKey(wire.AgentID(id))),

@@ -27,14 +27,14 @@ import (
 // answerTimeout is how long the coordinator has for its answer.
 const answerTimeout = 30 * time.Second
 
-// Keys are a device's: its own, and that of its certificate at the broker.
-type Keys struct {
+// DeviceKeys are a device's: its own, and that of its certificate at the broker.
+type DeviceKeys struct {
 	Device ed25519.PrivateKey
 	TLS    *ecdsa.PrivateKey
 }
 
-// NewKeys makes keys.
-func NewKeys() (k Keys, err error) {
+// NewDeviceKeys makes keys.
+func NewDeviceKeys() (k DeviceKeys, err error) {
 	if _, k.Device, err = ed25519.GenerateKey(nil); err == nil {
 		k.TLS, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	}
@@ -42,26 +42,27 @@ func NewKeys() (k Keys, err error) {
 }
 
 // Public returns the public parts.
-func (k *Keys) Public() (wire.SigningPublicKey, wire.TLSKey, error) {
+func (k *DeviceKeys) Public() (wire.SigningPublicKey, wire.TLSPublicKey, error) {
 	p, err := k.TLS.PublicKey.Bytes()
 	if err != nil {
-		return wire.SigningPublicKey{}, wire.TLSKey{}, err
+		return wire.SigningPublicKey{}, wire.TLSPublicKey{}, err
 	}
-	return wire.SigningPublicKeyOf(k.Device), wire.TLSKey(p), nil
+	return wire.SigningPublicKeyOf(k.Device), wire.TLSPublicKey(p), nil
 }
 
 // request makes the message for a connection with that binding.
-func (k *Keys) request(token *wire.EnrolmentToken, agent wire.AgentID, binding []byte) (*wire.EnrolmentRequest, error) {
+func (k *DeviceKeys) request(token *wire.EnrolmentToken, agent wire.AgentID, binding []byte) (*wire.EnrolmentRequest,
+	error) {
 	own, client, err := k.Public()
 	if err != nil {
 		return nil, err
 	}
-	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: own, TLS: client}
+	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: own, TLSKey: client}
 	text := j.SignedText(binding)
 	sum := sha256.Sum256(text)
-	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.Key(), text)),
+	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.SigningKey(), text)),
 		wire.Signature(ed25519.Sign(k.Device, text))
-	j.TLSSignature, err = ecdsa.SignASN1(rand.Reader, k.TLS, sum[:])
+	j.TLSKeySignature, err = ecdsa.SignASN1(rand.Reader, k.TLS, sum[:])
 	return j, err
 }
 
@@ -69,7 +70,7 @@ func (k *Keys) request(token *wire.EnrolmentToken, agent wire.AgentID, binding [
 // shown that it is the coordinator's, by the token's pin. It keeps the connection instead of using http.Client, because
 // the request signs the connection's TLS exporter.
 func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentToken, agent wire.AgentID,
-	k *Keys) (*VerifiedAdmission, error) {
+	k *DeviceKeys) (*VerifiedAdmission, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
 		return nil, fmt.Errorf("the coordinator's address must be https://HOST:PORT, is %q", target)
@@ -90,7 +91,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	state := conn.(*tls.Conn).ConnectionState()
-	binding, err := state.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
+	binding, err := state.ExportKeyingMaterial(wire.EnrolmentExporterLabel, nil, 32)
 	if err != nil {
 		return nil, err
 	}
@@ -120,20 +121,21 @@ func post(conn net.Conn, target *url.URL, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	defer answer.Body.Close()
-	p, err := io.ReadAll(io.LimitReader(answer.Body, wire.MaxJoinAnswer+1))
+	p, err := io.ReadAll(io.LimitReader(answer.Body, wire.MaxEnrolmentAnswerBytes+1))
 	switch {
 	case err != nil:
 		return nil, err
 	case answer.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("the answer is %s: %.200s", answer.Status, p)
-	case len(p) > wire.MaxJoinAnswer:
-		return nil, fmt.Errorf("the answer has more than %d bytes", wire.MaxJoinAnswer)
+	case len(p) > wire.MaxEnrolmentAnswerBytes:
+		return nil, fmt.Errorf("the answer has more than %d bytes", wire.MaxEnrolmentAnswerBytes)
 	}
 	return p, nil
 }
 
-// errPin is the answer to a listener that is not the coordinator's, or to a token of another federation.
-var errPin = errors.New("this is not the coordinator that has made the token: its certificate does not carry the " +
+// errPinMismatch is the answer to a listener that is not the coordinator's, or to a token of another federation.
+var errPinMismatch = errors.New("this is not the coordinator that has made the token: its certificate does not " +
+	"carry the " +
 	"root document of the token's pin. Somebody may be in between; check address and token, and do not join " +
 	"until they fit")
 
@@ -147,19 +149,19 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 		}
 		p, err := base64.StdEncoding.DecodeString(string(text))
 		if err != nil {
-			return nil, errPin
+			return nil, errPinMismatch
 		}
-		d, err := wire.DecodeVerifiedRoot(p)
+		d, err := wire.DecodeAndVerifyRootDocument(p)
 		if err != nil || d.Pin() != pin {
-			return nil, errPin
+			return nil, errPinMismatch
 		}
 		if !slices.ContainsFunc(d.CoordinatorKeys(),
 			func(k wire.SigningPublicKey) bool { return k.Ed25519().Equal(c.PublicKey) }) {
-			return nil, errPin
+			return nil, errPinMismatch
 		}
 		return p, nil
 	}
-	return nil, errPin
+	return nil, errPinMismatch
 }
 
 // A certificate's comment, netscape-comment, and what it begins with: as in coordinator/enrol.
@@ -171,39 +173,39 @@ const (
 // VerifiedAdmission is what the coordinator has given, after all checks.
 type VerifiedAdmission struct {
 	wire.EnrolmentAnswer
-	Document wire.RootDocument
-	Bytes    []byte // of the Admission, as it came
+	Document      wire.RootDocument
+	EncodedAnswer []byte // of the Admission, as it came
 }
 
 // verifyAdmission checks an answer against the root document of the connection, and the device's keys.
-func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *Keys) (*VerifiedAdmission, error) {
+func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *DeviceKeys) (*VerifiedAdmission, error) {
 	a, err := wire.DecodeEnrolmentAnswer(p)
 	if err != nil {
 		return nil, err
 	}
-	if a.Refusal != 0 {
-		return nil, joinRefusalError(a.Refusal)
+	if a.RefusalReason != 0 {
+		return nil, joinRefusalError(a.RefusalReason)
 	}
-	if root != nil && !bytes.Equal(root, a.Root) {
+	if root != nil && !bytes.Equal(root, a.RootDocument) {
 		return nil, errors.New("the answer has another root document than the connection")
 	}
 	is, err := CheckAdmission(&a, token.Pin, k)
 	if err == nil {
-		is.Bytes = p
+		is.EncodedAnswer = p
 	}
 	return is, err
 }
 
 // CheckAdmission reports why an admission does not go with a pin and a device's keys.
-func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *Keys) (*VerifiedAdmission, error) {
-	d, err := wire.DecodeVerifiedRoot(a.Root)
+func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*VerifiedAdmission, error) {
+	d, err := wire.DecodeAndVerifyRootDocument(a.RootDocument)
 	if err != nil {
 		return nil, err
 	}
 	if d.Pin() != pin {
-		return nil, errPin
+		return nil, errPinMismatch
 	}
-	authority, err := x509.ParseCertificate(a.CA)
+	authority, err := x509.ParseCertificate(a.CACertificate)
 	if err != nil {
 		return nil, fmt.Errorf("the authority's certificate: %w", err)
 	}
@@ -212,7 +214,7 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *Keys) (*Verifi
 		return nil, fmt.Errorf("the certificate: %w", err)
 	}
 	switch {
-	case sha256.Sum256(a.CA) != d.CACertificateHash:
+	case sha256.Sum256(a.CACertificate) != d.CACertificateHash:
 		return nil, errors.New("the authority is not the one of the root document")
 	case leaf.CheckSignatureFrom(authority) != nil:
 		return nil, errors.New("the certificate is not signed by the authority")
@@ -223,19 +225,21 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *Keys) (*Verifi
 }
 
 // joinRefusalError says what a refusal means, and what to do.
-func joinRefusalError(r wire.EnrolmentRefusal) error {
+func joinRefusalError(r wire.EnrolmentRefusalReason) error {
 	const again = "; make another one there: coordinator enrol --device ID"
-	why := map[wire.EnrolmentRefusal]string{
-		wire.JoinUnknown: "the token is not known: it has expired, was replaced, or is of another device" + again,
-		wire.JoinTries:   "there were too many wrong tries from this address: wait two minutes",
-		wire.JoinUsed: "another device has used the token, or this one has and is not in the list any more; if " +
-			"none of your devices has used it, revoke the one that did: coordinator devices revoke ID" + again,
-		wire.JoinListed: "the coordinator lists this device with another key; for a new key or a new device under " +
-			"this name, there: coordinator devices rotate ID",
-		wire.JoinOther: "the coordinator lists this device's key under another name; there: coordinator devices " +
-			"rename OLD NEW",
-		wire.JoinRevoked: "the federation's root document revokes this device",
-		wire.JoinFailed:  "the coordinator could not take it in (its log says why); the same command asks again",
+	why := map[wire.EnrolmentRefusalReason]string{
+		wire.EnrolmentUnknownToken: "the token is not known: it has expired, was replaced, or is of another device" +
+			again,
+		wire.EnrolmentTooManyTries: "there were too many wrong tries from this address: wait two minutes",
+		wire.EnrolmentTokenUsed: "another device has used the token, or this one has and is not in the list any " +
+			"more; if none of your devices has used it, revoke the one that did: coordinator devices revoke ID" + again,
+		wire.EnrolmentOtherKeyListed: "the coordinator lists this device with another key; for a new key or a new " +
+			"device under this name, there: coordinator devices rotate ID",
+		wire.EnrolmentKeyOfOtherDevice: "the coordinator lists this device's key under another name; there: " +
+			"coordinator devices rename OLD NEW",
+		wire.EnrolmentDeviceRevoked: "the federation's root document revokes this device",
+		wire.EnrolmentStorageFailed: "the coordinator could not take it in (its log says why); the same command asks " +
+			"again",
 	}[r]
 	return fmt.Errorf("the coordinator refuses: %s", why)
 }

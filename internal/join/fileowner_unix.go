@@ -41,7 +41,7 @@ func (o fileOwner) privateKeyMode() fs.FileMode {
 // write replaces a file, which has its owner from the begin.
 func (o fileOwner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
 	fresh := path + ".new"
-	if err := d.WriteFile(fresh, content, perm); err != nil {
+	if err := d.WriteFileDurably(fresh, content, perm); err != nil {
 		return err
 	}
 	if err := o.setFileOwner(fresh, path, perm); err != nil {

@@ -38,7 +38,7 @@ func TestOwnerFollowsNoLink(t *testing.T) {
 	if err := os.WriteFile(other, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o, disk := fileOwner{0o644, 12345, 12345}, store.Disk{FS: linking{store.Machine.FS, other}}
+	o, disk := fileOwner{0o644, 12345, 12345}, store.Disk{FS: linking{store.LocalDisk.FS, other}}
 	if err := o.write(disk, filepath.Join(dir, "x"), nil, 0o644); err == nil {
 		t.Error("a link was taken for the file")
 	}
@@ -62,7 +62,7 @@ func TestOwnerKeepsMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := ownerOf(path)
-	if err := o.write(store.Machine, path, []byte("x"), o.mode); err != nil {
+	if err := o.write(store.LocalDisk, path, []byte("x"), o.mode); err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {

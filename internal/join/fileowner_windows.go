@@ -15,5 +15,5 @@ func ownerOf(string) fileOwner { return fileOwner{0o644} }
 func (fileOwner) privateKeyMode() fs.FileMode { return 0o600 }
 
 func (fileOwner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
-	return d.WriteFile(path, content, perm)
+	return d.WriteFileDurably(path, content, perm)
 }

@@ -63,10 +63,10 @@ type office struct {
 }
 
 // open begins a federation, whose keys come from a number.
-func open(t *testing.T, n byte, shared ...wire.Setting) *office {
+func open(t *testing.T, n byte, shared ...wire.AgentSetting) *office {
 	t.Helper()
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n, k}, 16)) }
-	made, err := NewKeys()
+	made, err := NewDeviceKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,19 +74,19 @@ func open(t *testing.T, n byte, shared ...wire.Setting) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRootVersion,
 		CoordinatorKey:    wire.SigningPublicKeyOf(key(1)),
 		CACertificateHash: authority.Digest()}
 	root.Sign(key(2), nil)
 	o := &office{members: members{}, told: new(told)}
 	if shared == nil {
-		shared = []wire.Setting{{Name: "broker.url", Value: "tls://gw.example:8883"}}
+		shared = []wire.AgentSetting{{Name: "broker.url", Value: "tls://gw.example:8883"}}
 	}
 	o.Registrar, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority,
 		SharedDeviceSettings: shared,
 		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members,
 		Observer: o.told,
-		Disk:     store.Machine, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
+		Disk:     store.LocalDisk, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +108,10 @@ func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Enrolmen
 }
 
 // setup is a device that joins there.
-func (o *office) setup(dir string, token wire.EnrolmentToken) *Setup {
-	return &Setup{Config: filepath.Join(dir, "agentd.yaml"), Token: token, Disk: store.Machine,
+func (o *office) setup(dir string, token wire.EnrolmentToken) *DeviceSetup {
+	return &DeviceSetup{ConfigPath: filepath.Join(dir, "agentd.yaml"), Token: token, Disk: store.LocalDisk,
 		RequestAdmission: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID,
-			k *Keys) (*VerifiedAdmission,
+			k *DeviceKeys) (*VerifiedAdmission,
 			error) {
 			return RequestAdmission(ctx, o.url, t, id, k)
 		}}
@@ -134,7 +134,7 @@ func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 	if o.members[id] != wire.SigningPublicKeyOf(key) || a.ID != string(id) || a.Federation != "plant_7" ||
 		a.Broker.URLs[0] != "tls://gw.example:8883" {
 		t.Errorf("%s: %s of %s at %s has the key %s; listed are %v", what, a.ID, a.Federation, a.Broker.URLs,
-			keys.Format(keys.Public(key)), o.members)
+			keys.FormatPublic(keys.Public(key)), o.members)
 	}
 	if _, err := os.Lstat(filepath.Join(dir, pendingFolder)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: the folder %s is left: %v", what, pendingFolder, err)
@@ -146,25 +146,25 @@ func TestRun(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	token := o.token(t, "press-01", "")
 	for i, want := range []bool{false, true} {
-		before, err := o.setup(dir, token).Run(t.Context())
+		before, err := o.setup(dir, token).Join(t.Context())
 		if err != nil || before != want {
 			t.Fatalf("time %d: before is %v, %v", i, before, err)
 		}
 		o.joined(t, "first", dir, "press-01")
 	}
 	was := o.members["press-01"]
-	if _, err := o.setup(dir, o.token(t, "press-01", "press-01")).Run(t.Context()); err != nil {
+	if _, err := o.setup(dir, o.token(t, "press-01", "press-01")).Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o.joined(t, "rotated", dir, "press-01")
 	if o.members["press-01"] == was {
 		t.Error("the key is the same after a rotation")
 	}
-	if _, err := o.setup(dir, o.token(t, "press-1", "press-01")).Run(t.Context()); err != nil {
+	if _, err := o.setup(dir, o.token(t, "press-1", "press-01")).Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o.joined(t, "renamed", dir, "press-1")
-	for _, name := range []string{agentKey, clientKey} {
+	for _, name := range []string{agentKeyFile, clientKeyFile} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info.Mode(), err)
 		}
@@ -176,34 +176,35 @@ func TestRunRefused(t *testing.T) {
 	o, other := open(t, 1), open(t, 2)
 	token := o.token(t, "press-01", "")
 	for name, tt := range map[string]struct {
-		prepare func(dir string, s *Setup)
+		prepare func(dir string, s *DeviceSetup)
 		want    string
 	}{
-		"another federation's coordinator": {func(_ string, s *Setup) {
+		"another federation's coordinator": {func(_ string, s *DeviceSetup) {
 			s.RequestAdmission = other.setup("", token).RequestAdmission
 		}, "not the coordinator that has made the token"},
-		"a key by hand": {func(dir string, _ *Setup) {
-			if _, err := keys.Create(filepath.Join(dir, agentKey)); err != nil {
+		"a key by hand": {func(dir string, _ *DeviceSetup) {
+			if _, err := keys.CreateSigningKeyFile(filepath.Join(dir, agentKeyFile)); err != nil {
 				t.Fatal(err)
 			}
 		}, "made by hand"},
-		"a device of another federation": {func(dir string, _ *Setup) {
-			if _, err := other.setup(dir, other.token(t, "press-01", "")).Run(t.Context()); err != nil {
+		"a device of another federation": {func(dir string, _ *DeviceSetup) {
+			if _, err := other.setup(dir, other.token(t, "press-01", "")).Join(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}, "of another root than the token"},
-		"an open token": {func(_ string, s *Setup) { s.Token = o.token(t, "", "") }, "--id"},
-		"an open token, used for another device": {func(dir string, s *Setup) {
+		"an open token": {func(_ string, s *DeviceSetup) { s.Token = o.token(t, "", "") }, "--id"},
+		"an open token, used for another device": {func(dir string, s *DeviceSetup) {
 			first := o.setup(dir, o.token(t, "", ""))
 			first.Agent = "prees-06"
-			if _, err := first.Run(t.Context()); err != nil {
+			if _, err := first.Join(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			s.Token, s.Agent = first.Token, "press-06"
 		}, "belongs to the device prees-06"},
-		"another name": {func(_ string, s *Setup) { s.Agent = "press-02" }, "the token is of the device press-01"},
-		"a configuration that cannot be read": {func(dir string, s *Setup) {
-			if err := os.WriteFile(s.Config, []byte("federation: [\n"), 0o600); err != nil {
+		"another name": {func(_ string, s *DeviceSetup) { s.Agent = "press-02" },
+			"the token is of the device press-01"},
+		"a configuration that cannot be read": {func(dir string, s *DeviceSetup) {
+			if err := os.WriteFile(s.ConfigPath, []byte("federation: [\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, "agentd.yaml"},
@@ -213,7 +214,7 @@ func TestRunRefused(t *testing.T) {
 		tt.prepare(dir, s)
 		before := contents(t, dir)
 		s.Token.Pin = token.Pin
-		_, err := s.Run(t.Context())
+		_, err := s.Join(t.Context())
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v; want %q", name, err, tt.want)
 		}
@@ -252,11 +253,11 @@ func TestOldRoot(t *testing.T) {
 		version wire.RootVersion
 		want    string
 	}{
-		"older":   {wire.FirstRoot + 1, "is version 2 already"},
-		"another": {wire.FirstRoot, "another version 1"},
+		"older":   {wire.FirstRootVersion + 1, "is version 2 already"},
+		"another": {wire.FirstRootVersion, "another version 1"},
 	} {
 		o, dir := open(t, 1), t.TempDir()
-		if _, err := o.setup(dir, o.token(t, "press-01", "")).Run(t.Context()); err != nil {
+		if _, err := o.setup(dir, o.token(t, "press-01", "")).Join(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		right, err := os.ReadFile(filepath.Join(dir, rootFile))
@@ -264,13 +265,13 @@ func TestOldRoot(t *testing.T) {
 			t.Fatal(err)
 		}
 		held := o.RootDocument()
-		held.Version, held.Revoked = tt.version, []wire.AgentID{"stolen"}
+		held.Version, held.RevokedAgents = tt.version, []wire.AgentID{"stolen"}
 		held.Sign(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, 2}, 16)), nil)
 		if err := os.WriteFile(filepath.Join(dir, rootFile), held.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		before, s := contents(t, dir), o.setup(dir, o.token(t, "press-01", "press-01"))
-		if _, err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := s.Join(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v; want %q", name, err, tt.want)
 		}
 		for path, content := range before {
@@ -281,7 +282,7 @@ func TestOldRoot(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, rootFile), right, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Run(t.Context()); err != nil {
+		if _, err := s.Join(t.Context()); err != nil {
 			t.Errorf("%s: with the right one: %v", name, err)
 		}
 		o.joined(t, name, dir, "press-01")
@@ -294,11 +295,11 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 	document := func(version wire.RootVersion, signs, other byte) []byte {
 		d := wire.RootDocument{Federation: "plant_7", Version: version, CoordinatorKey: wire.SigningPublicKeyOf(key(1)),
 			CACertificateHash: wire.Digest{1}, RootQuorum: wire.RootQuorum{Threshold: 1,
-				Keys: []wire.SigningPublicKey{wire.SigningPublicKeyOf(key(other))}}}
+				ExtraKeys: []wire.SigningPublicKey{wire.SigningPublicKeyOf(key(other))}}}
 		d.Sign(key(signs), key(signs))
 		return d.Bytes()
 	}
-	s := &Setup{Config: filepath.Join(t.TempDir(), "agentd.yaml"), Disk: store.Machine}
+	s := &DeviceSetup{ConfigPath: filepath.Join(t.TempDir(), "agentd.yaml"), Disk: store.LocalDisk}
 	if err := os.WriteFile(s.path(rootFile), document(6, 2, 3), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +315,7 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 func TestAddress(t *testing.T) {
 	o := open(t, 1)
 	o.url += "/"
-	if _, err := o.setup(t.TempDir(), o.token(t, "press-01", "")).Run(t.Context()); err != nil {
+	if _, err := o.setup(t.TempDir(), o.token(t, "press-01", "")).Join(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -324,7 +325,7 @@ func TestAddress(t *testing.T) {
 func TestManInTheMiddle(t *testing.T) {
 	o, thief := open(t, 1), open(t, 2)
 	token := o.token(t, "press-01", "")
-	k, err := NewKeys()
+	k, err := NewDeviceKeys()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,16 +360,16 @@ func TestManInTheMiddle(t *testing.T) {
 
 // TestSettings: what is not the coordinator's to give is passed over, and a value cannot become a key.
 func TestSettings(t *testing.T) {
-	o := open(t, 1, wire.Setting{Name: "broker.url", Value: "tls://gw.example:8883"},
-		wire.Setting{Name: "data.delimiter", Value: ";\"\npredict:\n  hook: [/bin/false]"},
-		wire.Setting{Name: "predict.hook", Value: "/bin/false"})
+	o := open(t, 1, wire.AgentSetting{Name: "broker.url", Value: "tls://gw.example:8883"},
+		wire.AgentSetting{Name: "data.delimiter", Value: ";\"\npredict:\n  hook: [/bin/false]"},
+		wire.AgentSetting{Name: "predict.hook", Value: "/bin/false"})
 	dir := t.TempDir()
 	s := o.setup(dir, o.token(t, "press-01", ""))
-	if _, err := s.Run(t.Context()); err != nil {
+	if _, err := s.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	a, err := settings.ReadUnchecked(s.Config)
-	if err != nil || len(a.Predict.Hook) > 0 || !strings.HasPrefix(a.Data.Delimiter, ";\"\npredict") {
+	a, err := settings.ReadUnvalidatedAgent(s.ConfigPath)
+	if err != nil || len(a.Predict.ModelHookCommand) > 0 || !strings.HasPrefix(a.Data.Delimiter, ";\"\npredict") {
 		t.Errorf("the configuration is %+v, %v", a, err)
 	}
 	if want := []string{"predict.hook"}; fmt.Sprint(s.SkippedSettings) != fmt.Sprint(want) {
@@ -439,20 +440,20 @@ func TestRunKilled(t *testing.T) {
 			o, dir := open(t, 1), t.TempDir()
 			token := o.token(t, "press-01", "")
 			if rotated {
-				if _, err := o.setup(dir, token).Run(t.Context()); err != nil {
+				if _, err := o.setup(dir, token).Join(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				token = o.token(t, "press-01", "press-01")
 			}
 			left := cut
 			s := o.setup(dir, token)
-			s.Disk = store.Disk{FS: failing{store.Machine.FS, &left, once}}
-			_, first := s.Run(t.Context())
+			s.Disk = store.Disk{FS: failing{store.LocalDisk.FS, &left, once}}
+			_, first := s.Join(t.Context())
 			if first != nil && !errors.Is(first, errKilled) {
 				t.Fatalf("cut %d: %v", cut, first)
 			}
 			what := fmt.Sprintf("cut %d, rotated %v, once %v", cut, rotated, once)
-			if _, err := o.setup(dir, token).Run(t.Context()); err != nil {
+			if _, err := o.setup(dir, token).Join(t.Context()); err != nil {
 				t.Errorf("%s: the same again: %v", what, err)
 			}
 			o.joined(t, what, dir, "press-01")
@@ -472,18 +473,18 @@ func TestAnswerLost(t *testing.T) {
 	s := o.setup(dir, o.token(t, "press-01", ""))
 	whole := s.RequestAdmission
 	s.RequestAdmission = func(ctx context.Context, token *wire.EnrolmentToken, id wire.AgentID,
-		k *Keys) (*VerifiedAdmission,
+		k *DeviceKeys) (*VerifiedAdmission,
 		error) {
 		if _, err := whole(ctx, token, id, k); err != nil {
 			return nil, err
 		}
 		return nil, net.ErrClosed
 	}
-	if _, err := s.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
+	if _, err := s.Join(t.Context()); !errors.Is(err, net.ErrClosed) {
 		t.Fatal(err)
 	}
 	s.RequestAdmission = whole
-	if _, err := s.Run(t.Context()); err != nil {
+	if _, err := s.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	o.joined(t, "again", dir, "press-01")

@@ -23,11 +23,11 @@ import (
 
 // The files of a device, beside its configuration.
 const (
-	agentKey  = "agent.key"
-	clientKey = "client.key"
-	clientCrt = "client.crt"
-	caCrt     = "ca.crt"
-	rootFile  = "root"
+	agentKeyFile   = "agent.key"
+	clientKeyFile  = "client.key"
+	clientCertFile = "client.crt"
+	caCertFile     = "ca.crt"
+	rootFile       = "root"
 
 	usedTokenFile = "joined"  // the token that was used last: the public part of its key
 	pendingFolder = "joining" // of what is not in its place yet: keys, then the answer, and the token that they are for
@@ -38,38 +38,38 @@ const (
 // packagedConfigDir is the folder in which a package's agentd looks for its files.
 const packagedConfigDir = "/etc/agentd"
 
-// Setup is a device that joins.
-type Setup struct {
-	Config        string            // path of agentd.yaml
+// DeviceSetup is a device that joins.
+type DeviceSetup struct {
+	ConfigPath    string            // path of agentd.yaml
 	OwnerSettings map[string]string // keys that the device's owner sets, as on a command line
 	Token         wire.EnrolmentToken
 	Agent         wire.AgentID // for a token of any device; else that of the token
 	Disk          store.Disk
 	// RequestAdmission is the function Exchange, for the coordinator's address.
 	RequestAdmission func(ctx context.Context, token *wire.EnrolmentToken, agent wire.AgentID,
-		k *Keys) (*VerifiedAdmission,
+		k *DeviceKeys) (*VerifiedAdmission,
 		error)
 
 	// SkippedSettings are settings of the coordinator's that this build leaves to the device's owner, or does not know.
 	SkippedSettings []string
 }
 
-func (s *Setup) path(names ...string) string {
-	return filepath.Join(append([]string{filepath.Dir(s.Config)}, names...)...)
+func (s *DeviceSetup) path(names ...string) string {
+	return filepath.Join(append([]string{filepath.Dir(s.ConfigPath)}, names...)...)
 }
 
 // tokenMarker returns the content of a file that names the token, and the device if the token is for any device.
 // Whoever reads it cannot use the token.
-func (s *Setup) tokenMarker() []byte {
-	text := hex.EncodeToString(keys.Public(s.Token.Key()))
+func (s *DeviceSetup) tokenMarker() []byte {
+	text := hex.EncodeToString(keys.Public(s.Token.SigningKey()))
 	if s.Token.Agent == "" {
 		text += " " + string(s.Agent)
 	}
 	return []byte(text + "\n")
 }
 
-// Run joins. It reports whether the device had joined with this token before.
-func (s *Setup) Run(ctx context.Context) (before bool, err error) {
+// Join enrols the device. It reports whether the device had joined with this token before.
+func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
 	if s.Token.Agent != "" && s.Agent != "" && s.Agent != s.Token.Agent {
 		return false, fmt.Errorf("the token is of the device %s, not of %s", s.Token.Agent, s.Agent)
 	}
@@ -79,7 +79,7 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 	if s.Agent == "" {
 		return false, errors.New("the token is for any device: say which one this is with --id")
 	}
-	if err := s.Agent.ValidateAgent(); err != nil {
+	if err := s.Agent.ValidateNonCoordinator(); err != nil {
 		return false, err
 	}
 	if is, err := s.Disk.ReadFile(s.path(usedTokenFile)); err == nil {
@@ -90,13 +90,13 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 		if now, _, _ := strings.Cut(string(s.tokenMarker()), " "); was == now && device != "" {
 			return false, fmt.Errorf("the folder %s belongs to the device %s, which joined with this token: choose "+
 				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at "+
-				"the coordinator", filepath.Dir(s.Config), device, s.path(usedTokenFile))
+				"the coordinator", filepath.Dir(s.ConfigPath), device, s.path(usedTokenFile))
 		}
 	}
-	if err := s.Disk.MakeDir(filepath.Dir(s.Config)); err != nil {
+	if err := s.Disk.MakeDir(filepath.Dir(s.ConfigPath)); err != nil {
 		return false, err
 	}
-	k, err := s.keys()
+	k, err := s.loadOrMakeKeys()
 	if err != nil {
 		return false, err
 	}
@@ -107,8 +107,8 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 	return false, s.install(k, a)
 }
 
-// keys returns those that this token was asked with, or makes them.
-func (s *Setup) keys() (*Keys, error) {
+// loadOrMakeKeys returns those that this token was asked with, or makes them.
+func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
 	is, err := s.Disk.ReadFile(s.path(pendingFolder, tokenFile))
 	switch {
 	case err == nil && bytes.Equal(is, s.tokenMarker()):
@@ -122,73 +122,75 @@ func (s *Setup) keys() (*Keys, error) {
 	if err := s.removePendingFiles(); err != nil {
 		return nil, err
 	}
-	k, err := NewKeys()
+	k, err := NewDeviceKeys()
 	if err != nil {
 		return nil, err
 	}
 	if err := s.Disk.Mkdir(s.path(pendingFolder), 0o700); err != nil {
 		return nil, err
 	}
-	own, err1 := keys.Encode(k.Device)
-	client, err2 := keys.Encode(k.TLS)
+	own, err1 := keys.EncodePrivate(k.Device)
+	client, err2 := keys.EncodePrivate(k.TLS)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	if err := s.write(0o600, own, pendingFolder, agentKey); err != nil {
+	if err := s.write(0o600, own, pendingFolder, agentKeyFile); err != nil {
 		return nil, err
 	}
-	if err := s.write(0o600, client, pendingFolder, clientKey); err != nil {
+	if err := s.write(0o600, client, pendingFolder, clientKeyFile); err != nil {
 		return nil, err
 	}
 	if err := s.write(0o600, s.tokenMarker(), pendingFolder, tokenFile); err != nil { // last: with it the keys count
 		return nil, err
 	}
-	return &k, s.Disk.SyncDir(filepath.Dir(s.Config))
+	return &k, s.Disk.SyncDir(filepath.Dir(s.ConfigPath))
 }
 
-func (s *Setup) write(perm fs.FileMode, content []byte, names ...string) error {
-	return s.Disk.WriteFile(s.path(names...), content, perm)
+func (s *DeviceSetup) write(perm fs.FileMode, content []byte, names ...string) error {
+	return s.Disk.WriteFileDurably(s.path(names...), content, perm)
 }
 
-func (s *Setup) readPendingKeys() (*Keys, error) {
-	own, err := keys.ReadPrivate(s.path(pendingFolder, agentKey))
+func (s *DeviceSetup) readPendingKeys() (*DeviceKeys, error) {
+	own, err := keys.ReadPrivate(s.path(pendingFolder, agentKeyFile))
 	if err != nil {
 		return nil, err
 	}
-	client, err := keys.ReadClientKey(s.path(pendingFolder, clientKey))
-	return &Keys{own, client}, err
+	client, err := keys.ReadClientKey(s.path(pendingFolder, clientKeyFile))
+	return &DeviceKeys{own, client}, err
 }
 
 // checkReplaceableKey reports why the device's key must stay: it was made by hand, or for another federation.
-func (s *Setup) checkReplaceableKey() error {
-	if _, err := s.Disk.Lstat(s.path(agentKey)); errors.Is(err, fs.ErrNotExist) {
+func (s *DeviceSetup) checkReplaceableKey() error {
+	if _, err := s.Disk.Lstat(s.path(agentKeyFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	p, err := s.Disk.ReadFile(s.path(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s is there already, and was made by hand: it may be the identity of this device. Move it "+
-			"away to join with a key of its own, or choose another folder with --config", s.path(agentKey))
+			"away to join with a key of its own, or choose another folder with --config", s.path(agentKeyFile))
 	}
 	if err != nil {
 		return err
 	}
-	d, err := wire.DecodeVerifiedRoot(p)
+	d, err := wire.DecodeAndVerifyRootDocument(p)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path(rootFile), err)
 	}
 	if d.Pin() != s.Token.Pin {
 		return fmt.Errorf("this device has a root document of the federation %s, of another root than the token: if "+
 			"that federation has changed its root keys, or to leave it for good, move %s and %s away; to be in both, "+
-			"choose another folder with --config", d.Federation, s.path(agentKey),
+			"choose another folder with --config", d.Federation, s.path(agentKeyFile),
 			s.path(rootFile))
 	}
 	return nil
 }
 
 // loadOrRequestAdmission returns the coordinator's answer: the one that is kept, or a fresh one.
-func (s *Setup) loadOrRequestAdmission(ctx context.Context, k *Keys) (*VerifiedAdmission, error) {
+func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys) (*VerifiedAdmission, error) {
 	if p, err := s.Disk.ReadFile(s.path(pendingFolder, answerFile)); err == nil {
-		if a, err := wire.DecodeEnrolmentAnswer(p); err == nil && a.Refusal == 0 && s.checkNextRoot(a.Root) == nil {
+		if a,
+			err := wire.DecodeEnrolmentAnswer(p); err == nil && a.RefusalReason == 0 &&
+			s.checkNextRoot(a.RootDocument) == nil {
 			return CheckAdmission(&a, s.Token.Pin, k)
 		}
 	}
@@ -196,14 +198,14 @@ func (s *Setup) loadOrRequestAdmission(ctx context.Context, k *Keys) (*VerifiedA
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkNextRoot(a.Root); err != nil {
+	if err := s.checkNextRoot(a.RootDocument); err != nil {
 		return nil, err
 	}
-	return a, s.write(0o600, a.Bytes, pendingFolder, answerFile)
+	return a, s.write(0o600, a.EncodedAnswer, pendingFolder, answerFile)
 }
 
 // checkNextRoot reports why a root document may not come into the place of the device's own.
-func (s *Setup) checkNextRoot(fresh []byte) error {
+func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
 	held, err := s.Disk.ReadFile(s.path(rootFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -211,11 +213,11 @@ func (s *Setup) checkNextRoot(fresh []byte) error {
 	if err != nil {
 		return err
 	}
-	is, err := wire.DecodeVerifiedRoot(held)
+	is, err := wire.DecodeAndVerifyRootDocument(held)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path(rootFile), err)
 	}
-	next, err := wire.DecodeVerifiedRoot(fresh)
+	next, err := wire.DecodeAndVerifyRootDocument(fresh)
 	if err != nil {
 		return err
 	}
@@ -233,16 +235,16 @@ func (s *Setup) checkNextRoot(fresh []byte) error {
 }
 
 // install puts all files into their place; the configuration comes last but for the note that this is done.
-func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
+func (s *DeviceSetup) install(k *DeviceKeys, a *VerifiedAdmission) error {
 	text, err := s.configuration(a)
 	if err != nil {
 		return err
 	}
-	files, err := Files(k, a)
+	files, err := DeviceFiles(k, a)
 	if err != nil {
 		return err
 	}
-	owner := ownerOf(s.Config)
+	owner := ownerOf(s.ConfigPath)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		perm := fs.FileMode(0o644)
 		if strings.HasSuffix(name, ".key") {
@@ -252,7 +254,7 @@ func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
 			return err
 		}
 	}
-	if err := owner.write(s.Disk, s.Config, text, owner.mode); err != nil {
+	if err := owner.write(s.Disk, s.ConfigPath, text, owner.mode); err != nil {
 		return err
 	}
 	if err := s.write(0o644, s.tokenMarker(), usedTokenFile); err != nil {
@@ -263,7 +265,7 @@ func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
 
 // removePendingFiles removes the folder, the token first: without it the rest counts for nothing. A write that was cut
 // short leaves files of other names there.
-func (s *Setup) removePendingFiles() error {
+func (s *DeviceSetup) removePendingFiles() error {
 	entries, err := s.Disk.ReadDir(s.path(pendingFolder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -283,23 +285,24 @@ func (s *Setup) removePendingFiles() error {
 	return nil
 }
 
-// Files are those of a device that was taken in, besides its configuration, by name.
-func Files(k *Keys, a *VerifiedAdmission) (map[string][]byte, error) {
-	own, err1 := keys.Encode(k.Device)
-	client, err2 := keys.Encode(k.TLS)
+// DeviceFiles are those of a device that was taken in, besides its configuration, by name.
+func DeviceFiles(k *DeviceKeys, a *VerifiedAdmission) (map[string][]byte, error) {
+	own, err1 := keys.EncodePrivate(k.Device)
+	client, err2 := keys.EncodePrivate(k.TLS)
 	pemOf := func(der []byte) []byte {
 		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	}
-	return map[string][]byte{agentKey: own, clientKey: client, clientCrt: pemOf(a.Certificate), caCrt: pemOf(a.CA),
-		rootFile: a.Root}, errors.Join(err1, err2)
+	return map[string][]byte{agentKeyFile: own, clientKeyFile: client, clientCertFile: pemOf(a.Certificate),
+		caCertFile: pemOf(a.CACertificate),
+		rootFile:   a.RootDocument}, errors.Join(err1, err2)
 }
 
 // configHeader begins a configuration that was not there.
 const configHeader = "# agentd, as `agentd join` has written it; the sample in the documentation has all keys.\n"
 
 // configuration returns agentd.yaml with what the device is now.
-func (s *Setup) configuration(a *VerifiedAdmission) ([]byte, error) {
-	path, err := filepath.Abs(s.Config)
+func (s *DeviceSetup) configuration(a *VerifiedAdmission) ([]byte, error) {
+	path, err := filepath.Abs(s.ConfigPath)
 	if err != nil {
 		return nil, err
 	}
@@ -314,13 +317,13 @@ func (s *Setup) configuration(a *VerifiedAdmission) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if several, err := settings.ReadUnchecked(path); err == nil && len(several.Federations) > 0 {
+	if several, err := settings.ReadUnvalidatedAgent(path); err == nil && len(several.Federations) > 0 {
 		return nil, fmt.Errorf("%s has several federations: join with --config in another folder, and write its "+
 			"federation, broker and identity into an entry of federations", path)
 	}
 	maps.Copy(values, ConfigValues(filepath.Dir(path), s.Agent, a, &s.SkippedSettings))
 	maps.Copy(values, s.OwnerSettings)
-	return config.EditFile(path, text, values, settings.UncheckedAgent)
+	return config.EditFileText(path, text, values, settings.UnvalidatedAgentDefaults)
 }
 
 // ConfigValues are the keys of agentd.yaml of a device whose files are in a folder. Settings that are not the
@@ -328,7 +331,7 @@ func (s *Setup) configuration(a *VerifiedAdmission) ([]byte, error) {
 func ConfigValues(dir string, agent wire.AgentID, a *VerifiedAdmission, passed *[]string) map[string]string {
 	values := map[string]string{}
 	for _, x := range a.Settings {
-		if settings.IsShared(x.Name) {
+		if settings.IsSharedSetting(x.Name) {
 			values[x.Name] = x.Value
 		} else {
 			*passed = append(*passed, x.Name)
@@ -337,8 +340,8 @@ func ConfigValues(dir string, agent wire.AgentID, a *VerifiedAdmission, passed *
 	at := func(name string) string { return filepath.Join(dir, name) }
 	maps.Copy(values, map[string]string{
 		"federation": string(a.Document.Federation), "id": string(agent),
-		"broker.ca_file": at(caCrt), "broker.cert_file": at(clientCrt), "broker.key_file": at(clientKey),
-		"identity.key_file": at(agentKey), "identity.root_file": at(rootFile), "identity.coordinator_key": "",
+		"broker.ca_file": at(caCertFile), "broker.cert_file": at(clientCertFile), "broker.key_file": at(clientKeyFile),
+		"identity.key_file": at(agentKeyFile), "identity.root_file": at(rootFile), "identity.coordinator_key": "",
 	})
 	return values
 }

@@ -25,9 +25,9 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Create makes a new private key file, readable by its owner only. An existing
+// CreateSigningKeyFile makes a new private key file, readable by its owner only. An existing
 // file is never replaced: its key may be the identity of a device.
-func Create(path string) (ed25519.PrivateKey, error) {
+func CreateSigningKeyFile(path string) (ed25519.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
 	}
@@ -40,15 +40,15 @@ func Create(path string) (ed25519.PrivateKey, error) {
 
 // save writes a private key file.
 func save(path string, key any) error {
-	text, err := Encode(key)
+	text, err := EncodePrivate(key)
 	if err != nil {
 		return err
 	}
-	return store.Machine.WriteFile(path, text, 0o600)
+	return store.LocalDisk.WriteFileDurably(path, text, 0o600)
 }
 
-// Encode returns the content of the file of a private key.
-func Encode(key any) ([]byte, error) {
+// EncodePrivate returns the content of the file of a private key.
+func EncodePrivate(key any) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
@@ -63,8 +63,8 @@ func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
 	return readPrivateKey[*ecdsa.PrivateKey](path, "ECDSA")
 }
 
-// CreateClient is Create of the private key of a certificate, of the curve P-256.
-func CreateClient(path string) (*ecdsa.PrivateKey, error) {
+// CreateClientKeyFile is CreateSigningKeyFile for the private key of a certificate, of the curve P-256.
+func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s exists already; remove it first if its key is really no longer needed", path)
 	}
@@ -121,11 +121,11 @@ func Public(key ed25519.PrivateKey) ed25519.PublicKey {
 	return ed25519.PublicKey(key[ed25519.SeedSize:])
 }
 
-// Format returns a public key in base64.
-func Format(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
+// FormatPublic returns a public key in base64.
+func FormatPublic(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
-// Parse reads a public key in base64.
-func Parse(s string) (ed25519.PublicKey, error) {
+// ParsePublic reads a public key in base64.
+func ParsePublic(s string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != ed25519.PublicKeySize {
 		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as `key show` prints them", s,
@@ -138,9 +138,9 @@ func Parse(s string) (ed25519.PublicKey, error) {
 	return b, nil
 }
 
-// smallOrder are the y coordinates, little-endian, of the points P of Ed25519 with 8P = 0: whoever names such a key as
-// his can make signatures for it without a private key, that count for many messages at once.
-var smallOrder = [5]string{
+// smallOrderPoints are the y coordinates, little-endian, of the points P of Ed25519 with 8P = 0: whoever names such a
+// key as his can make signatures for it without a private key, that count for many messages at once.
+var smallOrderPoints = [5]string{
 	"0000000000000000000000000000000000000000000000000000000000000000",
 	"0100000000000000000000000000000000000000000000000000000000000000",
 	"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
@@ -155,5 +155,5 @@ func isWeakKey(key ed25519.PublicKey) bool {
 	beyond := y[0] >= 0xed && y[31] == 0x7f && !slices.ContainsFunc(y[1:31], func(b byte) bool { return b != 0xff })
 	var digits [2 * len(y)]byte
 	hex.Encode(digits[:], y[:])
-	return beyond || slices.Contains(smallOrder[:], string(digits[:]))
+	return beyond || slices.Contains(smallOrderPoints[:], string(digits[:]))
 }

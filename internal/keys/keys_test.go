@@ -25,7 +25,7 @@ func TestOpenSSLKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := Format(Public(key)); got != opensslPublic {
+	if got := FormatPublic(Public(key)); got != opensslPublic {
 		t.Errorf("public key %s, want %s", got, opensslPublic)
 	}
 	path := filepath.Join(t.TempDir(), "copy.key")
@@ -47,7 +47,7 @@ func TestOpenSSLKey(t *testing.T) {
 
 func TestCreate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.key")
-	made, err := Create(path)
+	made, err := CreateSigningKeyFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestCreate(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, error %v; want 0600", info.Mode(), err)
 	}
-	if _, err := Create(path); err == nil || !strings.Contains(err.Error(), "exists already") {
+	if _, err := CreateSigningKeyFile(path); err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("error %v, want a refusal to replace the file", err)
 	}
 	if again, err := ReadPrivate(path); err != nil || !again.Equal(made) {
@@ -204,10 +204,10 @@ func TestWeakKeys(t *testing.T) {
 		}
 		found[encoded(qy, 0)] = true
 	}
-	if len(found) != len(smallOrder) {
-		t.Errorf("%d small y found, the table has %d", len(found), len(smallOrder))
+	if len(found) != len(smallOrderPoints) {
+		t.Errorf("%d small y found, the table has %d", len(found), len(smallOrderPoints))
 	}
-	for _, y := range smallOrder {
+	for _, y := range smallOrderPoints {
 		b, err := hex.DecodeString(y)
 		if err != nil || !found[string(b)] {
 			t.Errorf("%s is in the table and of no small order", y)
@@ -215,7 +215,8 @@ func TestWeakKeys(t *testing.T) {
 	}
 	for y := range found {
 		for _, sign := range []byte{0, 0x80} {
-			if _, err := Parse(base64.StdEncoding.EncodeToString(append([]byte(y)[:31:31], y[31]|sign))); err == nil ||
+			if _, err := ParsePublic(base64.StdEncoding.EncodeToString(append([]byte(y)[:31:31],
+				y[31]|sign))); err == nil ||
 				!strings.Contains(err.Error(), "anybody can sign for") {
 				t.Errorf("%x with sign %x: error %v", y, sign, err)
 			}
@@ -243,14 +244,14 @@ func encoded(y *big.Int, sign byte) string {
 
 func TestParse(t *testing.T) {
 	for _, text := range []string{opensslPublic, " " + opensslPublic + "\n"} {
-		key, err := Parse(text)
-		if err != nil || Format(key) != opensslPublic {
-			t.Errorf("%q gives %s, error %v", text, Format(key), err)
+		key, err := ParsePublic(text)
+		if err != nil || FormatPublic(key) != opensslPublic {
+			t.Errorf("%q gives %s, error %v", text, FormatPublic(key), err)
 		}
 	}
 	for _, text := range []string{"", "AAAA", opensslPublic[:40], opensslPublic + opensslPublic,
 		"ssh-ed25519 " + opensslPublic} {
-		if _, err := Parse(text); err == nil || !strings.Contains(err.Error(), "want 32 bytes in base64") {
+		if _, err := ParsePublic(text); err == nil || !strings.Contains(err.Error(), "want 32 bytes in base64") {
 			t.Errorf("%q: error %v", text, err)
 		}
 	}

@@ -21,9 +21,9 @@ type Options struct {
 	AdjustableLevel *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
-	// Journal is set if the lines go to journald (IsJournalStream): each begins with its priority, such as "<4>", and
-	// has no time, because journald adds it.
-	Journal bool
+	// WritesToJournald is set if the lines go to journald (IsJournalStream): each begins with its priority, such as
+	// "<4>", and has no time, because journald adds it.
+	WritesToJournald bool
 	// Now is the clock by which repeats are counted; nil means time.Now.
 	Now func() time.Time
 }
@@ -53,7 +53,7 @@ func New(w io.Writer, o Options) (*slog.Logger, error) {
 		o.Now = time.Now
 	}
 	handler := build(w)
-	if o.Journal {
+	if o.WritesToJournald {
 		handler = newJournalHandler(w, build)
 	}
 	return slog.New(newLimiter(handler, o.Now)), nil

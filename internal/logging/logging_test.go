@@ -65,7 +65,7 @@ func TestLevels(t *testing.T) {
 	} {
 		for _, format := range []string{"text", "json"} {
 			for _, journal := range []bool{false, true} {
-				l, _ := newLogger(t, logging.Options{Level: name, Format: format, Journal: journal})
+				l, _ := newLogger(t, logging.Options{Level: name, Format: format, WritesToJournald: journal})
 				if !l.Enabled(ctx, least) || l.Enabled(ctx, least-1) {
 					t.Errorf("%s %s: the least level is not %v", name, format, least)
 				}
@@ -134,7 +134,7 @@ func TestJournal(t *testing.T) {
 <6>{"level":"INFO+1","msg":"m"}
 `,
 	} {
-		l, out := newLogger(t, logging.Options{Level: "debug", Format: format, Journal: true})
+		l, out := newLogger(t, logging.Options{Level: "debug", Format: format, WritesToJournald: true})
 		l.Debug("m")
 		l.With("k", "v").Info("m")
 		l.WithGroup("g").Warn("m", "k", "v")
@@ -147,7 +147,7 @@ func TestJournal(t *testing.T) {
 
 func TestInjection(t *testing.T) {
 	const evil = "a\n<0>12:00:00 ERROR b\r\t\x1b[2J\x00\x7f\u009b\u202e\u2028\xff\ufffd"
-	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true})
+	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true})
 	l.With(evil, 1).WithGroup(evil).Info(evil, "k", evil,
 		"e", errors.New(evil), evil, slog.GroupValue(slog.String(evil, evil)))
 	line := out.String()
@@ -173,7 +173,7 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 func TestWriteError(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		for _, journal := range []bool{false, true} {
-			l, err := logging.New(failing{}, logging.Options{Level: "info", Format: format, Journal: journal})
+			l, err := logging.New(failing{}, logging.Options{Level: "info", Format: format, WritesToJournald: journal})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -233,7 +233,7 @@ func parseText(t *testing.T, line string) map[string]any {
 
 func TestConcurrentUse(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
-		l, out := newLogger(t, logging.Options{Level: "debug", Format: format, Journal: true})
+		l, out := newLogger(t, logging.Options{Level: "debug", Format: format, WritesToJournald: true})
 		const writers, lines = 8, 50
 		levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 		want := map[string]int{}

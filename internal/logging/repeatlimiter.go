@@ -12,7 +12,7 @@ import (
 
 const (
 	maxLinesPerWindow = 10 // lines of one message that pass in a window
-	window            = time.Minute
+	repeatWindow      = time.Minute
 	// maxMessages bounds the memory. A daemon has far fewer, since messages are constants; new ones beyond the bound
 	// pass uncounted.
 	maxMessages = 1024
@@ -30,26 +30,26 @@ type repeatLimiter struct {
 type repeatCounter struct {
 	now             func() time.Time
 	mu              sync.Mutex
-	windowByMessage map[message]*messageWindow
+	windowByMessage map[messageKey]*messageWindow
 	nextWindowEnd   time.Time // the earliest end of a window
 }
 
-type message struct {
+type messageKey struct {
 	level slog.Level
 	text  string
 }
 
 // messageWindow is the window of one message.
 type messageWindow struct {
-	message
-	start     time.Time
-	passed    int
-	heldLines int
-	next      slog.Handler // of the last line held: its attributes name the part of the daemon
+	messageKey
+	start           time.Time
+	passedLineCount int
+	heldLines       int
+	lastHeldHandler slog.Handler // of the last line held: its attributes name the part of the daemon
 }
 
 func newLimiter(next slog.Handler, now func() time.Time) *repeatLimiter {
-	return &repeatLimiter{next, &repeatCounter{now: now, windowByMessage: map[message]*messageWindow{}}}
+	return &repeatLimiter{next, &repeatCounter{now: now, windowByMessage: map[messageKey]*messageWindow{}}}
 }
 
 func (h *repeatLimiter) Enabled(ctx context.Context, l slog.Level) bool {
@@ -66,44 +66,44 @@ func (h *repeatLimiter) WithGroup(name string) slog.Handler {
 
 func (h *repeatLimiter) Handle(ctx context.Context, r slog.Record) error {
 	now := h.now()
-	ended, pass := h.count(message{r.Level, r.Message}, now, h.next)
-	if err := logHeldCounts(ctx, ended, now, r.Time); err != nil || !pass {
+	ended, pass := h.countLine(messageKey{r.Level, r.Message}, now, h.next)
+	if err := logEndedWindows(ctx, ended, now, r.Time); err != nil || !pass {
 		return err
 	}
 	return h.next.Handle(ctx, r)
 }
 
-// logHeldCounts logs how many lines were held back in windows that have ended.
-func logHeldCounts(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
+// logEndedWindows logs how many lines were held back in windows that have ended.
+func logEndedWindows(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
 	for _, e := range ended {
 		when := "in the last minute"
-		if now.Sub(e.start) >= 2*window {
+		if now.Sub(e.start) >= 2*repeatWindow {
 			when = "in the minute from " + e.start.Format(time.TimeOnly)
 		}
 		summary := slog.NewRecord(at, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.heldLines, when), 0)
-		if err := e.next.Handle(ctx, summary); err != nil {
+		if err := e.lastHeldHandler.Handle(ctx, summary); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// LogHeldLines logs the counts of held lines that a logger of New has not logged yet, at the end of its program.
-func LogHeldLines(log *slog.Logger) {
+// LogHeldLineCounts logs the counts of held lines that a logger of New has not logged yet, at the end of its program.
+func LogHeldLineCounts(log *slog.Logger) {
 	h, ok := log.Handler().(*repeatLimiter)
 	if !ok {
 		return
 	}
 	h.mu.Lock()
 	now := h.now()
-	ended := h.endWindows(now.Add(window)) // by then all windows have ended
+	ended := h.endWindows(now.Add(repeatWindow)) // by then all windows have ended
 	h.mu.Unlock()
-	_ = logHeldCounts(context.Background(), ended, now, now) // the log itself failed
+	_ = logEndedWindows(context.Background(), ended, now, now) // the log itself failed
 }
 
-// count counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
+// countLine counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
 // their start.
-func (s *repeatCounter) count(m message, now time.Time, next slog.Handler) (ended []*messageWindow, pass bool) {
+func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler) (ended []*messageWindow, pass bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !now.Before(s.nextWindowEnd) {
@@ -114,26 +114,26 @@ func (s *repeatCounter) count(m message, now time.Time, next slog.Handler) (ende
 		if len(s.windowByMessage) >= maxMessages {
 			return ended, true
 		}
-		w = &messageWindow{message: m, start: now}
+		w = &messageWindow{messageKey: m, start: now}
 		s.windowByMessage[m] = w
 		if len(s.windowByMessage) == 1 {
-			s.nextWindowEnd = now.Add(window)
+			s.nextWindowEnd = now.Add(repeatWindow)
 		}
 	}
-	if w.passed < maxLinesPerWindow {
-		w.passed++
+	if w.passedLineCount < maxLinesPerWindow {
+		w.passedLineCount++
 		return ended, true
 	}
 	w.heldLines++
-	w.next = next
+	w.lastHeldHandler = next
 	return ended, false
 }
 
 // endWindows forgets the windows that have ended and returns those that held lines back.
 func (s *repeatCounter) endWindows(now time.Time) (ended []*messageWindow) {
-	s.nextWindowEnd = now.Add(window)
+	s.nextWindowEnd = now.Add(repeatWindow)
 	for m, w := range s.windowByMessage {
-		switch end := w.start.Add(window); {
+		switch end := w.start.Add(repeatWindow); {
 		case end.After(now):
 			if end.Before(s.nextWindowEnd) {
 				s.nextWindowEnd = end

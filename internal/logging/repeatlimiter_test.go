@@ -20,7 +20,7 @@ func newClock() *clock { return &clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.U
 
 func TestRepeatsAreSummedUp(t *testing.T) {
 	c := newClock()
-	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true, Now: c.Now})
+	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})
 	mqtt := l.With("part", "mqtt")
 	for i := range 142 {
 		mqtt.Warn("broker unreachable", "try", i)
@@ -53,24 +53,24 @@ func TestRepeatsAreSummedUp(t *testing.T) {
 // A program that ends tells what it held back, once, and goes on logging.
 func TestFlush(t *testing.T) {
 	c := newClock()
-	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true, Now: c.Now})
+	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})
 	for range 13 {
 		l.With("part", "mqtt").Warn("broker unreachable")
 	}
 	l.Info("once")
 	out.Reset()
 	c.now = c.now.Add(time.Second)
-	logging.LogHeldLines(l.With("part", "x"))
+	logging.LogHeldLineCounts(l.With("part", "x"))
 	wantOutput(t, out, "<4>WARN  broker unreachable: suppressed 3 times in the last minute part=mqtt\n")
-	logging.LogHeldLines(l)
+	logging.LogHeldLineCounts(l)
 	l.Warn("broker unreachable")
 	wantOutput(t, out, "<4>WARN  broker unreachable\n")
-	logging.LogHeldLines(slog.New(slog.DiscardHandler)) // of another kind
+	logging.LogHeldLineCounts(slog.New(slog.DiscardHandler)) // of another kind
 }
 
 func TestLateSummaryNamesItsMinute(t *testing.T) {
 	c := newClock()
-	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true, Now: c.Now})
+	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})
 	for _, m := range []string{"b", "a"} {
 		for range 11 {
 			l.Info(m)
@@ -93,7 +93,7 @@ func TestLateSummaryNamesItsMinute(t *testing.T) {
 // TestWindowsEndInTurn has windows that end one after the other, so that each must be found due by itself.
 func TestWindowsEndInTurn(t *testing.T) {
 	c := newClock()
-	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true, Now: c.Now})
+	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})
 	for _, m := range []string{"a", "b", "c"} {
 		for range 12 {
 			l.Info(m)
@@ -114,7 +114,7 @@ func TestWindowsEndInTurn(t *testing.T) {
 
 func TestManyMessagesStayBounded(t *testing.T) {
 	c := newClock()
-	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", Journal: true, Now: c.Now})
+	l, out := newLogger(t, logging.Options{Level: "info", Format: "text", WritesToJournald: true, Now: c.Now})
 	for i := range 1024 {
 		l.Info(fmt.Sprintf("message %d", i))
 	}

@@ -17,10 +17,10 @@ import (
 //
 //	12:04:05 INFO  round 12 closed accepted=6 took=1.2s
 type textHandler struct {
-	level slog.Leveler
-	out   *lockedWriter
-	attrs string // of WithAttrs, formatted, each after a blank
-	group string // of WithGroup: the prefix of keys, as in "broker.tls."
+	level     slog.Leveler
+	out       *lockedWriter
+	attrs     string // of WithAttrs, formatted, each after a blank
+	keyPrefix string // of WithGroup: the prefix of keys, as in "broker.tls."
 }
 
 // lockedWriter keeps the lines of many goroutines apart; all handlers made from one share it.
@@ -38,7 +38,7 @@ func (h *textHandler) Enabled(_ context.Context, l slog.Level) bool { return l >
 func (h *textHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
 	var b strings.Builder
-	appendAttrs(&b, h.group, attrs)
+	appendAttrs(&b, h.keyPrefix, attrs)
 	with.attrs += b.String()
 	return &with
 }
@@ -48,7 +48,7 @@ func (h *textHandler) WithGroup(name string) slog.Handler {
 		return h
 	}
 	with := *h
-	with.group += name + "."
+	with.keyPrefix += name + "."
 	return &with
 }
 
@@ -59,7 +59,7 @@ func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	}
 	b.WriteString(levelName(r.Level) + " " + escape(r.Message) + h.attrs)
 	r.Attrs(func(a slog.Attr) bool {
-		appendAttrs(&b, h.group, []slog.Attr{a})
+		appendAttrs(&b, h.keyPrefix, []slog.Attr{a})
 		return true
 	})
 	b.WriteByte('\n')

@@ -50,8 +50,8 @@ func checkReadable(what, path string, owner *user.User) error {
 	return nil
 }
 
-// checkOwned refuses a folder that does not exist or belongs to another user.
-func checkOwned(what, path string, owner *user.User) error {
+// checkFolderOwner refuses a folder that does not exist or belongs to another user.
+func checkFolderOwner(what, path string, owner *user.User) error {
 	if owner == nil {
 		return nil
 	}
@@ -65,9 +65,9 @@ func checkOwned(what, path string, owner *user.User) error {
 		fmt.Sprintf("install -d -m 700 -o %s %s", owner.Username, path))
 }
 
-// CheckOwner refuses a folder that belongs to another user than that of this process: its owner could not read the
-// files that this process makes there.
-func CheckOwner(what, path string) error {
+// CheckFolderOwnedBySelf refuses a folder that belongs to another user than that of this process: its owner could not
+// read the files that this process makes there.
+func CheckFolderOwnedBySelf(what, path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)

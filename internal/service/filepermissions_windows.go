@@ -6,7 +6,7 @@ import "os/user"
 
 func checkReadable(string, string, *user.User) error { return nil }
 
-func checkOwned(string, string, *user.User) error { return nil }
+func checkFolderOwner(string, string, *user.User) error { return nil }
 
-// CheckOwner refuses nothing here.
-func CheckOwner(string, string) error { return nil }
+// CheckFolderOwnedBySelf refuses nothing here.
+func CheckFolderOwnedBySelf(string, string) error { return nil }

@@ -20,8 +20,8 @@ func CheckPrivileges() error {
 	return nil
 }
 
-// check returns all reasons why an installed service could not run.
-func (s *Service) check(files map[string]string) error {
+// checkInstallable returns all reasons why an installed service could not run.
+func (s *Service) checkInstallable(files map[string]string) error {
 	if err := s.checkPrivileges(); err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *Service) check(files map[string]string) error {
 	}
 	if s.unit.StateDir != "" {
 		errs = append(errs, s.checkVisible("state_dir", s.unit.StateDir),
-			checkOwned("state_dir", s.unit.StateDir, owner))
+			checkFolderOwner("state_dir", s.unit.StateDir, owner))
 	}
 	return errors.Join(errs...)
 }
@@ -80,7 +80,7 @@ var hiddenFolders = map[string]string{
 
 // checkVisible refuses paths that the service cannot see.
 func (s *Service) checkVisible(what, path string) error {
-	if s.platformName != onSystemd {
+	if s.platformName != systemdPlatform {
 		return nil
 	}
 	for _, folder := range slices.Sorted(maps.Keys(hiddenFolders)) {
@@ -96,12 +96,13 @@ func (s *Service) checkVisible(what, path string) error {
 // isSystemdCredential reports whether systemd reads the file and gives the service a copy.
 func (s *Service) isSystemdCredential(path string) bool {
 	folder, name := filepath.Split(filepath.Clean(path))
-	return s.platformName == onSystemd && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets, name)
+	return s.platformName == systemdPlatform && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets,
+		name)
 }
 
 // packageFile returns the unit that a package has installed, or "".
 func (s *Service) packageFile() string {
-	if s.platformName != onSystemd {
+	if s.platformName != systemdPlatform {
 		return ""
 	}
 	for _, folder := range s.packageUnitFolders {

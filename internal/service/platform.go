@@ -18,15 +18,15 @@ type platform struct {
 
 // The names are those of kardianos/service.
 const (
-	onSystemd = "linux-systemd"
-	onWindows = "windows-service"
+	systemdPlatform = "linux-systemd"
+	windowsPlatform = "windows-service"
 )
 
-var platforms = map[string]platform{
-	onSystemd:        {"/etc/systemd/system/%s.service", systemd.Unit.Text, "SystemdScript"},
+var platformByName = map[string]platform{
+	systemdPlatform:  {"/etc/systemd/system/%s.service", systemd.Unit.Text, "SystemdScript"},
 	"linux-openrc":   {"/etc/init.d/%s", renderOpenRC, "OpenRCScript"},
 	"darwin-launchd": {"/Library/LaunchDaemons/%s.plist", renderLaunchd, "LaunchdConfig"},
-	onWindows:        {"", renderWindows, ""},
+	windowsPlatform:  {"", renderWindows, ""},
 }
 
 //go:embed openrc.in

@@ -20,11 +20,11 @@ func TestRender(t *testing.T) {
 	other.Executable, other.Config, other.StateDir, other.User = "/opt/fl/coordinator", "/srv/fl.yaml", "/srv/state",
 		"fl"
 	for name, u := range map[string]systemd.Unit{"agentd": plain, "coordinator": other} {
-		for _, on := range slices.Sorted(maps.Keys(platforms)) {
-			if on == onSystemd {
+		for _, on := range slices.Sorted(maps.Keys(platformByName)) {
+			if on == systemdPlatform {
 				continue
 			}
-			text, err := platforms[on].render(u)
+			text, err := platformByName[on].render(u)
 			if err != nil {
 				t.Fatal(err)
 			}

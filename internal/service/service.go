@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// manager is the part of a kardianos/service Service that is used here.
-type manager interface {
+// kardianosService is the part of a kardianos/service Service that is used here.
+type kardianosService interface {
 	Install() error
 	Uninstall() error
 	Start() error
@@ -30,12 +30,12 @@ type Service struct {
 	platformName string // a key of platforms
 	unitText     string
 	file         string // of the service; empty on a platform without such files
-	manager      manager
+	manager      kardianosService
 
 	checkPrivileges    func() error
 	packageUnitFolders []string // folders of units that belong to packages
-	// run runs a program of systemd and returns its standard output.
-	run func(args ...string) (string, error)
+	// runSystemdCommand runs a program of systemd and returns its standard output.
+	runSystemdCommand func(args ...string) (string, error)
 }
 
 // New renders the service and changes nothing on the system. It returns an error if the unit cannot be rendered or the
@@ -52,25 +52,26 @@ func ownProgram(otherwise string) string {
 	return otherwise
 }
 
-// managers are the short names of the supported service managers, as --manager takes them.
-var managers = map[string]string{"systemd": onSystemd, "openrc": "linux-openrc", "launchd": "darwin-launchd",
-	"windows": onWindows}
+// platformByManager are the short names of the supported service managers, as --manager takes them.
+var platformByManager = map[string]string{"systemd": systemdPlatform, "openrc": "linux-openrc",
+	"launchd": "darwin-launchd",
+	"windows": windowsPlatform}
 
 // Managers returns the short names of the supported service managers.
-func Managers() []string { return slices.Sorted(maps.Keys(managers)) }
+func Managers() []string { return slices.Sorted(maps.Keys(platformByManager)) }
 
 // Render returns what would be installed for a unit with a service manager of Managers, whichever one this system has.
 func Render(manager string, u systemd.Unit) (string, error) {
-	name, known := managers[manager]
+	name, known := platformByManager[manager]
 	if !known {
 		return "", fmt.Errorf("unknown service manager %q: want %s", manager, strings.Join(Managers(), ", "))
 	}
-	return platforms[name].render(u)
+	return platformByName[name].render(u)
 }
 
-// Manager returns the short name of this system's service manager, or systemd if it is not supported.
-func Manager() string {
-	for short, name := range managers {
+// SystemManagerName returns the short name of this system's service manager, or systemd if it is not supported.
+func SystemManagerName() string {
+	for short, name := range platformByManager {
 		if name == kardianos.Platform() {
 			return short
 		}
@@ -79,7 +80,7 @@ func Manager() string {
 }
 
 func newForPlatform(name string, u systemd.Unit) (*Service, error) {
-	p, known := platforms[name]
+	p, known := platformByName[name]
 	if !known {
 		return nil, fmt.Errorf("this system's service manager (%s) is not supported, unlike systemd, OpenRC, launchd "+
 			"and Windows: set it up yourself to run %q under a dedicated user account", name,
@@ -90,7 +91,7 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		unit: u, platformName: name, unitText: text, checkPrivileges: CheckPrivileges, run: commandOutput,
+		unit: u, platformName: name, unitText: text, checkPrivileges: CheckPrivileges, runSystemdCommand: commandOutput,
 		packageUnitFolders: []string{"/lib/systemd/system", "/usr/lib/systemd/system", "/usr/local/lib/systemd/system"},
 	}
 	if p.file != "" {
@@ -110,7 +111,7 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 // Install makes the program a service that starts with the system; it does not start it now. files are the paths that
 // the service must be able to read, by their names in messages. If it fails, nothing is left behind.
 func (s *Service) Install(files map[string]string) error {
-	if err := s.check(files); err != nil {
+	if err := s.checkInstallable(files); err != nil {
 		return err
 	}
 	if err := s.manager.Install(); err != nil {
@@ -125,14 +126,14 @@ func (s *Service) cleanUp() error {
 	if s.file == "" {
 		return nil
 	}
-	if s.platformName == onSystemd {
-		_, _ = s.run("systemctl", "disable", s.unit.Program+".service") // there may be no link yet
+	if s.platformName == systemdPlatform {
+		_, _ = s.runSystemdCommand("systemctl", "disable", s.unit.Program+".service") // there may be no link yet
 	}
 	if err := os.Remove(s.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if s.platformName == onSystemd {
-		_, _ = s.run("systemctl", "daemon-reload") // the first error is the one to show
+	if s.platformName == systemdPlatform {
+		_, _ = s.runSystemdCommand("systemctl", "daemon-reload") // the first error is the one to show
 	}
 	return nil
 }
@@ -156,25 +157,26 @@ func (s *Service) Uninstall() error {
 	if err := s.manager.Uninstall(); err != nil {
 		return fmt.Errorf("%s could not be removed: %w", s.unit.Program, err)
 	}
-	if s.platformName == onSystemd {
-		_, _ = s.run("systemctl", "reset-failed", s.unit.Program+".service") // an error if it has not failed
+	if s.platformName == systemdPlatform {
+		// an error if it has not failed
+		_, _ = s.runSystemdCommand("systemctl", "reset-failed", s.unit.Program+".service")
 	}
 	return nil
 }
 
 // Start starts the service. On systemd it returns when the program is ready; the error holds the last line that the
 // program logged.
-func (s *Service) Start() error { return s.change("started", s.manager.Start) }
+func (s *Service) Start() error { return s.changeRunState("started", s.manager.Start) }
 
 // Stop stops the service and waits for its end.
-func (s *Service) Stop() error { return s.change("stopped", s.manager.Stop) }
+func (s *Service) Stop() error { return s.changeRunState("stopped", s.manager.Stop) }
 
 // Restart is Stop and Start. On systemd a running service is reloaded first: if its configuration is bad, it is not
 // restarted.
 func (s *Service) Restart() error {
-	return s.change("restarted", func() error {
-		if s.platformName == onSystemd && s.systemdProperties()["ActiveState"] == "active" {
-			if _, err := s.run("systemctl", "reload", s.unit.Program+".service"); err != nil {
+	return s.changeRunState("restarted", func() error {
+		if s.platformName == systemdPlatform && s.systemdProperties()["ActiveState"] == "active" {
+			if _, err := s.runSystemdCommand("systemctl", "reload", s.unit.Program+".service"); err != nil {
 				return errBadConfig
 			}
 		}
@@ -184,16 +186,16 @@ func (s *Service) Restart() error {
 
 var errBadConfig = errors.New("the configuration is bad; the service still runs with the previous one")
 
-func (s *Service) change(done string, act func() error) error {
+func (s *Service) changeRunState(done string, act func() error) error {
 	if err := s.checkPrivileges(); err != nil {
 		return err
 	}
-	if !s.Present() {
+	if !s.IsInstalledOrPackaged() {
 		return fmt.Errorf("%s is not installed as a service; install it first: %s service install", s.unit.Program,
 			s.unit.Program)
 	}
 	if err := act(); err != nil {
-		return fmt.Errorf("%s could not be %s: %w", s.unit.Program, done, s.explain(err))
+		return fmt.Errorf("%s could not be %s: %w", s.unit.Program, done, s.explainUnitFailure(err))
 	}
 	return nil
 }
@@ -208,12 +210,12 @@ func (s *Service) installed() bool {
 	return err == nil
 }
 
-// Present reports whether there is a service to start: of Install, or of a package.
-func (s *Service) Present() bool { return s.installed() || s.packageFile() != "" }
+// IsInstalledOrPackaged reports whether there is a service to start: of Install, or of a package.
+func (s *Service) IsInstalledOrPackaged() bool { return s.installed() || s.packageFile() != "" }
 
 // running reports whether there is a process to stop.
 func (s *Service) running() bool {
-	if s.platformName == onSystemd {
+	if s.platformName == systemdPlatform {
 		state := s.systemdProperties()["ActiveState"]
 		return state != "inactive" && state != "failed"
 	}

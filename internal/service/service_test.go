@@ -57,7 +57,7 @@ func newFake(t *testing.T, name string) (*Service, *fake) {
 	dir := t.TempDir()
 	f := &fake{file: filepath.Join(dir, "service"), status: kardianos.StatusStopped}
 	s.file, s.manager, s.checkPrivileges, s.packageUnitFolders = f.file, f, func() error { return nil }, []string{dir}
-	s.run = func(args ...string) (string, error) {
+	s.runSystemdCommand = func(args ...string) (string, error) {
 		f.did = append(f.did, strings.Join(args[:2], " "))
 		return "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\n", nil
 	}
@@ -79,7 +79,7 @@ func wantError(t *testing.T, err error, says string) {
 }
 
 func TestLife(t *testing.T) {
-	for _, name := range []string{onSystemd, "linux-openrc"} {
+	for _, name := range []string{systemdPlatform, "linux-openrc"} {
 		s, f := newFake(t, name)
 		wantError(t, s.Start(), "not installed")
 		wantError(t, s.Uninstall(), "not installed")
@@ -92,7 +92,7 @@ func TestLife(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if name == onSystemd {
+		if name == systemdPlatform {
 			f.wants(t, "install", "start", "systemctl show", "systemctl reload", "restart", "stop")
 		} else {
 			f.wants(t, "install", "start", "restart", "stop")
@@ -102,12 +102,12 @@ func TestLife(t *testing.T) {
 
 // TestRestartNeedsAGoodConfiguration keeps a running service running.
 func TestRestartNeedsAGoodConfiguration(t *testing.T) {
-	s, f := newFake(t, onSystemd)
+	s, f := newFake(t, systemdPlatform)
 	if err := s.Install(nil); err != nil {
 		t.Fatal(err)
 	}
-	show := s.run
-	s.run = func(args ...string) (string, error) {
+	show := s.runSystemdCommand
+	s.runSystemdCommand = func(args ...string) (string, error) {
 		if args[1] == "reload" {
 			return "", errors.New("exit status 1")
 		}
@@ -121,7 +121,7 @@ func TestRestartNeedsAGoodConfiguration(t *testing.T) {
 
 // TestUninstallStopsFirst also keeps what could not be stopped.
 func TestUninstallStopsFirst(t *testing.T) {
-	s, f := newFake(t, onSystemd)
+	s, f := newFake(t, systemdPlatform)
 	if err := errors.Join(s.Install(nil), s.Uninstall()); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestUninstallStopsFirst(t *testing.T) {
 	}
 	f.wants(t, "install", "uninstall") // it was stopped
 
-	s, f = newFake(t, onSystemd)
+	s, f = newFake(t, systemdPlatform)
 	if err := s.Install(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestUninstallStopsFirst(t *testing.T) {
 }
 
 func TestFailedInstallLeavesNothing(t *testing.T) {
-	s, f := newFake(t, onSystemd)
+	s, f := newFake(t, systemdPlatform)
 	f.err = errors.New("no room")
 	wantError(t, s.Install(nil), "nothing was left behind")
 	if _, err := os.Lstat(f.file); err == nil {
@@ -192,7 +192,7 @@ func TestRefusals(t *testing.T) {
 			s.unit.User, files["broker.ca_file"] = "nobody", private
 		}},
 	} {
-		s, f := newFake(t, onSystemd)
+		s, f := newFake(t, systemdPlatform)
 		files := map[string]string{"identity.key_file": "/etc/agentd/agent.key", "broker.ca_file": "",
 			"d2d.broker.ca_file": "/no/such/file"}
 		tt.spoil(s, files)
@@ -208,7 +208,7 @@ func TestUnsupported(t *testing.T) {
 	wantError(t, err, "unix-systemv")
 	u := systemd.Agent()
 	u.Executable = "/opt/my agent"
-	for _, name := range []string{onSystemd, "linux-openrc"} {
+	for _, name := range []string{systemdPlatform, "linux-openrc"} {
 		_, err := newForPlatform(name, u)
 		wantError(t, err, "the program's path")
 	}

@@ -11,26 +11,26 @@ import (
 
 // The exit codes of status commands, as the Linux Standard Base has them.
 const (
-	Running      = 0
-	NotRunning   = 3
-	NotInstalled = 4
+	ExitCodeRunning      = 0
+	ExitCodeNotRunning   = 3
+	ExitCodeNotInstalled = 4
 )
 
 // Status returns the service's status for people, and the exit code of the status command.
 func (s *Service) Status() (text string, code int) {
-	if s.platformName == onSystemd {
-		return describe(s.unit.Program, s.systemdProperties())
+	if s.platformName == systemdPlatform {
+		return describeUnitState(s.unit.Program, s.systemdProperties())
 	}
 	status, err := s.manager.Status()
 	switch {
 	case !s.installed():
-		return s.unit.Program + " is not installed as a service\n", NotInstalled
+		return s.unit.Program + " is not installed as a service\n", ExitCodeNotInstalled
 	case status == kardianos.StatusRunning:
-		return s.unit.Program + " is running\n", Running
+		return s.unit.Program + " is running\n", ExitCodeRunning
 	case err != nil:
-		return fmt.Sprintf("%s is not running: %v\n", s.unit.Program, err), NotRunning
+		return fmt.Sprintf("%s is not running: %v\n", s.unit.Program, err), ExitCodeNotRunning
 	default:
-		return s.unit.Program + " is stopped\n", NotRunning
+		return s.unit.Program + " is stopped\n", ExitCodeNotRunning
 	}
 }
 
@@ -43,7 +43,8 @@ var unitProperties = []string{
 
 // systemdProperties asks systemd for the properties in shown.
 func (s *Service) systemdProperties() map[string]string {
-	text, err := s.run("systemctl", "show", "--property="+strings.Join(unitProperties, ","), s.unit.Program+".service")
+	text, err := s.runSystemdCommand("systemctl", "show", "--property="+strings.Join(unitProperties, ","),
+		s.unit.Program+".service")
 	if err != nil {
 		return map[string]string{"LoadState": "unknown", "LoadError": err.Error()}
 	}
@@ -56,32 +57,32 @@ func (s *Service) systemdProperties() map[string]string {
 	return properties
 }
 
-// describe returns the status and exit code that a unit's properties mean.
-func describe(program string, p map[string]string) (text string, code int) {
+// describeUnitState returns the status and exit code that a unit's properties mean.
+func describeUnitState(program string, p map[string]string) (text string, code int) {
 	switch p["LoadState"] {
 	case "loaded":
 	case "not-found":
-		return program + " is not installed as a service\n", NotInstalled
+		return program + " is not installed as a service\n", ExitCodeNotInstalled
 	case "unknown": // of show
-		return fmt.Sprintf("%s: systemctl show failed: %s\n", program, p["LoadError"]), NotInstalled
+		return fmt.Sprintf("%s: systemctl show failed: %s\n", program, p["LoadError"]), ExitCodeNotInstalled
 	default:
 		return fmt.Sprintf("%s: systemd could not load the unit: %s %s\n", program, p["LoadState"], p["LoadError"]),
-			NotInstalled
+			ExitCodeNotInstalled
 	}
-	code = NotRunning
+	code = ExitCodeNotRunning
 	if p["ActiveState"] == "active" || p["ActiveState"] == "reloading" {
-		code = Running
+		code = ExitCodeRunning
 	}
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s is %s (%s)", program, p["ActiveState"], p["SubState"])
-	if p["StatusText"] != "" && code == Running {
+	if p["StatusText"] != "" && code == ExitCodeRunning {
 		line("  says:      %s", p["StatusText"])
 	}
 	if p["MainPID"] != "" && p["MainPID"] != "0" {
 		line("  process:   %s", p["MainPID"])
 	}
-	if p["Result"] != "success" || code != Running && p["ExecMainStatus"] != "0" {
+	if p["Result"] != "success" || code != ExitCodeRunning && p["ExecMainStatus"] != "0" {
 		line("  last end:  %s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
 	if p["NRestarts"] != "0" {
@@ -92,10 +93,10 @@ func describe(program string, p map[string]string) (text string, code int) {
 	return b.String(), code
 }
 
-// explain says how the unit's last process ended, where that is why the service manager failed, and adds the last line
-// that it logged.
-func (s *Service) explain(err error) error {
-	if s.platformName != onSystemd {
+// explainUnitFailure says how the unit's last process ended, where that is why the service manager failed, and adds the
+// last line that it logged.
+func (s *Service) explainUnitFailure(err error) error {
+	if s.platformName != systemdPlatform {
 		return err
 	}
 	p := s.systemdProperties()
@@ -103,9 +104,9 @@ func (s *Service) explain(err error) error {
 	if result := p["Result"]; !errors.Is(err, errBadConfig) && result != "" && result != "success" {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])
 	}
-	_, _ = s.run("journalctl", "--sync") // the journal may be behind; without it the line may be missing
+	_, _ = s.runSystemdCommand("journalctl", "--sync") // the journal may be behind; without it the line may be missing
 	// By the process id: where a process ends before the journal has read its line, that line has no invocation id.
-	said, journal := s.run("journalctl", "--no-pager", "--output=cat", "--lines=1", "--boot",
+	said, journal := s.runSystemdCommand("journalctl", "--no-pager", "--output=cat", "--lines=1", "--boot",
 		"_SYSTEMD_UNIT="+s.unit.Program+".service", "_PID="+p["ExecMainPID"])
 	if journal == nil && strings.TrimSpace(said) != "" {
 		problem = fmt.Errorf("%w\n%s", problem, strings.TrimSpace(said))

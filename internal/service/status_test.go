@@ -15,43 +15,47 @@ func TestDescribe(t *testing.T) {
 		code  int
 		text  string
 	}{
-		{"LoadState=not-found ActiveState=inactive", NotInstalled, "agentd is not installed as a service\n"},
-		{"LoadState=bad-setting LoadError=oops", NotInstalled,
+		{"LoadState=not-found ActiveState=inactive", ExitCodeNotInstalled, "agentd is not installed as a service\n"},
+		{"LoadState=bad-setting LoadError=oops", ExitCodeNotInstalled,
 			"agentd: systemd could not load the unit: bad-setting oops\n"},
 		{
 			"LoadState=loaded ActiveState=active SubState=running Result=success ExecMainStatus=0 NRestarts=2 " +
-				"StatusText=ok MainPID=7 UnitFileState=enabled FragmentPath=/a DropInPaths=/b", Running,
+				"StatusText=ok MainPID=7 UnitFileState=enabled FragmentPath=/a DropInPaths=/b", ExitCodeRunning,
 			"agentd is active (running)\n  says:      ok\n  process:   7\n  restarts:  2\n  at boot:   enabled\n  " +
 				"unit:      /a /b\n",
 		},
-		{"LoadState=loaded ActiveState=reloading SubState=reload Result=success NRestarts=0", Running,
+		{"LoadState=loaded ActiveState=reloading SubState=reload Result=success NRestarts=0", ExitCodeRunning,
 			"agentd is reloading (reload)\n"},
 		{
 			"LoadState=loaded ActiveState=activating SubState=auto-restart Result=exit-code ExecMainStatus=217 " +
-				"NRestarts=9 StatusText=old", NotRunning,
+				"NRestarts=9 StatusText=old", ExitCodeNotRunning,
 			"agentd is activating (auto-restart)\n  last end:  exit-code, exit status 217\n  restarts:  9\n",
 		},
 		{"LoadState=loaded ActiveState=failed SubState=failed Result=exit-code ExecMainStatus=78 NRestarts=0",
-			NotRunning, "agentd is failed (failed)\n  last end:  exit-code, exit status 78\n"},
-		{"LoadState=loaded ActiveState=inactive SubState=dead Result=success ExecMainStatus=0 NRestarts=0", NotRunning,
+			ExitCodeNotRunning, "agentd is failed (failed)\n  last end:  exit-code, exit status 78\n"},
+		{"LoadState=loaded ActiveState=inactive SubState=dead Result=success ExecMainStatus=0 NRestarts=0",
+			ExitCodeNotRunning,
 			"agentd is inactive (dead)\n"},
 	} {
-		s, _ := newFake(t, onSystemd)
-		s.run = func(...string) (string, error) { return strings.ReplaceAll(tt.shown, " ", "\n") + "\n", nil }
+		s, _ := newFake(t, systemdPlatform)
+		s.runSystemdCommand = func(...string) (string, error) {
+			return strings.ReplaceAll(tt.shown, " ", "\n") + "\n",
+				nil
+		}
 		if text, code := s.Status(); code != tt.code || !strings.HasPrefix(text, tt.text) {
 			t.Errorf("%s: exit %d, want %d, and\n%swant\n%s", tt.shown, code, tt.code, text, tt.text)
 		}
 	}
-	s, _ := newFake(t, onSystemd)
-	s.run = func(...string) (string, error) { return "", errors.New("no bus") }
-	if text, code := s.Status(); code != NotInstalled || !strings.Contains(text, "no bus") {
+	s, _ := newFake(t, systemdPlatform)
+	s.runSystemdCommand = func(...string) (string, error) { return "", errors.New("no bus") }
+	if text, code := s.Status(); code != ExitCodeNotInstalled || !strings.Contains(text, "no bus") {
 		t.Errorf("exit %d: %s", code, text)
 	}
 }
 
 func TestStatusElsewhere(t *testing.T) {
 	s, f := newFake(t, "linux-openrc")
-	if text, code := s.Status(); code != NotInstalled {
+	if text, code := s.Status(); code != ExitCodeNotInstalled {
 		t.Errorf("nothing installed: exit %d: %s", code, text)
 	}
 	if err := s.Install(nil); err != nil {
@@ -62,8 +66,8 @@ func TestStatusElsewhere(t *testing.T) {
 		err    error
 		code   int
 	}{
-		{kardianos.StatusRunning, nil, Running}, {kardianos.StatusStopped, nil, NotRunning},
-		{kardianos.StatusUnknown, errors.New("crashed"), NotRunning},
+		{kardianos.StatusRunning, nil, ExitCodeRunning}, {kardianos.StatusStopped, nil, ExitCodeNotRunning},
+		{kardianos.StatusUnknown, errors.New("crashed"), ExitCodeNotRunning},
 	} {
 		f.status, f.err = tt.status, tt.err
 		if text, code := s.Status(); code != tt.code {
@@ -74,12 +78,12 @@ func TestStatusElsewhere(t *testing.T) {
 
 // TestExplain wants the program's last words, not "exit status 1".
 func TestExplain(t *testing.T) {
-	s, f := newFake(t, onSystemd)
+	s, f := newFake(t, systemdPlatform)
 	if err := s.Install(nil); err != nil {
 		t.Fatal(err)
 	}
 	synced := false
-	s.run = func(args ...string) (string, error) {
+	s.runSystemdCommand = func(args ...string) (string, error) {
 		switch {
 		case args[0] == "journalctl" && args[1] == "--sync":
 			synced = true
@@ -94,7 +98,7 @@ func TestExplain(t *testing.T) {
 	f.err = errors.New("exit status 1")
 	wantError(t, s.Start(), "agentd could not be started: exit-code, exit status 78\nagentd.yaml:3:1: unknown "+
 		"key\nsee also: journalctl -u agentd")
-	s.run = func(args ...string) (string, error) { // no process has run
+	s.runSystemdCommand = func(args ...string) (string, error) { // no process has run
 		return map[string]string{"systemctl": "LoadState=masked\nResult=success\nExecMainStatus=0\n"}[args[0]], nil
 	}
 	f.err = errors.New("exit status 1: Unit agentd.service is masked.")

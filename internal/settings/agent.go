@@ -20,23 +20,24 @@ import (
 
 // Agent is agentd's configuration file.
 type Agent struct {
-	Member   `yaml:",inline"`
-	StateDir string       `yaml:"state_dir"`
-	DNS      string       `yaml:"dns"` // address:port of a name server; empty = the system's
-	Budget   Budget       `yaml:"budget"`
-	Device   Device       `yaml:"device"`
-	Trainers []Trainer    `yaml:"trainers"`
-	Metrics  AgentMetrics `yaml:"metrics"`
-	Log      Log          `yaml:"log"`
-	// Federations are those that the device is in, if it is in several; the keys of Member are their defaults then.
-	Federations []Membership `yaml:"federations"`
+	FederationSettings `yaml:",inline"`
+	StateDir           string            `yaml:"state_dir"`
+	DNS                string            `yaml:"dns"` // address:port of a name server; empty = the system's
+	Budget             TrafficBudget     `yaml:"budget"`
+	Device             DeviceWorkRules   `yaml:"device"`
+	Trainers           []ExternalTrainer `yaml:"trainers"`
+	Metrics            AgentMetrics      `yaml:"metrics"`
+	Log                Log               `yaml:"log"`
+	// Federations are those that the device is in, if it is in several; the keys of FederationSettings are their
+	// defaults then.
+	Federations []FederationMembership `yaml:"federations"`
 
-	// FederationName is what the device calls the federation, if it is one of several (Each).
-	FederationName string `yaml:"-"`
+	// LocalFederationName is what the device calls the federation, if it is one of several (Each).
+	LocalFederationName string `yaml:"-"`
 }
 
-// Member is what may differ between the federations of a device.
-type Member struct {
+// FederationSettings is what may differ between the federations of a device.
+type FederationSettings struct {
 	Federation string        `yaml:"federation"`
 	ID         string        `yaml:"id"`
 	Broker     Broker        `yaml:"broker"`
@@ -45,10 +46,10 @@ type Member struct {
 	Readings   Readings      `yaml:"readings"`
 	D2D        *D2D          `yaml:"d2d"`
 	Evaluation Evaluation    `yaml:"evaluation"`
-	Predict    Predict       `yaml:"predict"`
+	Predict    Prediction    `yaml:"predict"`
 	Compute    Compute       `yaml:"compute"`
 	Privacy    Privacy       `yaml:"privacy"`
-	Limits     Limits        `yaml:"limits"`
+	Limits     ModelLimits   `yaml:"limits"`
 }
 
 // AgentIdentity names the agent's own key and the coordinator's.
@@ -62,19 +63,19 @@ type AgentIdentity struct {
 type D2D struct {
 	// OverUplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps ×
 	// model × neighbours, so it is off by default.
-	OverUplink bool   `yaml:"uplink"`
-	Broker     Broker `yaml:"broker"` // of the site; not with uplink
-	Place      *Place `yaml:"place"`
+	OverUplink bool           `yaml:"uplink"`
+	Broker     Broker         `yaml:"broker"` // of the site; not with uplink
+	Place      *AgentLocation `yaml:"place"`
 	// Cell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
 	Cell      string `yaml:"cell"`
-	MaxDegree int    `yaml:"max_degree"` // 0 = DefaultDegree
+	MaxDegree int    `yaml:"max_degree"` // 0 = DefaultMaxDegree
 }
 
 // DefaultMaxDegree is the default of d2d.max_degree.
 const DefaultMaxDegree = 6
 
-// Place is the agent's position, in a unit common to the federation.
-type Place struct {
+// AgentLocation is the agent's position, in a unit common to the federation.
+type AgentLocation struct {
 	X float64 `yaml:"x"`
 	Y float64 `yaml:"y"`
 }
@@ -82,26 +83,26 @@ type Place struct {
 // SiteBroker returns the broker of the site.
 func (d *D2D) SiteBroker() Broker {
 	b := d.Broker
-	b.BrokerAccess = b.asSiteBroker("d2d-password")
+	b.BrokerAccess = b.withSiteBrokerDefaults("d2d-password")
 	return b
 }
 
-// asSiteBroker sets the defaults of a broker of the site: its URL has none. The credential is never the one of the
-// uplink.
-func (b BrokerAccess) asSiteBroker(credential string) BrokerAccess {
-	b.credential = credential
+// withSiteBrokerDefaults sets the defaults of a broker of the site: its URL has none. The credential is never the one
+// of the uplink.
+func (b BrokerAccess) withSiteBrokerDefaults(credential string) BrokerAccess {
+	b.systemdCredentialName = credential
 	b.KeepAlive = cmp.Or(b.KeepAlive, DefaultBroker().KeepAlive)
 	b.MinRate = cmp.Or(b.MinRate, DefaultBroker().MinRate)
 	b.TLSMin = cmp.Or(b.TLSMin, DefaultBroker().TLSMin)
 	return b
 }
 
-// Location returns the place in the protocol's form.
-func (d *D2D) Location() wire.Location {
+// WireLocation returns the place in the protocol's form.
+func (d *D2D) WireLocation() wire.AgentLocation {
 	if d.Place == nil {
-		return wire.Location{}
+		return wire.AgentLocation{}
 	}
-	return wire.Location{Known: true, X: d.Place.X, Y: d.Place.Y}
+	return wire.AgentLocation{Known: true, X: d.Place.X, Y: d.Place.Y}
 }
 
 // Evaluation says how the device scores the models that it trains.
@@ -110,45 +111,47 @@ type Evaluation struct {
 	HeldOut float64 `yaml:"held_out"`
 }
 
-// Predict says which models the device keeps to predict with.
-type Predict struct {
-	KeptModels      int           `yaml:"keep"`    // models; 0 = none are kept
-	RefreshInterval time.Duration `yaml:"refresh"` // the least time between two new models
-	// RiskMargin is how much worse than the model in use a new one may be on the rows that are held out.
-	RiskMargin float64 `yaml:"margin"`
-	// Hook is the command that is run when another model is in use, and its arguments.
-	Hook     config.OneOrMore `yaml:"hook"`
-	HookTime time.Duration    `yaml:"hook_time"` // that it may take
+// Prediction says which models the device keeps to predict with.
+type Prediction struct {
+	KeptModels              int           `yaml:"keep"`    // models; 0 = none are kept
+	MinModelRefreshInterval time.Duration `yaml:"refresh"` // the least time between two new models
+	// MaxRiskIncrease is how much worse than the model in use a new one may be on the rows that are held out.
+	MaxRiskIncrease float64 `yaml:"margin"`
+	// ModelHookCommand is the command that is run when another model is in use, and its arguments.
+	ModelHookCommand config.OneOrMore `yaml:"hook"`
+	ModelHookTimeout time.Duration    `yaml:"hook_time"` // that it may take
 	// ForecastTopic is the topic of the forecasts, on a Broker of the site; empty = none are made.
 	ForecastTopic    string        `yaml:"publish"`
-	Broker           BrokerAccess  `yaml:"broker"`
+	ForecastBroker   BrokerAccess  `yaml:"broker"`
 	ForecastInterval time.Duration `yaml:"every"` // the time between two looks at the data
 	// UsualResidualShare is the share of the device's residuals that is usual.
 	UsualResidualShare float64 `yaml:"anomaly"`
 }
 
 // SiteBroker returns the broker of the forecasts.
-func (p *Predict) SiteBroker() Broker {
-	return Broker{BrokerAccess: p.Broker.asSiteBroker("predict-password")}
+func (p *Prediction) SiteBroker() Broker {
+	return Broker{BrokerAccess: p.ForecastBroker.withSiteBrokerDefaults("predict-password")}
 }
 
-func (c *Check) predict(p *Predict, federation string) {
+func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 	c.Require(p.KeptModels >= 0 && p.KeptModels <= 1000, "predict.keep", "must be 1 to 1000, or 0 for none, is %d",
 		p.KeptModels)
-	c.Require(p.RefreshInterval >= 0, "predict.refresh", "must not be negative, is %s", p.RefreshInterval)
-	c.Require(p.RiskMargin >= 0 && p.RiskMargin <= 10, "predict.margin", "must be 0 to 10, a share of the risk, is %v",
-		p.RiskMargin)
-	c.Require(len(p.Hook) == 0 || p.KeptModels > 0, "predict.hook",
+	c.Require(p.MinModelRefreshInterval >= 0, "predict.refresh", "must not be negative, is %s",
+		p.MinModelRefreshInterval)
+	c.Require(p.MaxRiskIncrease >= 0 && p.MaxRiskIncrease <= 10, "predict.margin",
+		"must be 0 to 10, a share of the risk, is %v",
+		p.MaxRiskIncrease)
+	c.Require(len(p.ModelHookCommand) == 0 || p.KeptModels > 0, "predict.hook",
 		"is set, but no models are kept: set predict.keep, or remove predict.hook")
-	if len(p.Hook) > 0 {
-		_, err := exec.LookPath(p.Hook[0])
+	if len(p.ModelHookCommand) > 0 {
+		_, err := exec.LookPath(p.ModelHookCommand[0])
 		c.AddError("predict.hook", err)
 	}
 	c.Require(p.ForecastInterval >= time.Second && p.ForecastInterval <= 24*time.Hour, "predict.every",
 		"must be 1s to 24h, is %s", p.ForecastInterval)
 	c.Require(p.UsualResidualShare > 0 && p.UsualResidualShare < 1, "predict.anomaly",
 		"must be above 0 and below 1, is %v", p.UsualResidualShare)
-	c.Require((p.ForecastTopic == "") == (len(p.Broker.URLs) == 0), "predict.publish",
+	c.Require((p.ForecastTopic == "") == (len(p.ForecastBroker.URLs) == 0), "predict.publish",
 		"goes with predict.broker.url: give both or neither")
 	if p.ForecastTopic != "" {
 		c.Require(p.KeptModels > 0, "predict.publish", "is set, but no models are kept: set predict.keep")
@@ -156,19 +159,20 @@ func (c *Check) predict(p *Predict, federation string) {
 			"must name one topic, without + and #, is %q",
 			p.ForecastTopic)
 		c.AddError("predict.publish", mqtt.CheckSubscription(mqtt.AtMostOnce, p.ForecastTopic))
-		var of Check
+		var of SettingsChecker
 		site := p.SiteBroker()
-		of.Broker(&site, federation)
+		of.CheckBroker(&site, federation)
 		c.AddSectionErrors("predict", of.Err())
 	}
-	c.Require(p.HookTime > 0 && p.HookTime <= 10*time.Minute, "predict.hook_time", "must be above 0s, up to 10m, is %s",
-		p.HookTime)
+	c.Require(p.ModelHookTimeout > 0 && p.ModelHookTimeout <= 10*time.Minute, "predict.hook_time",
+		"must be above 0s, up to 10m, is %s",
+		p.ModelHookTimeout)
 }
 
 // Compute says how fast the device is.
 type Compute struct {
-	// StepTime declares the time per local step; 0 = measure it.
-	StepTime time.Duration `yaml:"step_time"`
+	// DeclaredStepTime declares the time per local step; 0 = measure it.
+	DeclaredStepTime time.Duration `yaml:"step_time"`
 	// MomentsMethod says how the statistics for the common standardisation are computed: robust or exact.
 	MomentsMethod MomentsMethod `yaml:"moments"`
 }
@@ -187,13 +191,13 @@ type Privacy struct {
 	MinRows int `yaml:"min_rows"` // with fewer rows the agent does not take part
 }
 
-// Limits bounds what the device accepts.
-type Limits struct {
+// ModelLimits bounds what the device accepts.
+type ModelLimits struct {
 	MaxModel spec.ByteSize `yaml:"max_model"`
 }
 
-// Budget bounds what the device's link to the broker may cost.
-type Budget struct {
+// TrafficBudget bounds what the device's link to the broker may cost.
+type TrafficBudget struct {
 	// BytesPerMonth is the limit per calendar month, both directions together; 0 = no limit.
 	BytesPerMonth spec.ByteSize `yaml:"bytes_per_month"`
 }
@@ -207,28 +211,28 @@ type AgentMetrics struct {
 	AdvertisedAddress string `yaml:"advertise"`
 }
 
-// Device says when the device may work.
-type Device struct {
-	SystemRoot         string        `yaml:"root"`        // the folder with Linux's proc and sys
-	Load               DeviceBand    `yaml:"load"`        // of the last minute, per core
-	Temperature        DeviceBand    `yaml:"temperature"` // °C
-	Battery            DeviceBand    `yaml:"battery"`     // percent, while it discharges
-	OnlyOnMains        bool          `yaml:"mains"`       // work only on mains
+// DeviceWorkRules says when the device may work.
+type DeviceWorkRules struct {
+	ProcSysRoot        string        `yaml:"root"`        // the folder with Linux's proc and sys
+	Load               EaseStopBand  `yaml:"load"`        // of the last minute, per core
+	Temperature        EaseStopBand  `yaml:"temperature"` // °C
+	Battery            EaseStopBand  `yaml:"battery"`     // percent, while it discharges
+	RequiresMainsPower bool          `yaml:"mains"`       // work only on mains
 	MinAvailableMemory spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
-	Windows            []string      `yaml:"windows"`     // in which it may, in local time
+	WorkTimeWindows    []string      `yaml:"windows"`     // in which it may, in local time
 }
 
-// DeviceBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
+// EaseStopBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
 // rounds (stop); both 0 = no rule.
-type DeviceBand struct {
+type EaseStopBand struct {
 	EaseThreshold float64 `yaml:"ease"`
 	StopThreshold float64 `yaml:"stop"`
 }
 
-func (c *Check) device(d *Device) {
+func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 	for _, b := range []struct {
 		key     string
-		band    DeviceBand
+		band    EaseStopBand
 		falling bool
 		most    float64
 	}{{"load", d.Load, false, 1000}, {"temperature", d.Temperature, false, 200}, {"battery", d.Battery, true, 100}} {
@@ -237,7 +241,7 @@ func (c *Check) device(d *Device) {
 			low, high = high, low
 		}
 		switch {
-		case b.band == DeviceBand{}:
+		case b.band == EaseStopBand{}:
 		case min(low, high) <= 0 || max(low, high) > b.most:
 			c.Require(false, key, "ease and stop must be above 0 and at most %v, or both 0 for no rule; are %v and %v",
 				b.most, b.band.EaseThreshold, b.band.StopThreshold)
@@ -248,9 +252,9 @@ func (c *Check) device(d *Device) {
 			c.Require(low <= high, key, "must be at least ease (%v), is %v", b.band.EaseThreshold, b.band.StopThreshold)
 		}
 	}
-	c.Require(d.SystemRoot != "", "device.root", "is empty; want the folder with proc and sys, such as /")
+	c.Require(d.ProcSysRoot != "", "device.root", "is empty; want the folder with proc and sys, such as /")
 	c.Require(d.MinAvailableMemory >= 0, "device.memory", "must not be negative, is %s", d.MinAvailableMemory)
-	_, err := spec.ParseWindows(d.Windows)
+	_, err := spec.ParseTimeWindows(d.WorkTimeWindows)
 	c.AddError("device.windows", err)
 }
 
@@ -260,15 +264,16 @@ const minMonthlyBudget = 20_000_000
 // DefaultAgent returns agentd's defaults.
 func DefaultAgent() Agent {
 	return Agent{
-		Member: Member{
-			Broker: DefaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
+		FederationSettings: FederationSettings{
+			Broker: DefaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: ModelLimits{MaxModel: 64 << 20},
 			Compute: Compute{MomentsMethod: MomentsRobust},
 			Data:    data.Config{Source: data.SourceCSV}, Readings: Readings{Retention: Retention{Bytes: 64_000_000}},
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
-			Predict: Predict{RefreshInterval: time.Minute, RiskMargin: 0.05, HookTime: 10 * time.Second,
+			Predict: Prediction{MinModelRefreshInterval: time.Minute, MaxRiskIncrease: 0.05,
+				ModelHookTimeout: 10 * time.Second,
 				ForecastInterval: time.Minute, UsualResidualShare: 0.99},
 		},
-		StateDir: "/var/lib/agentd", Device: Device{SystemRoot: "/"},
+		StateDir: "/var/lib/agentd", Device: DeviceWorkRules{ProcSysRoot: "/"},
 		Metrics: AgentMetrics{Listen: "127.0.0.1:9465", ReportEvery: 5 * time.Minute},
 		Log:     Log{Level: "info", Format: "text"},
 	}
@@ -276,20 +281,20 @@ func DefaultAgent() Agent {
 
 // Validate reports every problem, by key.
 func (a *Agent) Validate() error {
-	var c Check
+	var c SettingsChecker
 	c.Require(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	if a.DNS != "" {
 		_, err := netip.ParseAddrPort(a.DNS)
 		c.Require(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q",
 			a.DNS)
 	}
-	c.federations(a)
-	c.trainers(a.Trainers)
-	a.each(func(section string, m *Agent) { c.AddSectionErrors(section, m.validate()) })
+	c.checkFederations(a)
+	c.checkExternalTrainers(a.Trainers)
+	a.eachFederation(func(section string, m *Agent) { c.AddSectionErrors(section, m.validateForFederation()) })
 	c.Require(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= minMonthlyBudget, "budget.bytes_per_month",
 		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
 		a.Budget.BytesPerMonth)
-	c.Listen(a.Metrics.Listen)
+	c.CheckMetricsListen(a.Metrics.Listen)
 	every := a.Metrics.ReportEvery
 	c.Require(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
 		"metrics.report_every",
@@ -299,73 +304,74 @@ func (a *Agent) Validate() error {
 		c.Require(err == nil && host != "" && len(a.Metrics.AdvertisedAddress) <= wire.MaxName, "metrics.advertise",
 			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.AdvertisedAddress)
 	}
-	c.device(&a.Device)
-	c.Log(&a.Log)
+	c.checkDeviceRules(&a.Device)
+	c.CheckLog(&a.Log)
 	return c.Err()
 }
 
-// validate reports every problem, by key.
-func (a *Agent) validate() error {
-	m := &a.Member
-	var c Check
-	c.AddError("federation", wire.Federation(m.Federation).Validate())
-	c.AddError("id", wire.AgentID(m.ID).ValidateAgent())
-	c.Broker(&m.Broker, m.Federation)
-	_, err := keys.ReadPrivate(SecretFile(m.Identity.KeyFile))
+// validateForFederation reports every problem, by key.
+func (a *Agent) validateForFederation() error {
+	m := &a.FederationSettings
+	var c SettingsChecker
+	c.AddError("federation", wire.FederationName(m.Federation).Validate())
+	c.AddError("id", wire.AgentID(m.ID).ValidateNonCoordinator())
+	c.CheckBroker(&m.Broker, m.Federation)
+	_, err := keys.ReadPrivate(ResolveSecretFile(m.Identity.KeyFile))
 	c.AddError("identity.key_file", err)
 	_, _, err = m.CoordinatorTrust()
 	c.AddSectionErrors("", err)
 	if m.D2D != nil {
-		c.d2d(m.D2D, m.Federation, m.Broker.URLs)
+		c.checkD2D(m.D2D, m.Federation, m.Broker.URLs)
 	}
-	c.data(a)
-	c.readings(&m.Readings, m.Federation, m.Data.Source == data.SourceMQTT)
-	c.predict(&m.Predict, m.Federation)
-	spec.OneOf(&c.ProblemList, "compute.moments", m.Compute.MomentsMethod, MomentsRobust, MomentsExact)
-	c.Require(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
-	c.Require(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
-		"must be 1 to %d bytes, is %s", wire.MaxBlob, m.Limits.MaxModel)
+	c.checkData(a)
+	c.checkReadings(&m.Readings, m.Federation, m.Data.Source == data.SourceMQTT)
+	c.checkPrediction(&m.Predict, m.Federation)
+	spec.RequireOneOf(&c.ProblemList, "compute.moments", m.Compute.MomentsMethod, MomentsRobust, MomentsExact)
+	c.Require(m.Compute.DeclaredStepTime >= 0, "compute.step_time", "must not be negative, is %s",
+		m.Compute.DeclaredStepTime)
+	c.Require(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlobBytes, "limits.max_model",
+		"must be 1 to %d bytes, is %s", wire.MaxBlobBytes, m.Limits.MaxModel)
 	return c.Err()
 }
 
-// CheckData reports every problem of the data, and of nothing else, by key.
-func (a *Agent) CheckData() error {
-	var c Check
-	a.each(func(section string, m *Agent) {
-		var of Check
-		of.data(m)
+// ValidateDataSettings reports every problem of the data, and of nothing else, by key.
+func (a *Agent) ValidateDataSettings() error {
+	var c SettingsChecker
+	a.eachFederation(func(section string, m *Agent) {
+		var of SettingsChecker
+		of.checkData(m)
 		c.AddSectionErrors(section, of.Err())
 	})
 	return c.Err()
 }
 
-// CheckFiles reports what the headers of the data files lack, by key.
-func (a *Agent) CheckFiles() error {
-	var c Check
-	a.each(func(section string, m *Agent) {
-		var of Check
+// CheckDataFileHeaders reports what the headers of the data files lack, by key.
+func (a *Agent) CheckDataFileHeaders() error {
+	var c SettingsChecker
+	a.eachFederation(func(section string, m *Agent) {
+		var of SettingsChecker
 		if !m.HasOnlyTrainers() {
-			sources.CheckFile(&m.Data, &of.ProblemList, "data")
+			sources.CheckConfigAgainstFile(&m.Data, &of.ProblemList, "data")
 		}
 		c.AddSectionErrors(section, of.Err())
 	})
 	return c.Err()
 }
 
-func (c *Check) data(a *Agent) {
+func (c *SettingsChecker) checkData(a *Agent) {
 	if !a.HasOnlyTrainers() {
-		sources.Check(&a.Data, &c.ProblemList, "data")
+		sources.CheckConfig(&a.Data, &c.ProblemList, "data")
 	}
 	c.Require(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
 	c.Require(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
 }
 
-func (c *Check) d2d(d *D2D, federation string, uplink []string) {
+func (c *SettingsChecker) checkD2D(d *D2D, federation string, uplink []string) {
 	c.Require(d.OverUplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
 		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
-		c.AddError("d2d.cell", mqtt.CheckCell(d.Cell))
+		c.AddError("d2d.cell", mqtt.CheckCellName(d.Cell))
 	}
 	c.Require(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
 		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, DefaultMaxDegree, d.MaxDegree)
@@ -377,8 +383,8 @@ func (c *Check) d2d(d *D2D, federation string, uplink []string) {
 	c.Require(!slices.ContainsFunc(d.Broker.URLs, func(u string) bool { return slices.Contains(uplink, u) }),
 		"d2d.broker.url", "is the coordinator's broker, too: to send the traffic between neighbours over it, write "+
 			"d2d.uplink: true instead")
-	var of Check
+	var of SettingsChecker
 	site := d.SiteBroker()
-	of.Broker(&site, federation)
+	of.CheckBroker(&site, federation)
 	c.AddSectionErrors("d2d", of.Err())
 }

@@ -18,14 +18,14 @@ func TestTaskFile(t *testing.T) {
 	readings := settings.DefaultTask()
 	readings.Name, readings.Features = "readings", []string{"pm25", "pm25 lag 3h", "hour", "wd"}
 	readings.Target = "pm25 in 6h"
-	readings.Grid = spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "UTC"}
+	readings.TimeGrid = spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "UTC"}
 	readings.Inputs = []spec.InputSeries{
 		{Name: "pm25", Unit: "µg/m³", ValidRange: []float64{-0.5, 1e3}, Resampling: spec.ResampleMax,
-			Transform: spec.ScaleLog1p},
+			Transform: spec.TransformLog1p},
 		{Name: "wd", Classes: []string{"N", "no", "1", "a, b: {c}"}},
 	}
 	readings.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{8, 4}, Activation: spec.ActivationReLU,
-		Risk: spec.RiskHuber, HuberDelta: 1.5, Bias: true, Frozen: []string{"layer0"}}
+		Risk: spec.LossHuber, HuberDelta: 1.5, Bias: true, FrozenTensors: []string{"layer0"}}
 	readings.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: 0.1, Smoothness: 400}
 	readings.Standardize, readings.ClipDeviations, readings.MinRows = false, 0, 33
 	for _, task := range []settings.Task{plain, readings} {
@@ -37,7 +37,7 @@ func TestTaskFile(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if want := task.Wire(false); !bytes.Equal(got.Append(nil), want.Append(nil)) {
+		if want := task.ToWireTask(false); !bytes.Equal(got.Append(nil), want.Append(nil)) {
 			t.Errorf("read\n%+v\nwritten was\n%+v\n%s", got, want, text)
 		}
 	}
@@ -59,7 +59,7 @@ func TestReadApplied(t *testing.T) {
 	a := s.AppliedSettings()
 	a.Round.Participants = 5
 	read, err := s.ReadApplied("part.yaml", a.YAML())
-	if all, _ := coordinatorsettings.Changes(s.AppliedSettings(), read); err != nil || len(all) != 1 ||
+	if all, _ := coordinatorsettings.DiffApplied(s.AppliedSettings(), read); err != nil || len(all) != 1 ||
 		all[0].After != "5" {
 		t.Errorf("%v: %v", err, all)
 	}
@@ -72,7 +72,7 @@ func TestEdit(t *testing.T) {
 	whole := "federation: air\nstate_dir: /nowhere\ntask: {name: air, features: [a, b], target: y, " +
 		"step_size: {constant: 0.5}}\n" +
 		"round: {rounds: 7}\n"
-	text, err := coordinatorsettings.Edit("coordinator.yaml", []byte(whole),
+	text, err := coordinatorsettings.EditAppliedText("coordinator.yaml", []byte(whole),
 		map[string]string{"task.step_size.constant": "0.7"})
 	if err != nil {
 		t.Fatal(err)
@@ -86,12 +86,12 @@ func TestEdit(t *testing.T) {
 			len(a.Task.Features) != 2 {
 			t.Errorf("%+v, %+v", a.Task, a.Round)
 		}
-		if text, err = coordinatorsettings.Edit("the applied task", text,
+		if text, err = coordinatorsettings.EditAppliedText("the applied task", text,
 			map[string]string{"round.rounds": "7"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := coordinatorsettings.Edit("f.yaml", []byte(whole),
+	if _, err := coordinatorsettings.EditAppliedText("f.yaml", []byte(whole),
 		map[string]string{"task.step_size.constant": "warm"}); err == nil {
 		t.Error("a value that is no number is no error")
 	}

@@ -45,9 +45,9 @@ type BrokerAccess struct {
 	MinRate spec.ByteSize `yaml:"min_rate"`
 	Proxy   string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
 
-	// renewedCertificate returns the certificate that has replaced the configured one; nil = none replaces it.
-	renewedCertificate func(configured tls.Certificate) tls.Certificate `yaml:"-"`
-	credential         string                                           `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
+	// renewedCertificateFor returns the certificate that has replaced the configured one; nil = none replaces it.
+	renewedCertificateFor func(configured tls.Certificate) tls.Certificate `yaml:"-"`
+	systemdCredentialName string                                           `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
 }
 
 // Log says what the daemon logs to stderr.
@@ -64,7 +64,7 @@ type Metrics struct {
 // DefaultBroker returns the defaults of a section broker.
 func DefaultBroker() Broker {
 	return Broker{BrokerAccess: BrokerAccess{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute,
-		MinRate: mqtt.DefaultRate, TLSMin: defaultMinTLSVersion}}
+		MinRate: mqtt.DefaultMinLinkRate, TLSMin: defaultMinTLSVersion}}
 }
 
 // The least versions of TLS that a broker may speak; the first one is the default.
@@ -73,20 +73,20 @@ const (
 	olderTLSVersion      = "1.2"
 )
 
-// leastRate and mostRate are in bytes per second. On a link slower than leastRate the coordinator would give a chunk up
-// before it arrives. mostRate fits into an int of 32 bits.
+// minLinkRate and maxLinkRate are in bytes per second. On a link slower than minLinkRate the coordinator would give a
+// chunk up before it arrives. maxLinkRate fits into an int of 32 bits.
 const (
 	minLinkRate = 1000
 	maxLinkRate = 1_000_000_000
 )
 
-// Check collects the problems of a configuration.
-type Check struct{ spec.ProblemList }
+// SettingsChecker collects the problems of a configuration.
+type SettingsChecker struct{ spec.ProblemList }
 
-// Broker reports every problem of a section broker, by key.
-func (c *Check) Broker(b *Broker, federation string) {
+// CheckBroker reports every problem of a section broker, by key.
+func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
 	var encryption *tls.Config
-	if wire.Federation(federation).Validate() == nil {
+	if wire.FederationName(federation).Validate() == nil {
 		_, err := mqtt.NewTopics(b.Prefix, federation)
 		c.AddError("broker.prefix", err)
 	}
@@ -100,7 +100,7 @@ func (c *Check) Broker(b *Broker, federation string) {
 		c.AddSectionErrors("", err)
 		encryption = o.TLS // only some URLs go with it
 	}
-	c.urls(b.URLs, encryption)
+	c.checkBrokerURLs(b.URLs, encryption)
 	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min",
 		"must be %s or %s, is %q", olderTLSVersion,
 		defaultMinTLSVersion, b.TLSMin)
@@ -111,15 +111,15 @@ func (c *Check) Broker(b *Broker, federation string) {
 	c.Require(b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate, "broker.min_rate",
 		"must be 1kB to 1GB a second, is %s", b.MinRate)
 	if b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate {
-		least := mqtt.LeastKeepAlive(int(b.MinRate))
+		least := mqtt.MinKeepAlive(int(b.MinRate))
 		c.Require(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
 			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an "+
 				"eighth of it", least, b.MinRate, b.KeepAlive)
 	}
 }
 
-// urls checks each URL by itself, then all together.
-func (c *Check) urls(urls []string, encryption *tls.Config) {
+// checkBrokerURLs checks each URL by itself, then all together.
+func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config) {
 	const key = "broker.url"
 	before := c.ProblemCount()
 	for i, u := range urls {
@@ -135,16 +135,16 @@ func (c *Check) urls(urls []string, encryption *tls.Config) {
 	}
 }
 
-// Listen reports a metrics.listen that is not host:port.
-func (c *Check) Listen(address string) {
+// CheckMetricsListen reports a metrics.listen that is not host:port.
+func (c *SettingsChecker) CheckMetricsListen(address string) {
 	if address != "" {
 		_, _, err := net.SplitHostPort(address)
 		c.Require(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
 	}
 }
 
-// Log reports every problem of a section log, by key.
-func (c *Check) Log(l *Log) {
+// CheckLog reports every problem of a section log, by key.
+func (c *SettingsChecker) CheckLog(l *Log) {
 	_, err := logging.ParseLevel(l.Level)
 	c.AddError("log.level", err)
 	_, err = logging.New(nil, logging.Options{Level: "info", Format: l.Format})
@@ -159,7 +159,7 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 		return o, "", err
 	}
 	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: password, KeepAlive: b.KeepAlive,
-		MinRate: int(b.MinRate), MinQoS: mqtt.QoS(b.QoS)}
+		MinLinkRate: int(b.MinRate), MinQoS: mqtt.QoS(b.QoS)}
 	o.RenewCredentials = func() (string, *tls.Config, error) {
 		password, _, err1 := b.password()
 		encryption, err2 := b.tls()
@@ -184,8 +184,8 @@ func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string
 
 // password returns the password. warning is not empty if other users can read it.
 func (b *BrokerAccess) password() (password, warning string, err error) {
-	secret, warning, err := config.ReadSecret(b.Password, SecretFile(b.PasswordFile),
-		cmp.Or(b.credential, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
+	secret, warning, err := config.ReadSecret(b.Password, ResolveSecretFile(b.PasswordFile),
+		cmp.Or(b.systemdCredentialName, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
 	if err != nil {
 		return "", "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
 	}
@@ -216,18 +216,18 @@ func (b *BrokerAccess) tls() (*tls.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.renewedCertificate != nil {
-			cert = b.renewedCertificate(cert)
+		if b.renewedCertificateFor != nil {
+			cert = b.renewedCertificateFor(cert)
 		}
 		cfg.Certificates = []tls.Certificate{cert}
 	}
 	return cfg, nil
 }
 
-// WithCertificate returns b with another client certificate: each new session presents what current returns for the
-// configured one.
-func (b Broker) WithCertificate(current func(configured tls.Certificate) tls.Certificate) *Broker {
-	b.renewedCertificate = current
+// WithCertificateRenewal returns b with another client certificate: each new session presents what current returns for
+// the configured one.
+func (b Broker) WithCertificateRenewal(current func(configured tls.Certificate) tls.Certificate) *Broker {
+	b.renewedCertificateFor = current
 	return &b
 }
 
@@ -236,7 +236,7 @@ func (b *BrokerAccess) Certificate() (cert tls.Certificate, err error) {
 	if b.CertFile == "" {
 		return cert, nil
 	}
-	key := SecretFile(b.KeyFile)
+	key := ResolveSecretFile(b.KeyFile)
 	if cert, err = tls.LoadX509KeyPair(b.CertFile, key); err != nil {
 		return cert, &spec.FieldError{Key: "broker.cert_file", Problem: err.Error()}
 	}

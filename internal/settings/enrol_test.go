@@ -27,7 +27,7 @@ func TestLostList(t *testing.T) {
 	missing("where nobody joins", true)
 	s.Enrol.Listen = "127.0.0.1:0"
 	missing("at first", false)
-	list, err := s.OpenAgents()
+	list, err := s.OpenAgentList()
 	if err != nil || list.Len() != 0 {
 		t.Fatal(list, err)
 	}
@@ -39,7 +39,7 @@ func TestLostList(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing("when it is gone", true)
-	if _, err := s.OpenAgents(); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.OpenAgentList(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("opened when it is gone: %v", err)
 	}
 }

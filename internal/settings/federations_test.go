@@ -38,34 +38,35 @@ func TestEach(t *testing.T) {
 	}
 	check := func(s *settings.Agent) {
 		t.Helper()
-		all := s.PerFederation()
+		all := s.SettingsPerFederation()
 		if len(all) != 2 {
 			t.Fatalf("%d federations", len(all))
 		}
 		air, power := all[0], all[1]
-		if air.Federation != "air" || air.FederationName != "air" || air.ID != "roof-1" || air.Broker.QoS != 1 ||
-			air.Broker.URLs[0] != "tcp://localhost:1883" || air.Data.CSV != "rows.csv" || air.D2D.Cell != "" ||
-			*air.D2D.Place != (settings.Place{X: 1}) || air.Privacy.MinRows != 20 || len(air.Data.Columns) != 0 {
-			t.Errorf("air has %+v", air.Member)
+		if air.Federation != "air" || air.LocalFederationName != "air" || air.ID != "roof-1" || air.Broker.QoS != 1 ||
+			air.Broker.URLs[0] != "tcp://localhost:1883" || air.Data.CSVPath != "rows.csv" || air.D2D.Cell != "" ||
+			*air.D2D.Place != (settings.AgentLocation{X: 1}) || air.Privacy.MinRows != 20 ||
+			len(air.Data.ColumnByInput) != 0 {
+			t.Errorf("air has %+v", air.FederationSettings)
 		}
 		if power.ID != "p-1" || power.Broker.QoS != 0 || power.Broker.URLs[0] != "tcp://other:1883" ||
 			power.Broker.KeepAlive != air.Broker.KeepAlive || power.Identity.CoordinatorKey != publicKey(8) ||
-			power.Identity.KeyFile != air.Identity.KeyFile || power.Data.CSV != "power.csv" ||
-			power.Data.Columns["y"] != "watts" || power.D2D.Cell != "hall" || !power.D2D.OverUplink ||
-			*power.D2D.Place != (settings.Place{X: 1, Y: 2}) || power.Privacy.MinRows != 50 {
-			t.Errorf("power has %+v", power.Member)
+			power.Identity.KeyFile != air.Identity.KeyFile || power.Data.CSVPath != "power.csv" ||
+			power.Data.ColumnByInput["y"] != "watts" || power.D2D.Cell != "hall" || !power.D2D.OverUplink ||
+			*power.D2D.Place != (settings.AgentLocation{X: 1, Y: 2}) || power.Privacy.MinRows != 50 {
+			t.Errorf("power has %+v", power.FederationSettings)
 		}
 		for _, m := range all {
-			c, err := agentconfig.FederationConfig(m)
-			if want := filepath.Join("/var/lib/x", m.FederationName); err != nil || c.Dir != want ||
+			c, err := agentconfig.AgentConfigForFederation(m)
+			if want := filepath.Join("/var/lib/x", m.LocalFederationName); err != nil || c.StateDir != want ||
 				m.FederationFolder() != want {
-				t.Errorf("%s: folder %s, %v", m.FederationName, c.Dir, err)
+				t.Errorf("%s: folder %s, %v", m.LocalFederationName, c.StateDir, err)
 			}
 		}
 	}
 	check(s)
 	var text strings.Builder
-	if err := config.Write(&text, s); err != nil {
+	if err := config.WriteYAML(&text, s); err != nil {
 		t.Fatal(err)
 	}
 	again, err := loadAgent(writeFile(t, "agentd.yaml", text.String()))
@@ -74,10 +75,10 @@ func TestEach(t *testing.T) {
 	}
 	check(again)
 	var printed strings.Builder
-	if err := config.Write(&printed, again); err != nil || printed.String() != text.String() {
+	if err := config.WriteYAML(&printed, again); err != nil || printed.String() != text.String() {
 		t.Errorf("printed\n%s\nand then\n%s", text.String(), printed.String())
 	}
-	files := s.Files()
+	files := s.FilesByKey()
 	if files["federations[0].data.csv"] != "rows.csv" || files["federations[1].data.csv"] != "power.csv" ||
 		files["federations[1].identity.key_file"] == "" {
 		t.Errorf("files %v", files)
@@ -90,8 +91,8 @@ func TestOneFederation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := s.PerFederation()
-	if len(all) != 1 || all[0].FederationName != "" || all[0].FederationFolder() != "/var/lib/agentd" ||
+	all := s.SettingsPerFederation()
+	if len(all) != 1 || all[0].LocalFederationName != "" || all[0].FederationFolder() != "/var/lib/agentd" ||
 		all[0].Federation != "air" {
 		t.Errorf("%d federations: %+v", len(all), all[0])
 	}

@@ -17,7 +17,7 @@ import (
 
 // publicKey is one of many public keys that parse.
 func publicKey(which byte) string {
-	return keys.Format(bytes.Repeat([]byte{which}, ed25519.PublicKeySize))
+	return keys.FormatPublic(bytes.Repeat([]byte{which}, ed25519.PublicKeySize))
 }
 
 func writeFile(t *testing.T, name, text string) string {
@@ -32,7 +32,7 @@ func writeFile(t *testing.T, name, text string) string {
 func writeKey(t *testing.T) (path string, key ed25519.PrivateKey) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "test.key")
-	key, err := keys.Create(path)
+	key, err := keys.CreateSigningKeyFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,12 +30,12 @@ func TestSourcesInOrder(t *testing.T) {
 		map[string]string{"privacy.min_rows": "40", "compute.step_time": "2ms"}); err != nil {
 		t.Fatal(err)
 	}
-	if s.Privacy.MinRows != 40 || s.Compute.StepTime != 2*time.Millisecond || s.Log.Level != "debug" ||
+	if s.Privacy.MinRows != 40 || s.Compute.DeclaredStepTime != 2*time.Millisecond || s.Log.Level != "debug" ||
 		s.StateDir != "/var/lib/agentd" {
 		t.Errorf("loaded %+v", s)
 	}
-	if want := map[string]string{"site": "a", "year": "2024"}; !reflect.DeepEqual(s.Data.Where, want) {
-		t.Errorf("data.where is %v, want %v", s.Data.Where, want)
+	if want := map[string]string{"site": "a", "year": "2024"}; !reflect.DeepEqual(s.Data.RequiredTextByColumn, want) {
+		t.Errorf("data.where is %v, want %v", s.Data.RequiredTextByColumn, want)
 	}
 	s = settings.DefaultAgent()
 	if err := settings.Load(&s, "agentd", path, nil); err != nil || s.Privacy.MinRows != 30 {
@@ -129,19 +129,20 @@ func TestAgentConfig(t *testing.T) {
 		map[string]string{"broker.prefix": "my/fed", "state_dir": "x/../y", "limits.max_model": "2MiB"}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := agentconfig.FederationConfig(&s)
+	c, err := agentconfig.AgentConfigForFederation(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxBlobBytes != 2<<20 ||
-		c.TaskData.MinRows != 10 || c.Training.StepTime != 0 {
+	if c.Federation != "air" || c.ID != "roof-1" || c.StateDir != "y" || c.MaxBlobBytes != 2<<20 ||
+		c.TaskData.MinRows != 10 || c.Training.DeclaredStepTime != 0 {
 		t.Errorf("%+v", c)
 	}
 	if got := c.Topics.Announcement(); got != "my/fed/air/round" {
 		t.Errorf("round topic %s", got)
 	}
-	if d := s.Data; d.Source != data.SourceCSV || d.CSV != "rows.csv" || d.Where["site"] != "a" || d.Share != 1 ||
-		d.Shares != 3 || c.TaskData.Source == nil {
+	if d := s.Data; d.Source != data.SourceCSV || d.CSVPath != "rows.csv" || d.RequiredTextByColumn["site"] != "a" ||
+		d.ShareIndex != 1 ||
+		d.ShareCount != 3 || c.TaskData.Source == nil {
 		t.Errorf("data %+v", d)
 	}
 }
@@ -153,17 +154,17 @@ func TestCoordinatorConfig(t *testing.T) {
 	if err := settings.Load(&s, "coordinator", path, nil); err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.Config()
+	c, err := s.CoordinatorConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 ||
+	if c.Round.Gather.MinAgents != 2 || c.MaxNorm != 3 ||
 		c.KeepModels != 20 ||
 		c.MaxBufferedUpdateBytes != 256<<20 || !c.Standardize || c.FeatureClip != 6 || c.HeldOutSource == nil {
 		t.Errorf("%+v", c)
 	}
 	s.StateDir = t.TempDir()
-	agents, err := s.OpenAgents()
+	agents, err := s.OpenAgentList()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +173,7 @@ func TestCoordinatorConfig(t *testing.T) {
 		t.Errorf("%d agents, error %v; %d in the open list", n, counted, agents.Len())
 	}
 	s.HeldOutData = nil
-	if c, err = s.Config(); err != nil || c.HeldOutSource != nil {
+	if c, err = s.CoordinatorConfig(); err != nil || c.HeldOutSource != nil {
 		t.Errorf("held-out data %v without any in the settings, error %v", c.HeldOutSource, err)
 	}
 }
@@ -182,20 +183,21 @@ func TestWire(t *testing.T) {
 	task.Name, task.Features, task.Target = "air", []string{"a", "b"}, "y"
 	want := wire.Task{
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
-		Training: wire.Training{
-			Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true},
+		Training: wire.TrainingSettings{
+			ExchangeKind: spec.ExchangeParameters, Codec: spec.CodecRaw,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
-			ResponseProb: 1, StepSize: 0.4, Normalize: true, BudgetMillis: 10000, MinSteps: 1, MaxSteps: 100,
+			LocalStepProbability: 1, StepSize: 0.4, NormalizesStepSize: true, StepTimeBudgetMillis: 10000, MinSteps: 1,
+			MaxSteps: 100,
 		},
 	}
-	if got := task.Wire(false); !reflect.DeepEqual(got, want) {
+	if got := task.ToWireTask(false); !reflect.DeepEqual(got, want) {
 		t.Errorf("the default task is\n%+v, want\n%+v", got, want)
 	}
-	for kind, risk := range map[spec.ModelKind]spec.Risk{"linear": spec.RiskSquared, "logistic": spec.RiskLogistic,
-		"softmax": spec.RiskSoftmax} {
+	for kind, risk := range map[spec.ModelKind]spec.LossKind{"linear": spec.LossSquared, "logistic": spec.LossLogistic,
+		"softmax": spec.LossSoftmax} {
 		task.Model.Kind = kind
-		if got := task.Wire(false).Model.Risk; got != risk {
+		if got := task.ToWireTask(false).Model.Risk; got != risk {
 			t.Errorf("%s has risk %v, want %v", kind, got, risk)
 		}
 	}
@@ -203,12 +205,12 @@ func TestWire(t *testing.T) {
 		Ridge: 0.1}
 	task.Exchange, task.StepSampling.StepProbability, task.GradientNoise = spec.ExchangeGradient, 0.5,
 		spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25}
-	got := task.Wire(false)
+	got := task.ToWireTask(false)
 	if got.Model.Outputs != 3 || !slices.Equal(got.Model.HiddenUnits, []uint32{8, 4}) ||
-		got.Model.Risk != spec.RiskSoftmax ||
-		got.Model.Activation != spec.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 ||
-		got.Training.Exchange != spec.ExchangeGradient ||
-		got.Training.ResponseProb != 0.5 || got.Training.GradientNoise != task.GradientNoise {
+		got.Model.Risk != spec.LossSoftmax ||
+		got.Model.Activation != spec.ActivationReLU || got.Model.HasBias || got.Model.Ridge != 0.1 ||
+		got.Training.ExchangeKind != spec.ExchangeGradient ||
+		got.Training.LocalStepProbability != 0.5 || got.Training.GradientNoise != task.GradientNoise {
 		t.Errorf("%+v", got)
 	}
 }
@@ -220,10 +222,10 @@ func TestWireSchedule(t *testing.T) {
 	task.StepSize = spec.StepSize{Constant: 0.02, Diminishing: true, StrongConvexity: 0.5, Smoothness: 4}
 	for steps, gamma := range map[int]float64{10: 63, 100: 100} {
 		task.Steps.Max = steps
-		got := task.Wire(false).Training
-		if got.StepSize != 0 || got.StrongConvexity != 0.5 || got.Gamma != gamma {
+		got := task.ToWireTask(false).Training
+		if got.StepSize != 0 || got.StrongConvexity != 0.5 || got.StepSizeDecayOffset != gamma {
 			t.Errorf("H = %d: step size %v, μ_sc %v, γ %v; want 0, 0.5, %v", steps, got.StepSize, got.StrongConvexity,
-				got.Gamma, gamma)
+				got.StepSizeDecayOffset, gamma)
 		}
 	}
 }

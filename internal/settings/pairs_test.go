@@ -14,18 +14,23 @@ import (
 )
 
 // choose puts words into a configuration.
-var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
-	spec.OptionAlgorithm: func(s *coordinatorsettings.File, word string) { s.Round.Algorithm = spec.Algorithm(word) },
-	spec.OptionSampling:  func(s *coordinatorsettings.File, word string) { s.Round.Sampling = spec.Sampling(word) },
-	spec.OptionWeights: func(s *coordinatorsettings.File,
+var choose = map[spec.OptionName]func(s *coordinatorsettings.ConfigFile, word string){
+	spec.OptionAlgorithm: func(s *coordinatorsettings.ConfigFile,
+		word string) {
+		s.Round.Algorithm = spec.Algorithm(word)
+	},
+	spec.OptionSampling: func(s *coordinatorsettings.ConfigFile, word string) {
+		s.Round.Sampling = spec.ParticipantSampling(word)
+	},
+	spec.OptionAgentWeights: func(s *coordinatorsettings.ConfigFile,
 		word string) {
 		s.Round.AgentWeightRule = spec.AgentWeightRule(word)
 	},
-	spec.OptionWeighting: func(s *coordinatorsettings.File,
+	spec.OptionWeightPlacement: func(s *coordinatorsettings.ConfigFile,
 		word string) {
 		s.Round.WeightPlacement = spec.WeightPlacement(word)
 	},
-	spec.OptionRule: func(s *coordinatorsettings.File, word string) {
+	spec.OptionAggregationRule: func(s *coordinatorsettings.ConfigFile, word string) {
 		s.Round.Aggregation.Rule, s.Round.Participants = word, 3
 		switch word {
 		case rule.MultiKrum:
@@ -34,21 +39,24 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 			s.Round.Aggregation.ClippingRadius = 0.1
 		}
 	},
-	spec.OptionServerOptimizer: func(s *coordinatorsettings.File, word string) { s.Round.ServerOptimizer.Name = word },
-	spec.OptionExchange: func(s *coordinatorsettings.File,
+	spec.OptionServerOptimizer: func(s *coordinatorsettings.ConfigFile,
 		word string) {
-		s.Task.Exchange = spec.Exchange(word)
+		s.Round.ServerOptimizer.Name = word
 	},
-	spec.OptionNormalize: func(s *coordinatorsettings.File,
+	spec.OptionExchange: func(s *coordinatorsettings.ConfigFile,
 		word string) {
-		s.Task.StepSize.Normalize = word == "true"
+		s.Task.Exchange = spec.ExchangeKind(word)
 	},
-	spec.OptionProximal: func(s *coordinatorsettings.File,
+	spec.OptionNormalize: func(s *coordinatorsettings.ConfigFile,
+		word string) {
+		s.Task.StepSize.NormalizesStepSize = word == "true"
+	},
+	spec.OptionProximal: func(s *coordinatorsettings.ConfigFile,
 		word string) {
 		s.Task.Proximal = 0.1 * float64(len(word)-1)
 	},
-	spec.OptionCodec: func(s *coordinatorsettings.File, word string) { s.Task.UpdateCodec = codecOf(word) },
-	spec.OptionPersonal: func(s *coordinatorsettings.File, word string) {
+	spec.OptionCodec: func(s *coordinatorsettings.ConfigFile, word string) { s.Task.UpdateCodec = codecOf(word) },
+	spec.OptionPersonal: func(s *coordinatorsettings.ConfigFile, word string) {
 		switch word {
 		case "layers":
 			s.Task.Personal.Layers = []string{"layer0.bias"}
@@ -56,24 +64,24 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 			s.Task.Personal.Method = spec.PersonalDitto
 		}
 	},
-	spec.OptionFinetune: func(s *coordinatorsettings.File, word string) { s.Task.Finetune.Steps = len(word) - 1 },
-	spec.OptionModelKind: func(s *coordinatorsettings.File, word string) {
+	spec.OptionFinetune: func(s *coordinatorsettings.ConfigFile, word string) { s.Task.Finetune.Steps = len(word) - 1 },
+	spec.OptionModelKind: func(s *coordinatorsettings.ConfigFile, word string) {
 		s.Task.Model.Kind = spec.ModelKind(word)
 		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
 		s.Task.Model.HiddenUnits = map[string][]int{"mlp": {4}, "autoencoder": {1}}[word]
 		if word == "conv1d" {
-			s.Task.Model.Convolution = spec.Convolution{InputChannels: 1, KernelSteps: 1, Filters: []int{1},
+			s.Task.Model.Convolution = spec.Convolution{InputChannels: 1, KernelSteps: 1, FiltersPerLayer: []int{1},
 				PoolSteps: 1}
 		}
 		if !s.Task.Model.Kind.HasTarget() {
 			s.Task.Target = ""
 		}
 		if word == "external" {
-			s.Task.Model.Trainer, s.Task.Model.InitialModelFile = "defects", initialModel
+			s.Task.Model.TrainerName, s.Task.Model.InitialModelFile = "defects", initialModel
 			s.Task.Features, s.Task.Target = nil, ""
 		}
 	},
-	spec.OptionServerEvery: func(s *coordinatorsettings.File, word string) {
+	spec.OptionServerEvery: func(s *coordinatorsettings.ConfigFile, word string) {
 		s.Task.Mixing.StepsPerServerAverage = -len(word) + 1 // 0, or -1 for "-1"
 	},
 }
@@ -105,11 +113,11 @@ func codecOf(name string) (c spec.Codec) {
 func TestPairs(t *testing.T) {
 	writeInitial(t)
 	path, refusals := writeFile(t, "good.yaml", coordinatorFile(t)), 0
-	testkit.EachPair(t, spec.InCoordinator, map[spec.Option][]string{
-		spec.OptionAlgorithm: {"feddec", "fedavg"},
-		spec.OptionSampling:  {"without_replacement", "with_replacement", "importance"},
-		spec.OptionWeights:   {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
-		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
+	testkit.EachPair(t, spec.InCoordinatorFile, map[spec.OptionName][]string{
+		spec.OptionAlgorithm:    {"feddec", "fedavg"},
+		spec.OptionSampling:     {"without_replacement", "with_replacement", "importance"},
+		spec.OptionAgentWeights: {"equal", "samples"}, spec.OptionWeightPlacement: {"step", "mean"},
+		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionAggregationRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionServerEvery: {"-1", "0"}, spec.OptionProximal: {"0", "0.1"},
 		spec.OptionCodec:     spec.CodecNames(),

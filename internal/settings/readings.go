@@ -21,9 +21,9 @@ type ReadingsBroker struct {
 
 // Retention says how many readings the device keeps: each bound holds.
 type Retention struct {
-	Rows  int           `yaml:"rows"`  // readings; 0 = no bound
-	Age   time.Duration `yaml:"age"`   // counted back from the newest; 0 = no bound
-	Bytes spec.ByteSize `yaml:"bytes"` // on the disk
+	MaxReadings int           `yaml:"rows"`  // readings; 0 = no bound
+	Age         time.Duration `yaml:"age"`   // counted back from the newest; 0 = no bound
+	Bytes       spec.ByteSize `yaml:"bytes"` // on the disk
 }
 
 // minRetainedReadings is the least bound that is worth keeping.
@@ -31,27 +31,28 @@ const minRetainedReadings = 1000
 
 // SiteBroker returns the broker of the site.
 func (r *Readings) SiteBroker() Broker {
-	return Broker{BrokerAccess: r.Broker.asSiteBroker("readings-password"), QoS: r.Broker.QoS}
+	return Broker{BrokerAccess: r.Broker.withSiteBrokerDefaults("readings-password"), QoS: r.Broker.QoS}
 }
 
 // RingBounds returns the bounds in the form of package store.
 func (r *Readings) RingBounds() store.RingLimits {
-	return store.RingLimits{MaxEntries: r.Retention.Rows, MaxAge: r.Retention.Age, MaxBytes: int64(r.Retention.Bytes)}
+	return store.RingLimits{MaxEntries: r.Retention.MaxReadings, MaxAge: r.Retention.Age,
+		MaxBytes: int64(r.Retention.Bytes)}
 }
 
-func (c *Check) readings(r *Readings, federation string, fromBroker bool) {
+func (c *SettingsChecker) checkReadings(r *Readings, federation string, fromBroker bool) {
 	c.Require(r.Retention.Bytes >= store.MinRingBytes, "readings.keep.bytes", "must be at least 1MiB, is %s",
 		r.Retention.Bytes)
-	c.Require(r.Retention.Rows == 0 || r.Retention.Rows >= minRetainedReadings, "readings.keep.rows",
-		"must be 0 (no bound) or at least %d, is %d", minRetainedReadings, r.Retention.Rows)
+	c.Require(r.Retention.MaxReadings == 0 || r.Retention.MaxReadings >= minRetainedReadings, "readings.keep.rows",
+		"must be 0 (no bound) or at least %d, is %d", minRetainedReadings, r.Retention.MaxReadings)
 	c.Require(r.Retention.Age >= 0, "readings.keep.age", "must not be negative, is %s", r.Retention.Age)
 	c.Require(fromBroker == (len(r.Broker.URLs) > 0), "readings.broker.url",
 		"goes with data.source: mqtt: give both or neither")
 	if len(r.Broker.URLs) == 0 {
 		return
 	}
-	var of Check
+	var of SettingsChecker
 	site := r.SiteBroker()
-	of.Broker(&site, federation)
+	of.CheckBroker(&site, federation)
 	c.AddSectionErrors("readings", of.Err())
 }

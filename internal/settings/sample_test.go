@@ -21,7 +21,7 @@ import (
 // more than any federation may have.
 type (
 	agentKeys       settings.Agent
-	coordinatorKeys coordinatorsettings.File
+	coordinatorKeys coordinatorsettings.ConfigFile
 )
 
 // TestSamplesLoad loads the sample files as the programs do. Only keys, which no
@@ -54,7 +54,7 @@ func TestSamplesLoad(t *testing.T) {
 func TestSamplesAreComplete(t *testing.T) {
 	agent, coordinator := agentKeys(settings.DefaultAgent()), coordinatorKeys(coordinatorsettings.Default())
 	coordinator.HeldOutData = &data.Config{}
-	agent.D2D = &settings.D2D{Place: &settings.Place{}}
+	agent.D2D = &settings.D2D{Place: &settings.AgentLocation{}}
 	t.Run("agentd", func(t *testing.T) {
 		loaded := agentKeys(settings.DefaultAgent())
 		compareSample(t, packaging.AgentConfig, &loaded, &agent)
@@ -145,10 +145,10 @@ func TestWrittenLoads(t *testing.T) {
 	key, _ := writeKey(t)
 	agent := settings.DefaultAgent()
 	agent.ID, agent.Federation, agent.StateDir = "a", "plant", t.TempDir()
-	agent.Data.CSV = writeFile(t, "data.csv", "x,y\n1,1\n")
+	agent.Data.CSVPath = writeFile(t, "data.csv", "x,y\n1,1\n")
 	agent.Identity = settings.AgentIdentity{KeyFile: key, CoordinatorKey: publicKey(7)}
 	var text strings.Builder
-	if err := config.Write(&text, &agent); err != nil {
+	if err := config.WriteYAML(&text, &agent); err != nil {
 		t.Fatal(err)
 	}
 	back := settings.DefaultAgent()

@@ -24,7 +24,7 @@ type Task struct {
 	Target   string     `yaml:"target"`
 	Model    spec.Model `yaml:"model"`
 
-	Exchange      spec.Exchange        `yaml:"exchange"`
+	Exchange      spec.ExchangeKind    `yaml:"exchange"`
 	UpdateCodec   spec.Codec           `yaml:"codec"` // of updates
 	BatchSize     int                  `yaml:"batch_size"`
 	StepSampling  StepSampling         `yaml:"response"`
@@ -36,26 +36,26 @@ type Task struct {
 	Personal      spec.PersonalOptions `yaml:"personal"`
 	Finetune      spec.Finetune        `yaml:"finetune"`
 
-	// Grid and Inputs say how rows are made of readings; without them features and target are columns of a file.
-	Grid   spec.Grid          `yaml:"grid"`
-	Inputs []spec.InputSeries `yaml:"inputs"`
+	// TimeGrid and Inputs say how rows are made of readings; without them features and target are columns of a file.
+	TimeGrid spec.TimeGrid      `yaml:"grid"`
+	Inputs   []spec.InputSeries `yaml:"inputs"`
 
 	MinRows     int  `yaml:"min_rows"` // agents with fewer do not take part
 	Standardize bool `yaml:"standardize"`
-	// StandardizeAt are the versions of a run at which the columns are standardised again.
-	StandardizeAt  []int   `yaml:"standardize_at"`
-	ClipDeviations float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
+	// RestandardizeAtVersions are the versions of a run at which the columns are standardised again.
+	RestandardizeAtVersions []int   `yaml:"standardize_at"`
+	ClipDeviations          float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
 }
 
-// taskFile is the part of a coordinator.yaml that says what is learned. Round is there for its algorithm: agents of one
-// that mixes have more to check.
-type taskFile struct {
+// taskAndRoundFile is the part of a coordinator.yaml that says what is learned. Round is there for its algorithm:
+// agents of one that mixes have more to check.
+type taskAndRoundFile struct {
 	Task  Task         `yaml:"task"`
 	Round round.Config `yaml:"round"`
 }
 
 // Validate reports every problem of the task, by key.
-func (f *taskFile) Validate() error {
+func (f *taskAndRoundFile) Validate() error {
 	var c spec.ProblemList
 	f.Task.Check(&c, f.Round.Algorithm == spec.FedDec)
 	return c.Err()
@@ -64,9 +64,9 @@ func (f *taskFile) Validate() error {
 // ReadTask reads the task of a file as it is announced, without how its agents mix. The file is a coordinator.yaml or
 // the output of `coordinator task show`, as for `coordinator task apply`. Errors have the line of their key.
 func ReadTask(path string) (wire.Task, error) {
-	f := taskFile{DefaultTask(), round.DefaultConfig()}
+	f := taskAndRoundFile{DefaultTask(), round.DefaultConfig()}
 	err := config.Load(&f, config.Source{Path: path, IgnoreForeignKeys: true})
-	return f.Task.Wire(false), err
+	return f.Task.ToWireTask(false), err
 }
 
 // StepSampling says how often an agent responds.
@@ -86,22 +86,22 @@ type Mixing struct {
 	StepsPerMixing int `yaml:"every"` // local steps between two mixings
 	// StepsPerServerAverage is H, the local steps after which the server's average replaces the agents' models: -1 =
 	// steps.max; 0 = never.
-	StepsPerServerAverage int           `yaml:"server_every"`
-	SnapshotTimeout       time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
-	RequestInterval       time.Duration `yaml:"repeat"` // until a missing snapshot is requested
-	LateSnapshotTime      time.Duration `yaml:"drain"`  // after the last step, for late snapshots
-	SnapshotCodec         spec.Codec    `yaml:"codec"`
+	StepsPerServerAverage   int           `yaml:"server_every"`
+	SnapshotTimeout         time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
+	SnapshotRequestInterval time.Duration `yaml:"repeat"` // until a missing snapshot is requested
+	LateSnapshotTime        time.Duration `yaml:"drain"`  // after the last step, for late snapshots
+	SnapshotCodec           spec.Codec    `yaml:"codec"`
 	// ClipDistance is τ: a flow is of vectors that far apart at most, and edges that stand out are left out; 0 = none
 	// of it.
-	ClipDistance float64 `yaml:"clip"`
-	Sealed       bool    `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
+	ClipDistance         float64 `yaml:"clip"`
+	SealsNeighborTraffic bool    `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
 }
 
-func (m *Mixing) wire() wire.MixingSettings {
+func (m *Mixing) toWireSettings() wire.MixingSettings {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
 	return wire.MixingSettings{IntervalSteps: uint32(m.StepsPerMixing), SnapshotWaitMillis: ms(m.SnapshotTimeout),
-		SnapshotRetryMillis: ms(m.RequestInterval), DrainMillis: ms(m.LateSnapshotTime),
-		Codec: m.SnapshotCodec, Unsealed: !m.Sealed,
+		SnapshotRetryMillis: ms(m.SnapshotRequestInterval), DrainMillis: ms(m.LateSnapshotTime),
+		Codec: m.SnapshotCodec, Unsealed: !m.SealsNeighborTraffic,
 		EndlessBlocks: m.StepsPerServerAverage == 0}
 }
 
@@ -112,7 +112,8 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		key   string
 		value time.Duration
 		least time.Duration
-	}{{"wait", m.SnapshotTimeout, 0}, {"repeat", m.RequestInterval, time.Millisecond}, {"drain", m.LateSnapshotTime,
+	}{{"wait", m.SnapshotTimeout, 0}, {"repeat", m.SnapshotRequestInterval, time.Millisecond}, {"drain",
+		m.LateSnapshotTime,
 		0}} {
 		c.Require(d.value >= d.least && d.value <= time.Hour && d.value%time.Millisecond == 0, "task.mixing."+d.key,
 			"must be %s to 1h, in whole milliseconds, is %s", d.least, d.value)
@@ -121,9 +122,9 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		"task.mixing.server_every",
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max,
 		m.StepsPerServerAverage)
-	c.Require(m.SnapshotTimeout > 0 || !m.wire().EndlessBlocks, "task.mixing.wait",
+	c.Require(m.SnapshotTimeout > 0 || !m.toWireSettings().EndlessBlocks, "task.mixing.wait",
 		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
-	c.AddError("task.mixing.codec", m.SnapshotCodec.ValidateMixing())
+	c.AddError("task.mixing.codec", m.SnapshotCodec.ValidateForMixing())
 	c.Require(m.ClipDistance >= 0 && !math.IsInf(m.ClipDistance, 1), "task.mixing.clip",
 		"must be a finite number of 0 or more, is %v",
 		m.ClipDistance)
@@ -135,14 +136,14 @@ func DefaultTask() Task {
 		Exchange: spec.ExchangeParameters, UpdateCodec: spec.CodecRaw, BatchSize: 32,
 		StepSampling:  StepSampling{StepProbability: 1},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
-		StepSize:      spec.StepSize{Constant: 0.4, Normalize: true},
+		StepSize:      spec.StepSize{Constant: 0.4, NormalizesStepSize: true},
 		Steps:         LocalStepLimits{Budget: 10 * time.Second, Min: 1, Max: 100},
 		Mixing: Mixing{StepsPerMixing: 1, StepsPerServerAverage: -1, SnapshotTimeout: time.Second,
-			RequestInterval:  300 * time.Millisecond,
-			LateSnapshotTime: 5 * time.Second, SnapshotCodec: spec.CodecRaw, Sealed: true},
-		Personal: spec.DefaultPersonal(),
+			SnapshotRequestInterval: 300 * time.Millisecond,
+			LateSnapshotTime:        5 * time.Second, SnapshotCodec: spec.CodecRaw, SealsNeighborTraffic: true},
+		Personal: spec.DefaultPersonalOptions(),
 		MinRows:  10, Standardize: true, ClipDeviations: 6,
-		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
+		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true},
 	}
 }
 
@@ -160,11 +161,11 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	t.Model.Check(c, "task.model")
 	r := t.recipe()
 	t.Model.CheckFeatures(c, "task.model", len(r.ExpandFeatures(t.Features)))
-	spec.CheckPersonal(c, "task.personal", &t.Personal)
-	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.tensorNames())
+	spec.CheckPersonalOptions(c, "task.personal", &t.Personal)
+	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.externalTensorNames())
 	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
-	c.Require(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
-		"must be %s, is %q: devices know no other", spec.DeviceRisks(), t.Model.Risk)
+	c.Require(t.Model.Risk != spec.LossFullSquared, "task.model.risk",
+		"must be %s, is %q: devices know no other", spec.DeviceLossNames(), t.Model.Risk)
 	c.AddError("task.exchange", t.Exchange.Validate())
 	c.AddError("task.codec", t.UpdateCodec.Validate())
 	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
@@ -174,11 +175,12 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	c.Require(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
 		t.Proximal)
 	c.Require(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
-	c.Require(t.Standardize || len(t.StandardizeAt) == 0, "task.standardize_at",
+	c.Require(t.Standardize || len(t.RestandardizeAtVersions) == 0, "task.standardize_at",
 		"is set, but task.standardize is false: set it to true, or remove task.standardize_at")
-	c.Require(!mixes || t.Mixing.StepsPerServerAverage != 0 || len(t.StandardizeAt) == 0, "task.standardize_at",
+	c.Require(!mixes || t.Mixing.StepsPerServerAverage != 0 || len(t.RestandardizeAtVersions) == 0,
+		"task.standardize_at",
 		"does not go with task.mixing.server_every: 0: agents never take the server's model")
-	for _, v := range t.StandardizeAt {
+	for _, v := range t.RestandardizeAtVersions {
 		c.Require(v >= 1, "task.standardize_at", "must be versions from 1, has %d", v)
 	}
 	c.Require(t.ClipDeviations >= 0, "task.clip", "must not be negative, is %v", t.ClipDeviations)
@@ -186,7 +188,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	if size := t.StepSize; size.Diminishing { // no problem tells these numbers, as in an experiment
 		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
 			"is %v; want a positive number", size.StrongConvexity)
-		c.Require(size.Gamma > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
+		c.Require(size.DecayOffset > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
 			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness,
 			size.StrongConvexity)
 	}
@@ -197,18 +199,18 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 		t.Steps.Max)
 	c.Require(t.Steps.Max <= maxLocalSteps, "task.steps.max", "must be at most %d, is %d", maxLocalSteps, t.Steps.Max)
 	if c.ProblemCount() == 0 {
-		c.AddError("task", task.Validate[float32](t.Wire(mixes)))
+		c.AddError("task", task.Validate[float32](t.ToWireTask(mixes)))
 	}
 }
 
-// External says that a program of each device's owner trains the model, on rows of its own.
-func (t *Task) External() bool { return t.Model.Kind == spec.ModelExternal }
+// HasExternalModel says that a program of each device's owner trains the model, on rows of its own.
+func (t *Task) HasExternalModel() bool { return t.Model.Kind == spec.ModelExternal }
 
 // StartsWithStatistics says that a run begins with a round of statistics.
-func (t *Task) StartsWithStatistics() bool { return t.Standardize && !t.External() }
+func (t *Task) StartsWithStatistics() bool { return t.Standardize && !t.HasExternalModel() }
 
 func (t *Task) checkColumns(c *spec.ProblemList) {
-	if t.External() {
+	if t.HasExternalModel() {
 		const own = "is set, and the program of an external model has rows of its own: remove it"
 		c.Require(len(t.Features) == 0, "task.features", own)
 		c.Require(t.Target == "", "task.target", own)
@@ -217,7 +219,7 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 			"must be 1, since the program of an external model takes each step, is %v", t.StepSampling.StepProbability)
 		c.Require(t.GradientNoise.Law == spec.NoiseNone, "task.gradient_noise.law",
 			"must be none, since the program of an external model adds no noise, is %s", t.GradientNoise.Law)
-		_, err := t.tensors()
+		_, err := t.externalTensorSchema()
 		c.AddError("task.model.initial", err)
 		return
 	}
@@ -230,16 +232,16 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 	t.checkRecipe(c)
 }
 
-// tensors returns those of an external model, in the order of its file.
-func (t *Task) tensors() (wire.Schema, error) {
+// externalTensorSchema returns those of an external model, in the order of its file.
+func (t *Task) externalTensorSchema() (wire.TensorSchema, error) {
 	if t.Model.InitialModelFile == "" {
 		return nil, nil // which is told already
 	}
-	tensors, err := store.Machine.SafetensorsLayout(t.Model.InitialModelFile)
+	tensors, err := store.LocalDisk.ReadSafetensorsLayout(t.Model.InitialModelFile)
 	if err != nil {
 		return nil, err
 	}
-	var s wire.Schema
+	var s wire.TensorSchema
 	for _, has := range tensors {
 		if has.DType != "F32" {
 			return nil, fmt.Errorf("tensor %q is %s; want F32 of all", has.Name, has.DType)
@@ -253,19 +255,19 @@ func (t *Task) tensors() (wire.Schema, error) {
 	switch {
 	case len(s) > wire.MaxTensors:
 		return nil, fmt.Errorf("%d tensors; want at most %d", len(s), wire.MaxTensors)
-	case s.Bytes() > wire.MaxBlob:
-		return nil, fmt.Errorf("%d bytes of parameters; want at most %d", s.Bytes(), wire.MaxBlob)
+	case s.VectorByteCount() > wire.MaxBlobBytes:
+		return nil, fmt.Errorf("%d bytes of parameters; want at most %d", s.VectorByteCount(), wire.MaxBlobBytes)
 	}
 	return s, nil
 }
 
-// tensorNames are the names that tensors of an external model, and the layers before their first dots, have; nil of
-// others.
-func (t *Task) tensorNames() []string {
-	if !t.External() {
+// externalTensorNames are the names that tensors of an external model, and the layers before their first dots, have;
+// nil of others.
+func (t *Task) externalTensorNames() []string {
+	if !t.HasExternalModel() {
 		return nil
 	}
-	tensors, _ := t.tensors() // an error is told elsewhere
+	tensors, _ := t.externalTensorSchema() // an error is told elsewhere
 	names := []string{"last"}
 	for _, tensor := range tensors {
 		if layer, _, inside := strings.Cut(tensor.Name, "."); inside && !slices.Contains(names, layer) {
@@ -278,7 +280,7 @@ func (t *Task) tensorNames() []string {
 
 // recipe says how rows are made of readings, with the words that were left out.
 func (t *Task) recipe() spec.RowRecipe {
-	return spec.RowRecipe{Grid: t.Grid, Inputs: t.Inputs}.WithDefaults()
+	return spec.RowRecipe{Grid: t.TimeGrid, Inputs: t.Inputs}.WithDefaults()
 }
 
 func (t *Task) checkRecipe(c *spec.ProblemList) {
@@ -300,49 +302,52 @@ func (t *Task) RowQuery() data.RowQuery {
 	return w
 }
 
-// Wire returns the task as it is announced, before any standardisation; mixes is true if its agents mix.
-func (t *Task) Wire(mixes bool) wire.Task {
-	schedule, recipe := learner.NewSchedule(t.StepSize, t.Steps.Max), t.recipe()
+// ToWireTask returns the task as it is announced, before any standardisation; mixes is true if its agents mix.
+func (t *Task) ToWireTask(mixes bool) wire.Task {
+	schedule, recipe := learner.NewStepSizeSchedule(t.StepSize, t.Steps.Max), t.recipe()
 	w := wire.Task{
 		Name: t.Name, Features: recipe.ExpandFeatures(t.Features), Target: t.Target, Recipe: recipe,
 		MinSamples: uint64(t.MinRows),
-		Model: wire.ModelShape{
+		Model: wire.ModelSpec{
 			Outputs: uint32(t.Model.Outputs()), Activation: t.Model.Activation,
-			Risk: t.Model.Loss(), Bias: t.Model.Bias, Ridge: t.Model.Ridge, HuberDelta: t.Model.HuberDelta,
-			Frozen: t.Model.Frozen,
+			Risk: t.Model.EffectiveLossKind(), HasBias: t.Model.Bias, Ridge: t.Model.Ridge,
+			HuberDelta:    t.Model.HuberDelta,
+			FrozenTensors: t.Model.FrozenTensors,
 		},
-		Training: wire.Training{
-			Exchange: t.Exchange, Codec: t.UpdateCodec, BatchSize: uint32(t.BatchSize),
-			ResponseProb: t.StepSampling.StepProbability, GradientNoise: t.GradientNoise,
-			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma,
-			Normalize: t.StepSize.Normalize, Proximal: t.Proximal,
-			BudgetMillis: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
+		Training: wire.TrainingSettings{
+			ExchangeKind: t.Exchange, Codec: t.UpdateCodec, BatchSize: uint32(t.BatchSize),
+			LocalStepProbability: t.StepSampling.StepProbability, GradientNoise: t.GradientNoise,
+			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity,
+			StepSizeDecayOffset: schedule.DecayOffset,
+			NormalizesStepSize:  t.StepSize.NormalizesStepSize, Proximal: t.Proximal,
+			StepTimeBudgetMillis: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
 			MaxSteps: uint32(t.Steps.Max),
 		},
 	}
-	if kind := t.Model.Kind; kind != spec.KindOf(len(t.Model.HiddenUnits), w.Model.Risk) {
+	if kind := t.Model.Kind; kind != spec.ModelKindOf(len(t.Model.HiddenUnits), w.Model.Risk) {
 		w.Model.Kind = kind
 	}
 	if mixes {
-		w.Mixing = t.Mixing.wire()
+		w.Mixing = t.Mixing.toWireSettings()
 	}
 	w.FinetuneSteps = uint32(t.Finetune.Steps)
-	if w.Personal.Tensors = t.Personal.Layers; t.Personal.Ditto() {
-		w.Personal.Ditto, w.Personal.DittoLambda = true, t.Personal.DittoLambda
+	if w.Personal.Tensors = t.Personal.Layers; t.Personal.UsesDitto() {
+		w.Personal.UsesDitto, w.Personal.DittoLambda = true, t.Personal.DittoLambda
 	}
-	if t.External() {
-		w.External.Trainer = t.Model.Trainer
-		w.External.Tensors, _ = t.tensors() // the error has been told by the check
-		w.Model = wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
+	if t.HasExternalModel() {
+		w.External.TrainerName = t.Model.TrainerName
+		w.External.Tensors, _ = t.externalTensorSchema() // the error has been told by the check
+		w.Model = wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 	}
 	for _, n := range t.Model.HiddenUnits {
 		w.Model.HiddenUnits = append(w.Model.HiddenUnits, uint32(n))
 	}
 	v := &t.Model.Convolution
-	w.Model.Convolution = wire.Convolution{InputChannels: uint32(v.InputChannels), KernelSteps: uint32(v.KernelSteps),
-		PoolSteps: uint32(v.PoolSteps)}
-	for _, n := range v.Filters {
-		w.Model.Convolution.Filters = append(w.Model.Convolution.Filters, uint32(n))
+	w.Model.Convolution = wire.ConvolutionLayers{InputChannels: uint32(v.InputChannels),
+		KernelSteps: uint32(v.KernelSteps),
+		PoolSteps:   uint32(v.PoolSteps)}
+	for _, n := range v.FiltersPerLayer {
+		w.Model.Convolution.FiltersPerLayer = append(w.Model.Convolution.FiltersPerLayer, uint32(n))
 	}
 	return w
 }

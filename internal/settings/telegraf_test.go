@@ -54,7 +54,7 @@ func TestTelegraf(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = source.(data.Collector).Start(data.CollectorEnv{Dir: filepath.Join(t.TempDir(), "readings"),
-			Disk:       store.Machine,
+			Disk:       store.LocalDisk,
 			RingLimits: s.Readings.RingBounds(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Connect: func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 				return b.Session("roof-1-data", nil, nil),
@@ -74,9 +74,10 @@ func TestTelegraf(t *testing.T) {
 			<-time.After(10 * time.Second)
 		}
 		<-time.After(10 * time.Second) // until it is written
-		recipe := spec.RowRecipe{Grid: spec.Grid{Step: 10 * time.Second},
+		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: 10 * time.Second},
 			Inputs: []spec.InputSeries{{Name: "temperature"}, {Name: "pressure"}}}.WithDefaults()
-		v, err := source.Open(data.RowQuery{Features: []string{"temperature", "pressure"}, Target: "temperature in 10s",
+		v, err := source.OpenRows(data.RowQuery{Features: []string{"temperature", "pressure"},
+			Target: "temperature in 10s",
 			Recipe: &recipe}).Snapshot()
 		if err != nil || v.Rows.Len() != 1 || v.Times.At(0) != at.UnixNano() ||
 			!slices.Equal(v.Rows.All().X, []float32{64.5, 1.87}) || v.Rows.All().Y[0] != 64.5 {

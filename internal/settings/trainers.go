@@ -11,16 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer is a program of the device's owner, which trains external models.
-type Trainer struct {
-	Name    string           `yaml:"name"`    // as tasks call it
-	Command config.OneOrMore `yaml:"command"` // the program and its arguments
-	Socket  string           `yaml:"socket"`  // in the place of all from command to network: of a program that runs by itself
-	Dir     string           `yaml:"dir"`     // where it runs; empty = the state folder
-	Env     []string         `yaml:"env"`     // NAME=value
-	Memory  spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
-	Timeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = DefaultTimeout
-	Network bool             `yaml:"network"` // it may use the network
+// ExternalTrainer is a program of the device's owner, which trains external models.
+type ExternalTrainer struct {
+	Name           string           `yaml:"name"`    // as tasks call it
+	Command        config.OneOrMore `yaml:"command"` // the program and its arguments
+	Socket         string           `yaml:"socket"`  // in the place of all from command to network: of a program that runs by itself
+	Dir            string           `yaml:"dir"`     // where it runs; empty = the state folder
+	Env            []string         `yaml:"env"`     // NAME=value
+	Memory         spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
+	SilenceTimeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = DefaultTrainerTimeout
+	AllowsNetwork  bool             `yaml:"network"` // it may use the network
 }
 
 // DefaultTrainerTimeout is the default of a trainer's timeout.
@@ -28,10 +28,10 @@ const DefaultTrainerTimeout = 10 * time.Minute
 
 // HasOnlyTrainers says that the device has programs, which have rows, and nothing else.
 func (a *Agent) HasOnlyTrainers() bool {
-	return len(a.Trainers) > 0 && a.Data.Source == data.SourceCSV && a.Data.CSV == ""
+	return len(a.Trainers) > 0 && a.Data.Source == data.SourceCSV && a.Data.CSVPath == ""
 }
 
-func (c *Check) trainers(all []Trainer) {
+func (c *SettingsChecker) checkExternalTrainers(all []ExternalTrainer) {
 	seen := map[string]bool{}
 	for i, t := range all {
 		key := fmt.Sprintf("trainers[%d].", i)
@@ -41,7 +41,7 @@ func (c *Check) trainers(all []Trainer) {
 		c.Require(t.Socket != "" || len(t.Command) > 0 && t.Command[0] != "", key+"command",
 			"is empty; want a program and its arguments, or the key socket")
 		c.Require(t.Socket == "" || len(t.Command) == 0 && t.Dir == "" && len(t.Env) == 0 && t.Memory == 0 &&
-			!t.Network,
+			!t.AllowsNetwork,
 			key+"socket", "is %q, and command, dir, env, memory or network is set: these are of a program that agentd "+
 				"starts; remove them or socket", t.Socket)
 		for _, e := range t.Env {
@@ -49,8 +49,9 @@ func (c *Check) trainers(all []Trainer) {
 			c.Require(pair && name != "", key+"env", "has %q; want NAME=value", e)
 		}
 		c.Require(t.Memory >= 0, key+"memory", "must not be negative, is %s", t.Memory)
-		c.Require(t.Timeout == 0 || t.Timeout >= minTrainerTimeout && t.Timeout <= 24*time.Hour, key+"timeout",
-			"must be %s to 24h, is %s", minTrainerTimeout, t.Timeout)
+		c.Require(t.SilenceTimeout == 0 || t.SilenceTimeout >= minTrainerTimeout && t.SilenceTimeout <= 24*time.Hour,
+			key+"timeout",
+			"must be %s to 24h, is %s", minTrainerTimeout, t.SilenceTimeout)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 // Command returns a program's command "status"; stateDirs are the configured
 // folders: that of each federation of an agent.
-func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cobra.Command {
-	var l cli.Loader
+func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)) *cobra.Command {
+	var l cli.ConfigLoader
 	var watch, json bool
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show what the running " + program + " does", Args: cli.PositionalArgs(cobra.NoArgs),
@@ -47,7 +47,7 @@ func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cob
 			return err
 		},
 	}
-	l.Flags(cmd, program)
+	l.AddFlags(cmd, program)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the status again every second, until Ctrl-C")
 	cmd.Flags().BoolVar(&json, "json", false, "print JSON, one object per line")
 	return cmd
@@ -59,7 +59,7 @@ func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json b
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for answered, silent := false, false; ; {
-		width, terminal := size(cmd.OutOrStdout())
+		width, terminal := terminalWidth(cmd.OutOrStdout())
 		text, err := ask(width)
 		switch {
 		case err != nil && !answered:
@@ -86,12 +86,12 @@ func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json b
 
 // Width is the width to draw for.
 func Width(w io.Writer) int {
-	width, _ := size(w)
+	width, _ := terminalWidth(w)
 	return width
 }
 
-// size returns the width to draw for, and whether w is a terminal.
-func size(w io.Writer) (width int, terminal bool) {
+// terminalWidth returns the width to draw for, and whether w is a terminal.
+func terminalWidth(w io.Writer) (width int, terminal bool) {
 	const wide = 160 // for files and pipes
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

@@ -25,7 +25,7 @@ type Drawable interface {
 func fetch(ctx context.Context, program, dir string, json bool, width int, patience time.Duration) ([]byte, error) {
 	c := api.Client{Program: program, Dir: dir, Timeout: patience}
 	if json {
-		return c.Raw(ctx, http.MethodGet, Path, "application/json", nil)
+		return c.CallRaw(ctx, http.MethodGet, Path, "application/json", nil)
 	}
-	return c.Raw(ctx, http.MethodGet, Path+"?width="+strconv.Itoa(width), "text/plain", nil)
+	return c.CallRaw(ctx, http.MethodGet, Path+"?width="+strconv.Itoa(width), "text/plain", nil)
 }

@@ -22,7 +22,7 @@ import (
 
 func ask(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	cmd := status.Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
+	cmd := status.Command("agentd", func(*cli.ConfigLoader) ([]string, error) { return []string{dir}, nil })
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetErr(&out)
@@ -83,7 +83,7 @@ func TestWatch(t *testing.T) {
 		return cancel
 	}
 	stop := serve("s1")
-	cmd := status.Command("agentd", func(*cli.Loader) ([]string, error) { return []string{dir}, nil })
+	cmd := status.Command("agentd", func(*cli.ConfigLoader) ([]string, error) { return []string{dir}, nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	cmd.SetOut(w)

@@ -100,8 +100,8 @@ func FormatDuration(d time.Duration) string {
 	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 }
 
-// Seconds is Span of a number of seconds.
-func Seconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
+// FormatSeconds is Span of a number of seconds.
+func FormatSeconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
 
 // FormatNamedNumbers joins names and numbers; it leaves out unknown (nil) numbers.
 func FormatNamedNumbers(pairs ...any) string {
@@ -114,8 +114,8 @@ func FormatNamedNumbers(pairs ...any) string {
 	return strings.Join(all, "   ")
 }
 
-// Head adds the first lines of a page.
-func (p *Page) Head(what, version string, at, started time.Time, conditions []Condition, l Link) {
+// AddHead adds the first lines of a page.
+func (p *Page) AddHead(what, version string, at, started time.Time, conditions []Condition, l Link) {
 	p.Line(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
 	for _, c := range conditions {
 		p.Paragraph("!", fmt.Sprintf("%s (since %s); %s", c.Problem, c.Since.Local().Format(time.DateTime), c.Remedy))
@@ -123,15 +123,15 @@ func (p *Page) Head(what, version string, at, started time.Time, conditions []Co
 	p.Line("broker", "%s", l.describe(at))
 }
 
-// Losses adds a line with the losses of the last rounds as a sparkline.
-func (p *Page) Losses(xs []float64) {
+// AddLossLine adds a line with the losses of the last rounds as a sparkline.
+func (p *Page) AddLossLine(xs []float64) {
 	if len(xs) > 0 {
 		p.Line("loss", "%s  %.4g → %.4g over %d rounds", Sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
 	}
 }
 
-// Refusals adds one line per refusal, the newest first.
-func (p *Page) Refusals(all []Refusal) {
+// AddRefusalLines adds one line per refusal, the newest first.
+func (p *Page) AddRefusalLines(all []Refusal) {
 	for i, r := range slices.Backward(all) {
 		label := ""
 		if i == len(all)-1 {

@@ -58,8 +58,8 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 func TestCoordinatorPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
-	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20,
-		Deadline: 2 * time.Minute},
+	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20,
+		RoundTimeout: 2 * time.Minute},
 		runs.RunSummary{})
 	v.Observe(coordinator.AgentListChanged{ListedAgents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
@@ -69,9 +69,9 @@ func TestCoordinatorPage(t *testing.T) {
 		}
 	}
 	c.Advance(2 * time.Second)
-	tell(host.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
-		host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
-		host.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
+	tell(host.BrokerLinkChanged{IsConnected: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
+		host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
+		host.RefusedSubscriptionsChanged{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
 		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, EligibleAgents: 11},
 		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, EligibleAgents: 11},
 		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, EligibleAgents: 11,
@@ -84,44 +84,47 @@ func TestCoordinatorPage(t *testing.T) {
 			HeldOutScore: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
 	tell(meshplan.Computed{Round: 8,
-		Graph: meshplan.Graph{MixingAgents: 11, Edges: make([]round.Edge, 22),
+		Graph: meshplan.Graph{MixingAgents: 11, Edges: make([]round.MixingEdge, 22),
 			ConnectedComponents: make([][]wire.AgentID,
 				1),
 			SecondEigenvalue: 0.9, EigenvalueRatio: 9}},
-		round.RolloutEnded{Candidate: wire.ModelName{Run: 5, Version: 3}, Released: wire.ModelName{Run: 5, Version: 2},
-			Verdict: rollout.Verdict{Result: rollout.Worse}},
+		round.RolloutEnded{Candidate: wire.ModelRef{Run: 5, Version: 3}, Released: wire.ModelRef{Run: 5, Version: 2},
+			Verdict: rollout.Verdict{Result: rollout.CandidateWorse}},
 		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, DrawsSatOut: 2,
 			LastSidelinedRound: 9,
 			EligibleAgents:     10},
-		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
-		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, EligibleAgents: 10,
+		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorumMissed},
+		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, BaseModelVersion: 7, EligibleAgents: 10,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"},
-			SidelinedAgents: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2,
-				Until: 9}}},
+			SidelinedAgents: []round.SidelinedAgent{{Agent: "s7", Reason: round.SidelinedSilent,
+				ConsecutiveFailures: 2, DrawsSatOut: 2,
+				LastSidelinedRound: 9}}},
 		round.PhaseEntered{Phase: round.CoordinatorCollecting})
 	c.Advance(3 * time.Second)
 	tell(round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
 		round.AgentJoined{Agent: "s4", Round: 8},
 		round.AgentDeclined{Agent: "s5", Round: 8, Reason: wire.DeclineNoTime})
 	c.Advance(9 * time.Second)
-	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm},
+	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8,
+		Reason: wire.RefuseNormTooLarge},
 		round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
 	surface.ComparePage(t, *update, "coordinator_withdrawn", v.Status())
-	tell(round.RolloutBegan{Candidate: wire.ModelName{Run: 5, Version: 7}, Released: wire.ModelName{Run: 5, Version: 2},
+	tell(round.RolloutBegan{Candidate: wire.ModelRef{Run: 5, Version: 7}, Released: wire.ModelRef{Run: 5, Version: 2},
 		TrialAgents: 3})
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
 	c.Advance(30 * time.Second)
 	surface.ComparePage(t, *update, "coordinator_collecting", v.Status())
-	tell(host.LinkChanged{Err: errors.New("connection reset by peer")},
-		host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
-		host.SubscriptionsRefused{},
+	tell(host.BrokerLinkChanged{Err: errors.New("connection reset by peer")},
+		host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
+		host.RefusedSubscriptionsChanged{},
 		publish.BlobChecked{Parts: 9, Missing: 2}, devices.CloneSeen{Agent: "s1"},
 		duplicate.ForeignAnnouncementSeen{}, cleanup.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
 		duplicate.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
 			StopRules: stop.Config{TargetR2: 0.9, TargetRisk: 0.1, Patience: 5, TimeLimit: time.Hour, ByteLimit: 5e6},
-			State:     stop.State{Since: c.Now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
-		}, round.RunFinished{Version: 20, Reason: stop.Bytes},
+			State: stop.State{CountingStartedAt: c.Now(), TransferredBytes: 6e6, JudgedRiskCount: 9,
+				LatestRisk: 0.25, BestRisk: 0.2, BestVersion: 12, AggregationsSinceBest: 3},
+		}, round.RunFinished{ModelVersion: 20, Reason: stop.ByteLimitReached},
 		round.PhaseEntered{Phase: round.CoordinatorFinished})
 	for i := range 30 {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
@@ -133,7 +136,7 @@ func TestCoordinatorPage(t *testing.T) {
 func TestRecall(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	r2 := 0.5
-	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, runs.RunSummary{Version: 7,
+	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{}, &round.Config{}, runs.RunSummary{Version: 7,
 		Risks: []float64{3, 2},
 		R2:    &r2})
 	v.Observe(aggregation.ModelReady{Version: 8, MeanReportedRisk: 1,
@@ -189,9 +192,10 @@ func TestRejectedModel(t *testing.T) {
 func TestMixingPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
-	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4}, &round.Config{Algorithm: spec.FedDec,
-		Participants: 2,
-		Deadline:     time.Minute},
+	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4},
+		&round.Config{Algorithm: spec.FedDec,
+			Participants: 2,
+			RoundTimeout: time.Minute},
 		runs.RunSummary{})
 	for _, f := range []observe.Event{
 		coordinator.AgentListChanged{ListedAgents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
@@ -220,50 +224,54 @@ func TestAgentPage(t *testing.T) {
 			v.Observe(f)
 		}
 	}
-	tell(host.LinkChanged{Up: true}, agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 4}},
-		agentround.TaskPrepared{Samples: 712})
+	tell(host.BrokerLinkChanged{IsConnected: true},
+		agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 4}},
+		agentround.TaskFitnessChecked{RowCount: 712})
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
 		c.Advance(time.Minute)
-		tell(agentround.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
-			training.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
-				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2,
+		tell(agentround.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, TimeLeft: 2 * time.Minute},
+			training.LocalTrainingFinished{Round: wire.RoundID(4 + i), LocalSteps: 20,
+				StepCountReason: learner.StepCountByBudget,
+				StepTime:        4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2,
 				LocalStepsDuration: 80 * time.Millisecond,
-				MixingStats:        &d2d.MixingStats{Flows: 38, LateFlows: 2}},
+				MixingStats:        &d2d.MixingStats{AppliedFlows: 38, LateFlows: 2}},
 			agentround.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: agentround.WorkAccepted})
 	}
 	tell(agentround.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: agentround.WorkDeclined,
 		DeclineReason: wire.DeclineNoTime},
 		agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 8}},
-		agentround.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
-		budget.Used{Month: "2026-03", Bytes: 9e6, Limit: 20e6, RoundEstimate: 1},
-		identity.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
-		training.Failed{Round: 7, Err: errors.New("diverged")})
+		agentround.WorkStarted{Round: 8, Kind: wire.KindTraining, TimeLeft: 2 * time.Minute},
+		budget.UplinkUsageChanged{Month: "2026-03", Bytes: 9e6, Limit: 20e6, RoundEstimate: 1},
+		identity.CertificateUsed{ExpiresAt: c.Now().Add(240 * 24 * time.Hour)},
+		training.LocalTrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.Advance(15 * time.Second)
 	surface.ComparePage(t, *update, "agent_working", v.Status())
-	tell(training.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
+	tell(training.LocalTrainingFinished{Round: 8, LocalSteps: 20, StepCountReason: learner.StepCountByBudget,
+		StepTime:   time.Millisecond,
 		RiskBefore: 0.3, LocalStepsDuration: 20 * time.Millisecond, LockWait: 90 * time.Second},
 		training.LockAwaited{LockHolder: "power"})
 	c.Advance(2 * time.Second)
 	surface.ComparePage(t, *update, "agent_waits", v.Status())
 	tell(training.LockAwaited{Waited: 2 * time.Second}, agentround.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
 		BytesLeft: 10},
-		taskdata.Loaded{Problem: errors.New("a.csv: line 3: no number")},
-		agentround.TaskPrepared{UnfitReason: wire.DeclineBadData},
+		taskdata.RowsLoaded{Problem: errors.New("a.csv: line 3: no number")},
+		agentround.TaskFitnessChecked{UnfitReason: wire.DeclineBadData},
 		agentround.WorkEnded{Round: 8, Result: agentround.WorkRefused, RefusalReason: wire.RefuseLate},
-		host.LinkChanged{Err: errors.New("connection refused")}, presence.CloneSeen{},
-		presence.MessagesRejected{Reason: wire.RejectedBehind},
+		host.BrokerLinkChanged{Err: errors.New("connection refused")}, presence.CloneSeen{},
+		presence.MessagesRejected{Reason: wire.RejectedOldEpoch},
 		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: part.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 3}},
-		agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropVersion,
+		agent.MessageDropped{Kind: mqtt.KindAnnouncement, Reason: part.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
-		taskdata.Collected{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
-			{Name: "pm25", ReceivedValues: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4,
-				grid.Gap: 12},
+		taskdata.SourceReportReceived{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
+			{Name: "pm25", ReceivedValues: 100, Used: 96, Unused: map[data.UnusedReason]uint64{grid.ReasonOutOfRange: 4,
+				grid.ReasonGap: 12},
 				Newest: c.Now().UnixNano(), LastUnusedWhere: "/data/a.csv: line 101"},
 			{Name: "temp", ReceivedValues: 100, Used: 100},
-			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
+			{Unused: map[data.UnusedReason]uint64{grid.ReasonMalformed: 3}}}}})
 	surface.ComparePage(t, *update, "agent_unfit", v.Status())
-	tell(budget.Used{Month: "2026-04", Bytes: 9, Limit: 20e6, RoundEstimate: 5000}, presence.MessagesRejected{},
+	tell(budget.UplinkUsageChanged{Month: "2026-04", Bytes: 9, Limit: 20e6, RoundEstimate: 5000},
+		presence.MessagesRejected{},
 		agentround.AnnouncementObeyed{})
 	if page := v.Status().Draw(1000); strings.Count(page, "\n!") != 2 {
 		t.Errorf("a new month, and yet:\n%s", page)
@@ -273,25 +281,25 @@ func TestAgentPage(t *testing.T) {
 // TestAnnouncementMissingPage: each cause of a missing announcement has its own text with a remedy.
 func TestAnnouncementMissingPage(t *testing.T) {
 	v := newAgentPage("s1", surface.NewClock().Now)
-	seen := map[string]announcement.Reason{}
+	seen := map[string]announcement.MissingReason{}
 	for _, tt := range []struct {
-		f    announcement.Missing
+		f    announcement.AnnouncementMissing
 		want []string
 	}{
-		{announcement.Missing{Reason: announcement.UntrustedKey, Federation: "air"},
+		{announcement.AnnouncementMissing{Reason: announcement.UntrustedKey, Federation: "air"},
 			[]string{"signed with a key that this device does not accept", "identity.coordinator_key",
 				"devices rotate ID"}},
-		{announcement.Missing{Reason: announcement.OtherFederation, Federation: "air",
-			OtherFederations: []wire.Federation{"airs"}}, []string{"announces federation airs",
+		{announcement.AnnouncementMissing{Reason: announcement.OtherFederation, Federation: "air",
+			OtherFederations: []wire.FederationName{"airs"}}, []string{"announces federation airs",
 			"has federation: air "}},
-		{announcement.Missing{Reason: announcement.NotRetained, Federation: "air",
-			OtherFederations: []wire.Federation{"mill"}},
+		{announcement.AnnouncementMissing{Reason: announcement.NotRetained, Federation: "air",
+			OtherFederations: []wire.FederationName{"mill"}},
 			[]string{"start the coordinator", "broker.prefix", "other federations at this broker: mill"}},
-		{announcement.Missing{Reason: announcement.AccessDenied, Federation: "air"},
+		{announcement.AnnouncementMissing{Reason: announcement.AccessDenied, Federation: "air"},
 			[]string{"access rules", "acl_file", "systemctl reload mosquitto"}},
 	} {
 		if tt.f.Reason == announcement.AccessDenied {
-			v.Observe(host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
+			v.Observe(host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
 				Topic: "loop"}})
 		}
 		v.Observe(tt.f)
@@ -306,8 +314,8 @@ func TestAnnouncementMissingPage(t *testing.T) {
 		}
 		seen[page] = tt.f.Reason
 	}
-	v.Observe(host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}})
-	v.Observe(announcement.Missing{Federation: "air"})
+	v.Observe(host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}})
+	v.Observe(announcement.AnnouncementMissing{Federation: "air"})
 	if page := v.Status().Draw(1000); strings.Contains(page, "\n!") || strings.Contains(page, "no task:") {
 		t.Errorf("after an announcement:\n%s", page)
 	}
@@ -320,7 +328,8 @@ func TestReachablePage(t *testing.T) {
 	for _, tt := range []struct {
 		is   round.ResponseLottery
 		want bool
-	}{{round.ResponseLottery{Of: 1 << 30, Agents: 1234.4}, true}, {round.ResponseLottery{}, false}} {
+	}{{round.ResponseLottery{AnswerThreshold: 1 << 30, EstimatedAgents: 1234.4}, true}, {round.ResponseLottery{},
+		false}} {
 		v.Observe(round.RoundOpened{Round: 8, Kind: wire.KindTraining, EligibleAgents: 10,
 			ResponseLottery: tt.is})
 		page := v.Status().Draw(120)
@@ -343,7 +352,7 @@ func TestAwayPage(t *testing.T) {
 		return ""
 	}
 	back := c.Now().Add(time.Hour)
-	v.Observe(host.LinkChanged{Err: mqtt.ErrPaused, ReconnectAt: back})
+	v.Observe(host.BrokerLinkChanged{Err: mqtt.ErrPlannedDisconnect, ReconnectAt: back})
 	c.Advance(20 * time.Minute)
 	want := "away by plan for 20m0s, back in 40m0s, at " + back.Local().Format(time.DateTime)
 	if got := broker(); got != want {
@@ -353,7 +362,7 @@ func TestAwayPage(t *testing.T) {
 	if got := broker(); got != "NOT connected for 10m0s, since it wanted to be back" {
 		t.Errorf("broker %q of an agent that is late", got)
 	}
-	v.Observe(host.LinkChanged{Up: true})
+	v.Observe(host.BrokerLinkChanged{IsConnected: true})
 	if got := broker(); !strings.HasPrefix(got, "connected for ") {
 		t.Errorf("broker %q of one that is back", got)
 	}
@@ -392,13 +401,13 @@ func TestWaits(t *testing.T) {
 	v := newCoordinatorPage(c.Now)
 	v.Observe(round.PhaseEntered{Phase: round.CoordinatorIdle})
 	for want, f := range map[string]round.ScheduleWait{
-		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitWindow,
+		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitForWindow,
 			WindowOpensAt: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
-		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitNewRows,
+		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitForNewRows,
 			AgentsWithNewRows: 3,
 			RequiredAgents:    5, RequiredNewRows: 100},
-		"have 100 that no round has used; 2 have not reported": {Reason: round.WaitNewRows,
-			RequiredAgents: 5, RequiredNewRows: 100, WithoutRowCount: 2},
+		"have 100 that no round has used; 2 have not reported": {Reason: round.WaitForNewRows,
+			RequiredAgents: 5, RequiredNewRows: 100, AgentsWithoutRowCount: 2},
 	} {
 		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)
 		v.Observe(f)
@@ -421,7 +430,7 @@ type agentPage struct {
 func newAgentPage(id string, now func() time.Time) agentPage {
 	b := status.NewBoard(now, nil)
 	v := agentstatus.New("v0.1.0", "air", id, now, b)
-	return agentPage{v, observe.Observers{surface.BoardObserver{Board: b}, v}}
+	return agentPage{v, observe.Observers{surface.BoardObserver{ConditionBoard: b}, v}}
 }
 
 func (p agentPage) Observe(e observe.Event) { p.all.Observe(e) }
@@ -435,7 +444,7 @@ type coordinatorPage struct {
 func newCoordinatorPage(now func() time.Time) coordinatorPage {
 	b := status.NewBoard(now, nil)
 	v := coordinatorstatus.New("v0.1.0", "air", now, b)
-	return coordinatorPage{v, observe.Observers{surface.BoardObserver{Board: b}, v}}
+	return coordinatorPage{v, observe.Observers{surface.BoardObserver{ConditionBoard: b}, v}}
 }
 
 func (p coordinatorPage) Observe(e observe.Event) { p.all.Observe(e) }

@@ -10,11 +10,11 @@ import (
 
 // EachPair calls try with every two words of two options, completed by words of the other options that go with them,
 // and with the pairs that refuse the choice. It fails unless words has all words of which package spec has pairs.
-func EachPair(t *testing.T, in spec.FileScope, words map[spec.Option][]string,
+func EachPair(t *testing.T, in spec.ConfigFileScope, words map[spec.OptionName][]string,
 	try func(c spec.ChosenOptions, refused []spec.Incompatibility)) {
 	t.Helper()
 	for _, p := range spec.Incompatibilities(in) {
-		for _, pick := range []spec.OptionValue{p.A, p.B} {
+		for _, pick := range []spec.OptionCondition{p.A, p.B} {
 			if !slices.Contains(words[pick.Option], pick.Word) {
 				t.Errorf("no words of %s, or without %q", pick.Option, pick.Word)
 			}
@@ -48,7 +48,7 @@ func Words[W ~string](words []W) (all []string) {
 }
 
 // completeChoice chooses the first word of an option that adds no pair, if none is chosen.
-func completeChoice(c spec.ChosenOptions, in spec.FileScope, o spec.Option, words []string) {
+func completeChoice(c spec.ChosenOptions, in spec.ConfigFileScope, o spec.OptionName, words []string) {
 	if _, chosen := c[o]; chosen {
 		return
 	}
@@ -61,7 +61,7 @@ func completeChoice(c spec.ChosenOptions, in spec.FileScope, o spec.Option, word
 	}
 }
 
-func incompatibilities(c spec.ChosenOptions, in spec.FileScope) (found []spec.Incompatibility) {
+func incompatibilities(c spec.ChosenOptions, in spec.ConfigFileScope) (found []spec.Incompatibility) {
 	for _, p := range spec.Incompatibilities(in) {
 		if c.Matches(p.A) && c.Matches(p.B) {
 			found = append(found, p)

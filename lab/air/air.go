@@ -37,12 +37,12 @@ var Sensors = []struct {
 }
 
 func logScaledInput(name string) spec.InputSeries {
-	return spec.InputSeries{Name: name, Transform: spec.ScaleLog1p}
+	return spec.InputSeries{Name: name, Transform: spec.TransformLog1p}
 }
 
 // Recipe is how rows are made of the readings.
 func Recipe() spec.RowRecipe {
-	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}}
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}}
 	for _, s := range Sensors {
 		r.Inputs = append(r.Inputs, s.Input)
 	}
@@ -109,18 +109,18 @@ func LoadStations() ([]StationData, error) {
 const FillAtMost = 3 * time.Hour
 
 // Rows makes the rows of hours as an agent does: to train, or early, to predict.
-func Rows(hours []StationHour, features []string, target string, early bool) (grid.Rows, error) {
-	g, err := grid.New(grid.Config{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
-		MissingFill: grid.Fill{Policy: grid.FillLast, MaxAge: FillAtMost}, BeforeTargets: early})
+func Rows(hours []StationHour, features []string, target string, early bool) (grid.MadeRows, error) {
+	g, err := grid.NewRowBuilder(grid.Config{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
+		MissingFill: grid.FillRule{Policy: grid.FillLast, MaxLastValueAge: FillAtMost}, IsForPrediction: early})
 	if err != nil {
-		return grid.Rows{}, err
+		return grid.MadeRows{}, err
 	}
 	for _, h := range hours {
 		for _, x := range h.Readings {
-			g.Add(x)
+			g.AddReading(x)
 		}
 	}
-	return g.TakeRows(), g.RefusalError()
+	return g.TakeRows(), g.MissingValueError()
 }
 
 // hourOf reads a row of the raw file.

@@ -72,9 +72,9 @@ func TestFlip(t *testing.T) {
 		model learner.Architecture
 		want  []float64
 	}{
-		{learner.Architecture{Kind: spec.ModelSoftmax, Inputs: 1, Outputs: 3, Risk: spec.RiskSoftmax},
+		{learner.Architecture{Kind: spec.ModelSoftmax, Inputs: 1, Outputs: 3, Risk: spec.LossSoftmax},
 			[]float64{2, 1, 0}},
-		{learner.Architecture{Kind: spec.ModelLinear, Inputs: 1, Outputs: 1, Risk: spec.RiskSquared},
+		{learner.Architecture{Kind: spec.ModelLinear, Inputs: 1, Outputs: 1, Risk: spec.LossSquared},
 			[]float64{0, -1, -2}},
 	} {
 		s := learner.NewSamples(1, []float64{5, 6, 7}, []float64{0, 1, 2})

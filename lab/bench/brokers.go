@@ -53,7 +53,7 @@ func startEmbedded(n int) (*site, error) {
 }
 
 // startMosquitto starts it as we ship it, for federations of n agents each.
-func startMosquitto(n int, of ...wire.Federation) (*site, error) {
+func startMosquitto(n int, of ...wire.FederationName) (*site, error) {
 	dir, err := os.MkdirTemp("", "fedmesh-bench-")
 	if err != nil {
 		return nil, err

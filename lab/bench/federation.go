@@ -30,7 +30,7 @@ import (
 // fleet is a coordinator and its agents, all as the daemons run them, but that their local steps cost nothing: each
 // agent waits at a gate until the next round may go on.
 type fleet struct {
-	name    wire.Federation
+	name    wire.FederationName
 	site    *site
 	agents  int
 	drawn   int // agents of each round
@@ -52,7 +52,7 @@ func newTurn(n int) *turn { return &turn{newCount(n), newCount(n), make(chan str
 
 // connectFleet starts a federation whose coordinator keeps its state in dir, and whose agents keep theirs in memory:
 // they would have disks of their own. It returns when all agents wait at the gate of the first round.
-func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir string, b *site, n, d int) (*fleet,
+func connectFleet(ctx context.Context, o *Options, name wire.FederationName, dir string, b *site, n, d int) (*fleet,
 	error) {
 	f := &fleet{name: name, site: b, agents: n, drawn: n, dim: d, meter: b.meter, running: launch.NewGroup(ctx)}
 	first := newTurn(n)
@@ -83,7 +83,7 @@ func runAgents(g *launch.Group, agents []settings.Agent, as interface {
 
 // layOut writes keys, passwords and data to a folder in memory, and returns the settings of all. The coordinator's
 // state is in dir.
-func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.File, []settings.Agent, error) {
+func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.ConfigFile, []settings.Agent, error) {
 	for _, in := range []string{dir, memory} {
 		folder, err := os.MkdirTemp(in, "fedmesh-bench-")
 		if err != nil {
@@ -102,7 +102,7 @@ func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.File, []setting
 	var agents []settings.Agent
 	for k := range f.agents {
 		s := settings.DefaultAgent()
-		s.ID, s.Data.CSV, s.Privacy.MinRows, s.Metrics = string(agentID(k)), csv, 1, settings.AgentMetrics{}
+		s.ID, s.Data.CSVPath, s.Privacy.MinRows, s.Metrics = string(agentID(k)), csv, 1, settings.AgentMetrics{}
 		agents = append(agents, s)
 	}
 	c := f.leader()
@@ -131,20 +131,20 @@ func features(d int) (names []string) {
 }
 
 // leader is the coordinator's settings: as many agents in each round as are to be drawn, and rounds without end.
-func (f *fleet) leader() *coordinatorsettings.File {
+func (f *fleet) leader() *coordinatorsettings.ConfigFile {
 	s := coordinatorsettings.Default()
 	s.Metrics = settings.Metrics{}
 	t := &s.Task
 	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", features(f.dim), "y", 1, false
 	t.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSquared}
+		Risk: spec.LossSquared}
 	t.StepSize = spec.StepSize{Constant: 0.01}
 	t.Steps = settings.LocalStepLimits{Budget: time.Second, Min: 1, Max: 1}
 	r := &s.Round
-	r.Participants, r.Quorum, r.MaxAggregations, r.Deadline = f.drawn, f.drawn, 0, 24*time.Hour
-	r.Gather = round.GatherConfig{TargetAgents: f.agents, Minimum: f.agents, WindowLength: time.Hour,
+	r.Participants, r.Quorum, r.MaxAggregations, r.RoundTimeout = f.drawn, f.drawn, 0, 24*time.Hour
+	r.Gather = round.GatherConfig{TargetAgents: f.agents, MinAgents: f.agents, WindowLength: time.Hour,
 		HelloSpread: time.Second}
-	s.Policy.KeepModels = 2
+	s.Policy.KeptModelsPerRun = 2
 	return &s
 }
 
@@ -184,8 +184,9 @@ func (f *fleet) round(context.Context) (s sample, err error) {
 // quick is an agent's trainer, whose local steps cost nothing, and its observer.
 type quick struct{ training.LocalTrainer }
 
-// Block implements training.Trainer.
-func (quick) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (training.Block,
+// NewBlock implements training.Trainer.
+func (quick) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
+	task.LocalJob[float32]) (training.Block,
 	error) {
 	return quickBlock{}, nil
 }
@@ -196,8 +197,8 @@ func (quick) Observe(observe.Event) {}
 // quickBlock takes local steps at no cost.
 type quickBlock struct{}
 
-// Take implements training.Block.
-func (quickBlock) Take([]float32, uint64, uint64) error { return nil }
+// TakeSteps implements training.Block.
+func (quickBlock) TakeSteps([]float32, uint64, uint64) error { return nil }
 
 // OutcomeFrom implements training.Block.
 func (quickBlock) OutcomeFrom(_, x []float32) (task.LocalOutcome[float32], error) {
@@ -210,8 +211,8 @@ type gated struct {
 	*fleet
 }
 
-// Block implements training.Trainer.
-func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[float32],
+// NewBlock implements training.Trainer.
+func (g gated) NewBlock(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[float32],
 	_ task.LocalJob[float32]) (training.Block, error) {
 	return &gatedBlock{fleet: g.fleet, ctx: ctx}, nil
 }
@@ -230,14 +231,14 @@ type gatedBlock struct {
 	ctx   context.Context
 }
 
-// Take implements training.Block.
-func (b *gatedBlock) Take([]float32, uint64, uint64) error {
+// TakeSteps implements training.Block.
+func (b *gatedBlock) TakeSteps([]float32, uint64, uint64) error {
 	t := b.fleet.turn.Load()
 	t.arrived.done()
 	select {
 	case <-t.gate:
 		return nil
 	case <-b.ctx.Done():
-		return task.ErrStopped
+		return task.ErrStoppedMidBlock
 	}
 }

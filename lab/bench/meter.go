@@ -28,7 +28,7 @@ func sign(n int, payload []byte) (s sample) {
 	public, key, _ := ed25519.GenerateKey(nil)
 	header := make([]byte, wire.HeaderSize)
 	sealed := 4
-	if len(payload) > wire.MaxInline {
+	if len(payload) > wire.MaxInlineBlobBytes {
 		sealed = 5
 	}
 	used := meter{}.now()

@@ -97,7 +97,7 @@ func (p *bare) close() {
 
 // round returns the first error of a publisher, or how many messages were lost.
 func (p *bare) round(ctx context.Context, qos byte) (s sample, err error) {
-	most, n := min(underway, underwayBytes/min(wire.MaxChunk, len(p.payload))), p.parts*len(p.agents)
+	most, n := min(underway, underwayBytes/min(wire.MaxChunkBytes, len(p.payload))), p.parts*len(p.agents)
 	x := &exchange{newCount(n), newCount(n), make(chan struct{}, most), make(chan struct{})}
 	p.current.Store(x)
 	failed := make(chan error, 1)

@@ -77,7 +77,7 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	defer f.close()
 	leader, agents, err := f.layOut(o.Dir, folder)
 	if err == nil {
-		err = rowsFile(agents[0].Data.CSV, m.dim, dataRows) // one file for all
+		err = rowsFile(agents[0].Data.CSVPath, m.dim, dataRows) // one file for all
 	}
 	if err != nil {
 		return race{}, err

@@ -38,7 +38,7 @@ func (s *stage) connect() (all []contestant, err error) {
 	}
 	s.closers = append(s.closers, b.stop)
 	for name, v := range map[string]struct {
-		federation wire.Federation
+		federation wire.FederationName
 		dir        string
 	}{ours: {federation, o.Dir}, oursQuick: {inMemory, o.Memory}} {
 		if !s.wants(name) {

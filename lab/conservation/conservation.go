@@ -38,8 +38,8 @@ func New[T wire.Float](id wire.AgentID) *Trace[T] {
 	return &Trace[T]{id: id, flows: map[edgeEnd]*flowSum{}}
 }
 
-// Starts implements d2d.ParameterTrace.
-func (t *Trace[T]) Starts(boot wire.Epoch, x []T) {
+// MixingStarts implements d2d.ParameterTrace.
+func (t *Trace[T]) MixingStarts(boot wire.Epoch, x []T) {
 	t.boot, t.params, t.start = boot, x, widened(x)
 	if t.localStepSum == nil {
 		t.localStepSum = make([]float64, len(x))
@@ -57,8 +57,8 @@ func (t *Trace[T]) StepEnds() {
 	t.paramsBeforeStep = nil
 }
 
-// Flow implements d2d.ParameterTrace.
-func (t *Trace[T]) Flow(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool) {
+// FlowApplied implements d2d.ParameterTrace.
+func (t *Trace[T]) FlowApplied(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool) {
 	end := edgeEnd{neighbor, boot}
 	f := t.flows[end]
 	if f == nil {

@@ -60,7 +60,7 @@ type crowd struct {
 	serial   uint64
 	members  []member
 	lead     *round.Coordinator
-	record   round.Record
+	record   round.JournalRecord
 	plan     round.Plan
 	all      []*announcement
 	heard    map[wire.AgentID]bool // since the gathering of a round
@@ -119,25 +119,25 @@ func digestOf(words ...any) wire.Digest { return sha256.Sum256(fmt.Append(nil, w
 func newCrowd(t *testing.T, n int, cfg round.Config) *crowd {
 	c := &crowd{t: t, cfg: cfg, now: 1, members: make([]member, n), heard: map[wire.AgentID]bool{},
 		rng: rand.New(rand.NewPCG(1, 1)), trace: sha256.New()}
-	c.cfg.Gather.Respond.ListedAgents = n
-	c.plan = round.Plan{Kind: wire.KindTraining, Bytes: 40, Task: wire.BlobRef{Hash: digestOf("task"), Length: 1},
-		Base: wire.BlobRef{Hash: digestOf("model", 0), Length: 1}}
-	within := max(1, cfg.Gather.Respond.ReturnWithin.Milliseconds())
+	c.cfg.Gather.Response.ListedAgents = n
+	c.plan = round.Plan{Kind: wire.KindTraining, UpdateBytes: 40, Task: wire.BlobRef{Hash: digestOf("task"), Length: 1},
+		BaseModel: wire.BlobRef{Hash: digestOf("model", 0), Length: 1}}
+	within := max(1, cfg.Gather.Response.ReturnSpread.Milliseconds())
 	for k := range c.members {
 		m := &c.members[k]
 		m.pcg, m.read, m.anew = *rand.NewPCG(2, uint64(k)), -1, true
 		c.away(int32(k), 1+c.rng.Int64N(within))
 	}
-	c.start(round.Record{Run: 1, Phase: round.CoordinatorIdle, Plan: c.plan})
+	c.start(round.JournalRecord{Run: 1, Phase: round.CoordinatorIdle, Plan: c.plan})
 	c.after(1, c.churn)
 	return c
 }
 
 // start begins a life of the coordinator.
-func (c *crowd) start(r round.Record) {
+func (c *crowd) start(r round.JournalRecord) {
 	c.lead = round.NewCoordinator(c.cfg, r, nil)
 	c.step(round.LinkUp{})
-	c.step(round.Start{})
+	c.step(round.StartOrResumeRun{})
 }
 
 // away has an agent come back after some time.
@@ -193,7 +193,7 @@ func (c *crowd) hear(k int32, retained bool) {
 		return
 	}
 	if asked := a.body.Phase == wire.PhaseGathering || m.anew; asked && m.read != last {
-		of, fresh := a.body.Respond.AnswerThreshold, m.round != a.order.Round
+		of, fresh := a.body.ResponsePolicy.AnswerProbability, m.round != a.order.Round
 		if fresh {
 			m.before, m.round = m.pcg, a.order.Round
 			m.drew = rand.New(&m.pcg).Uint32()
@@ -208,21 +208,21 @@ func (c *crowd) hear(k int32, retained bool) {
 		}
 	}
 	m.read, m.anew = last, false
-	apart := a.body.Phase == wire.PhaseOpen && len(a.body.Selection.Tags) > 0
-	if r := a.body.Respond; r.AwayMillis+r.AwaySpreadMillis > 0 && (m.undrawn || apart) {
+	apart := a.body.Phase == wire.PhaseOpen && len(a.body.Selection.AgentTags) > 0
+	if r := a.body.ResponsePolicy; r.DisconnectMillis+r.DisconnectSpreadMillis > 0 && (m.undrawn || apart) {
 		c.away(k, leaves(&m.pcg, &r).Milliseconds())
 	}
 }
 
 // leaves is for how long an agent goes away.
-func leaves(pcg *rand.PCG, r *wire.ResponsePolicy) time.Duration {
-	within := int64(time.Duration(r.AwaySpreadMillis) * time.Millisecond)
-	return time.Duration(r.AwayMillis)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
+func leaves(pcg *rand.PCG, r *wire.AgentResponsePolicy) time.Duration {
+	within := int64(time.Duration(r.DisconnectSpreadMillis) * time.Millisecond)
+	return time.Duration(r.DisconnectMillis)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
 }
 
 func (c *crowd) event(a *announcement, retained bool, weight float64) agentround.AnnouncementReceived {
 	return agentround.AnnouncementReceived{Position: a.order, EnvelopeDigest: a.digest, Announcement: a.body,
-		Retained:   retained,
+		IsRetained: retained,
 		StepWeight: weight}
 }
 
@@ -258,13 +258,13 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 	var left time.Duration
 	for _, e := range full.Step(c.time(), c.event(a, retained, 0)) {
 		switch e := e.(type) {
-		case agentround.Disconnect:
+		case agentround.AllowDisconnect:
 			left = e.Duration
 		case agentround.SendHello:
 			c.t.Errorf("the machine of agent %d says hello", k)
 		}
 	}
-	if want := leaves(&own, &a.body.Respond); left != want || full.HasRoundWork() || !full.MayDisconnect() ||
+	if want := leaves(&own, &a.body.ResponsePolicy); left != want || full.HasRoundWork() || !full.MayDisconnect() ||
 		machine != own {
 		c.t.Errorf("the machine of agent %d leaves for %v, the struct for %v", k, left, want)
 	}
@@ -315,22 +315,23 @@ func (c *crowd) later(k int32, ms int64, ev agentround.Event) {
 func (c *crowd) perform(k int32, m *member, e agentround.Effect) {
 	id := agentID(k)
 	switch e := e.(type) {
-	case agentround.SavePosition:
-		c.later(k, 1, agentround.PositionSaved{Position: e.Position})
+	case agentround.SaveAnnouncementPosition:
+		c.later(k, 1, agentround.AnnouncementPositionSaved{Position: e.Position})
 	case agentround.PrepareTask:
-		c.later(k, 10, agentround.TaskChecked{Task: e.Task.Hash, Samples: 50 + uint64(k%100)})
+		c.later(k, 10, agentround.TaskChecked{TaskDigest: e.Task.Hash, RowCount: 50 + uint64(k%100)})
 	case agentround.FetchModel:
-		c.later(k, 1000, agentround.ModelFetched{Base: e.Base.Hash})
+		c.later(k, 1000, agentround.ModelFetched{BaseModelDigest: e.BaseModel.Hash})
 	case agentround.Train:
-		c.later(k, 5000+int64(k%20)*1000, agentround.Trained{Run: e.Position.Run, Round: e.Position.Round,
+		c.later(k, 5000+int64(k%20)*1000, agentround.TrainingEnded{Run: e.Position.Run, Round: e.Position.Round,
 			UpdateDigest: digestOf("update", k, e.Position.Round)})
 	case agentround.SendHello:
 		c.say(func() {
 			c.tally.Hellos++
 			c.heard[id] = true
 			c.step(round.HelloReceived{Agent: id, Boot: wire.Epoch(m.boot),
-				Hello: wire.Hello{Samples: e.Samples, UnfitReason: e.UnfitReason, ResponseThreshold: e.LotteryThreshold,
-					PendingUpdate: e.UpdateDigest}})
+				Hello: wire.Hello{Samples: e.RowCount, UnfitReason: e.UnfitReason,
+					AnswerProbability: e.LotteryThreshold,
+					PendingUpdate:     e.UpdateDigest}})
 		})
 	case agentround.SendJoined:
 		c.say(func() { c.step(round.JoinedReceived{Agent: id, Round: e.Position.Round}) })
@@ -338,13 +339,14 @@ func (c *crowd) perform(k int32, m *member, e agentround.Effect) {
 		c.say(func() { c.step(round.DeclinedReceived{Agent: id, Round: e.Position.Round, Reason: e.Reason}) })
 	case agentround.SubmitUpdate:
 		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.BaseModel.Hash, Samples: 50 + uint64(k%100),
-			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
+			Payload: wire.Manifest{Hash: e.UpdateDigest, Length: 40, Codec: c.plan.Codec}}
 		c.say(func() {
-			c.step(round.OfferReceived{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run,
+			c.step(round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: id, Boot: wire.Epoch(m.boot),
+				Run:    e.Run,
 				Round:  e.Round,
 				Update: u}})
 		})
-	case agentround.Disconnect:
+	case agentround.AllowDisconnect:
 		m.full, m.undrawn = nil, c.last().order.Phase == wire.PhaseGathering
 		c.away(k, e.Duration.Milliseconds())
 	}
@@ -387,20 +389,21 @@ func (c *crowd) conduct(e round.Effect) {
 	switch e := e.(type) {
 	case round.SaveJournalRecord:
 		c.record = e.Record
-	case round.Announce:
+	case round.PublishAnnouncement:
 		c.announce(e)
-	case round.Invite:
+	case round.SendInvitation:
 		direct(e.Agent, agentround.InvitationReceived{AnnouncementDigest: c.last().digest, TimeLeft: e.TimeLeft,
-			StepWeight: e.StepWeight,
-			MustUpload: e.MustUpload,
-			Samples:    e.Samples})
-	case round.SendStanding:
+			StepWeight:    e.StepWeight,
+			MustUpload:    e.MustUpload,
+			KnownRowCount: e.KnownRowCount})
+	case round.SendRoundStanding:
 		direct(e.Agent, agentround.RoundStandingReceived{AnnouncementDigest: c.last().digest, Standing: e.Standing,
-			Samples: e.Samples})
-	case round.AcceptUpdate:
-		direct(e.Agent, agentround.AcceptanceReceived{Run: 1, Round: e.Round, Update: e.Update})
-	case round.RefuseUpdate:
-		direct(e.Agent, agentround.RefusalReceived{Run: e.Run, Round: e.Round, Update: e.Update, Reason: e.Reason})
+			KnownRowCount: e.KnownRowCount})
+	case round.SendUpdateAcceptance:
+		direct(e.Agent, agentround.UpdateAcceptanceReceived{Run: 1, Round: e.Round, UpdateDigest: e.UpdateDigest})
+	case round.SendUpdateRefusal:
+		direct(e.Agent, agentround.UpdateRefusalReceived{Run: e.Run, Round: e.Round, UpdateDigest: e.UpdateDigest,
+			Reason: e.Reason})
 	case round.ReceiveUpdate:
 		c.after(200, func() {
 			c.step(round.UpdateStored{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: 1})
@@ -409,7 +412,7 @@ func (c *crowd) conduct(e round.Effect) {
 				c.start(c.record)
 			}
 		})
-	case round.Aggregate:
+	case round.AggregateUpdates:
 		c.fold(e)
 	case round.ReportEvent:
 		c.observe(e.Event)
@@ -419,7 +422,7 @@ func (c *crowd) conduct(e round.Effect) {
 func (c *crowd) last() *announcement { return c.all[len(c.all)-1] }
 
 // announce retains an announcement, which all that are connected get.
-func (c *crowd) announce(e round.Announce) {
+func (c *crowd) announce(e round.PublishAnnouncement) {
 	c.tally.Signed++
 	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 1, Round: e.Round, Attempt: e.Announcement.Attempt,
 		Phase: e.Announcement.Phase}
@@ -428,7 +431,7 @@ func (c *crowd) announce(e round.Announce) {
 		a.named[d.Agent] = d.StepWeight
 	}
 	if len(e.SelectedAgents) > 0 {
-		a.body.Selection = wire.Selection{CommonWeight: 1, Tags: []uint64{1}}
+		a.body.Selection = wire.AgentSelection{CommonStepSizeWeight: 1, AgentTags: []uint64{1}}
 	}
 	if order.Phase == wire.PhaseGathering {
 		c.tally.Attempts++
@@ -449,18 +452,18 @@ func (c *crowd) announce(e round.Announce) {
 }
 
 // fold makes the next model, and holds the set against who was drawn.
-func (c *crowd) fold(e round.Aggregate) {
+func (c *crowd) fold(e round.AggregateUpdates) {
 	for _, x := range e.Contributions {
 		k := numberOf(x.Agent)
-		if want := digestOf("update", k, e.Round); x.Update != want {
+		if want := digestOf("update", k, e.Round); x.UpdateDigest != want {
 			c.t.Errorf("round %d folds an update of agent %d that it has not sent", e.Round, k)
 		}
 		c.members[k].part++
 	}
-	c.plan.Version++
-	c.plan.Base.Hash = digestOf("model", c.plan.Version)
+	c.plan.BaseModelVersion++
+	c.plan.BaseModel.Hash = digestOf("model", c.plan.BaseModelVersion)
 	next := c.plan
-	c.after(1000, func() { c.step(round.Aggregated{Round: e.Round, NextPlan: next}) })
+	c.after(1000, func() { c.step(round.AggregationEnded{Round: e.Round, NextPlan: next}) })
 }
 
 // observe reads the events of the coordinator's machine.
@@ -468,14 +471,14 @@ func (c *crowd) observe(f observe.Event) {
 	switch f := f.(type) {
 	case round.RoundOpened:
 		c.tally.Agents, c.tally.Members = f.EligibleAgents, len(c.heard)
-		c.tally.Estimated = int(f.ResponseLottery.Agents)
+		c.tally.Estimated = int(f.ResponseLottery.EstimatedAgents)
 		for k := range c.members {
 			if c.members[k].back == 0 {
 				c.tally.Connected++
 			}
 		}
 	case round.RoundClosed:
-		c.tally.Selected, c.tally.Accepted = f.Selected, f.Accepted
+		c.tally.Selected, c.tally.Accepted = f.SelectedAgents, f.AcceptedUpdates
 		c.rounds = append(c.rounds, c.tally)
 		_ = binary.Write(c.trace, binary.LittleEndian, c.now)
 		fmt.Fprintf(c.trace, "%+v %+v", c.tally, f)

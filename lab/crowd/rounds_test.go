@@ -19,9 +19,9 @@ type size struct {
 func (s size) config() round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = s.drawn, s.drawn*8/10
-	cfg.Gather = round.GatherConfig{Minimum: s.drawn, WindowLength: 30 * time.Second, HelloSpread: 2 * time.Second,
-		Respond: round.ResponseConfig{TargetHellos: s.target, ReturnAfter: s.after, ReturnWithin: s.within,
-			Presence: round.PresenceRound}}
+	cfg.Gather = round.GatherConfig{MinAgents: s.drawn, WindowLength: 30 * time.Second, HelloSpread: 2 * time.Second,
+		Response: round.ResponseConfig{TargetHellos: s.target, ReturnAfter: s.after, ReturnSpread: s.within,
+			Presence: round.PresenceInRoundOnly}}
 	return cfg
 }
 

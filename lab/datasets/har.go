@@ -65,7 +65,7 @@ func HAR(path string) (*data.Problem[float32], error) {
 			x[k] = append(x[k], float32(z))
 		}
 	}
-	model := learner.Architecture{Kind: spec.ModelSoftmax, Inputs: inputs, Outputs: 6, Risk: spec.RiskSoftmax,
+	model := learner.Architecture{Kind: spec.ModelSoftmax, Inputs: inputs, Outputs: 6, Risk: spec.LossSoftmax,
 		Bias: true}
 	var held []*learner.Samples[float32]
 	for k := 1; k <= last; k++ {

@@ -143,7 +143,8 @@ func (a *audit) account(steps uint64) (*account, error) {
 		}
 		c.drift = max(c.drift, drift)
 		for _, b := range blocks {
-			c.flows, c.late, c.loose = c.flows+b.stats.Flows, c.late+b.stats.LateFlows, c.loose+b.stats.Unreconciled
+			c.flows, c.late, c.loose = c.flows+b.stats.AppliedFlows, c.late+b.stats.LateFlows,
+				c.loose+b.stats.UnreconciledEdges
 			for _, e := range b.Edges {
 				edge := [2]wire.AgentID{min(b.ID, e.ID), max(b.ID, e.ID)}
 				h := c.health[edge]

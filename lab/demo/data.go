@@ -89,5 +89,5 @@ func readAir() (header []string, rows [][]string, err error) {
 }
 
 func (f *files) load(path string) (*learner.Samples[float32], error) {
-	return sources.ReadFile[float32](path, f.features, f.target)
+	return sources.ReadCSVFile[float32](path, f.features, f.target)
 }

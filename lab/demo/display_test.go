@@ -221,13 +221,13 @@ func TestWatcherEndsTheDemo(t *testing.T) {
 		event observe.Event
 		want  string
 	}{
-		{round.RoundClosed{Round: 3, Missing: []wire.AgentID{"a"}},
+		{round.RoundClosed{Round: 3, MissingAgents: []wire.AgentID{"a"}},
 			"round 3 went on without [a]: the result would not be reproducible"},
-		{round.RoundAbandoned{Round: 3, Reason: round.AbandonFold, Err: errors.New("not finite")},
+		{round.RoundAbandoned{Round: 3, Reason: round.AbandonUnusableAggregate, Err: errors.New("not finite")},
 			"round 3 was abandoned (fold), without []\nnot finite"},
 		{round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData}, "agent a cannot do the task: bad_data"},
 		{round.AgentDeclined{Agent: "a", Round: 3, Reason: wire.DeclineNoTime}, "agent a declined round 3: no_time"},
-		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNorm}, "the update of agent a was refused: norm"},
+		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNormTooLarge}, "the update of agent a was refused: norm"},
 	} {
 		w := newWatcher(plain{&bytes.Buffer{}}, 2)
 		if done, err := w.takeRound(tt.event); done || fmt.Sprint(err) != tt.want {

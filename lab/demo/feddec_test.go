@@ -170,18 +170,18 @@ func simulated(t *testing.T, o *Options) string {
 	for k := range p.Agents {
 		p.Labels = append(p.Labels, agentName(k))
 	}
-	g, err := graph.ConnectedGeographic(regressionAgents, regressionRadius, rand.New(rand.NewPCG(o.Seed, 1)))
+	g, err := graph.ConnectedGeographicGraph(regressionAgents, regressionRadius, rand.New(rand.NewPCG(o.Seed, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := graph.NewMixing(g, spec.BestConstant)
+	w, err := graph.NewMixingMatrix(g, spec.EdgeWeightsBestConstant)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e := sim.Default()
 	e.Name, e.Seed, e.Precision, e.Algorithm = "demo", o.Seed, sim.Float32, spec.FedDec
 	e.Mixing.ServerEvery, e.Mixing.FirstBlock = regressionSteps, regressionSteps
-	e.Rounds, e.Participants.Count, e.Sampling = o.Rounds*regressionSteps+1, 2, spec.WithReplacement
+	e.Rounds, e.Participants.Count, e.Sampling = o.Rounds*regressionSteps+1, 2, spec.SamplingWithReplacement
 	e.BatchSize = sim.Each(1)
 	e.StepSize = spec.StepSize{Diminishing: true}
 	r, err := sim.RunInstances(t.Context(), e,

@@ -42,11 +42,11 @@ type federation struct {
 	log         *slog.Logger
 	files       *files
 	plan        plan
-	coordinator coordinatorsettings.File
+	coordinator coordinatorsettings.ConfigFile
 	agents      []settings.Agent
 	topics      mqtt.Topics
-	server      *broker.Server                                  // nil with a broker of the user's
-	edges       func([]round.MeshAgent) (meshplan.Graph, error) // where agents mix
+	server      *broker.Server                                    // nil with a broker of the user's
+	edges       func([]round.MixingAgent) (meshplan.Graph, error) // where agents mix
 	// what runs an agent; nil = here, or in a process of its own
 	host    func(context.Context, *settings.Agent) error
 	reached bool                        // the broker, once
@@ -58,13 +58,13 @@ type federation struct {
 	predictions *Predictions // of after
 
 	registry      *prometheus.Registry
-	ofCoordinator *coordinatormetrics.Coordinator
+	ofCoordinator *coordinatormetrics.CoordinatorMetrics
 	ofAgents      *agentd.Metrics
 }
 
 // plan says how the daemons of a federation are set.
 type plan interface {
-	coordinator() coordinatorsettings.File
+	coordinator() coordinatorsettings.ConfigFile
 	agent(i int) settings.Agent
 }
 
@@ -112,7 +112,7 @@ func startBroker(f *launch.Folder, log *slog.Logger) (*broker.Server, error) {
 		return nil, err
 	}
 	return broker.Start(broker.Options{
-		Authenticate: f.Authenticate, Allow: rules.Allowed, Quota: rules.Quota, Logger: log,
+		Authenticate: f.Authenticate, Allow: rules.Allowed, Quota: rules.RetainedBytesQuota, Logger: log,
 	})
 }
 
@@ -161,7 +161,7 @@ func (fed *federation) enrol(url string) (err error) {
 // serve serves the metrics of all, if an address for them is given, and returns
 // their URL.
 func (fed *federation) serve(ctx context.Context) (string, error) {
-	s, err := daemon.Serve(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.AlwaysReady), fed.log)
+	s, err := daemon.ServeMetrics(ctx, fed.options.Metrics, metrics.Handler(fed.registry, daemon.AlwaysReady), fed.log)
 	return s.URL(), err
 }
 
@@ -210,7 +210,7 @@ func (fed *federation) runner(ctx context.Context) (func(context.Context, *setti
 
 // trainer takes local steps as slowly as declared. The first agents lie about them, if any do.
 func (fed *federation) trainer(s *settings.Agent) training.Trainer {
-	paced := slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.StepTime}
+	paced := slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.DeclaredStepTime}
 	for _, other := range fed.agents[:fed.options.Attackers] {
 		if other.ID == s.ID {
 			lie, err := liar.Parse(fed.options.Attack)
@@ -266,6 +266,7 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 }
 
 // edgesOf makes the edges of the demo's own graph.
-func (fed *federation) edgesOf(*coordinatorsettings.File) (func([]round.MeshAgent) (meshplan.Graph, error), error) {
+func (fed *federation) edgesOf(*coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.Graph, error),
+	error) {
 	return fed.edges, nil
 }

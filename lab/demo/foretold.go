@@ -190,7 +190,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 // hear takes the forecasts of a connection.
 func (r *replay) hear(conn mqtt.Conn, a *audience) {
 	for e := range conn.Events() {
-		if m, ok := e.(mqtt.Received); ok {
+		if m, ok := e.(mqtt.MessageReceived); ok {
 			r.change(func() { a.take(m.Message) })
 		}
 	}

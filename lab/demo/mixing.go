@@ -212,7 +212,7 @@ func (c *course) count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	if kind == mqtt.KindPeer {
 		sum = &c.site
 	}
-	sum.Add(uint64(x.Bytes + len(x.Topic)))
+	sum.Add(uint64(x.PayloadBytes + len(x.Topic)))
 }
 
 // life is an agent from its start to its end, or until it is killed.
@@ -257,11 +257,11 @@ func (l *life) kill() {
 	l.end()
 }
 
-// Block implements training.Trainer.
-func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+// NewBlock implements training.Trainer.
+func (l *life) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block,
 	error) {
-	b, err := l.Trainer.Block(ctx, r, p, j)
+	b, err := l.Trainer.NewBlock(ctx, r, p, j)
 	return &audited{Block: b, life: l, round: r, trace: conservation.New[float32](l.id)}, err
 }
 
@@ -274,11 +274,11 @@ type audited struct {
 	trace *conservation.Trace[float32]
 }
 
-// Take implements training.Block.
-func (b *audited) Take(x []float32, first, last uint64) error {
+// TakeSteps implements training.Block.
+func (b *audited) TakeSteps(x []float32, first, last uint64) error {
 	b.show(x)
 	b.taken = last
-	return b.Block.Take(x, first, last)
+	return b.Block.TakeSteps(x, first, last)
 }
 
 // OutcomeFrom implements training.Block.

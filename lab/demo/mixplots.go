@@ -83,7 +83,7 @@ func (m *mixing) network() (*plot.Network, bool) {
 	}
 	weights := map[[2]wire.AgentID]float64{}
 	for _, e := range mesh.Edges {
-		weights[[2]wire.AgentID{e.A, e.B}] = e.Weight
+		weights[[2]wire.AgentID{e.A, e.B}] = e.MixingWeight
 	}
 	p := &plot.Network{
 		Graph: g, Title: fmt.Sprintf("%d agents, %d edges, |λ₂|² = %.3f", n, len(mesh.Edges), mesh.SecondEigenvalue),

@@ -22,7 +22,7 @@ type MixResult struct {
 	// squared error on the held-out year.
 	Final       float64 `json:"final"`
 	FedAvgFinal float64 `json:"fedavg_final"`
-	// Bytes are those of topics and payloads that the agents sent and received.
+	// UplinkBytes are those of topics and payloads that the agents sent and received.
 	UplinkBytes       uint64 `json:"uplink_bytes"`
 	D2DBytes          uint64 `json:"d2d_bytes"`
 	FedAvgUplinkBytes uint64 `json:"fedavg_uplink_bytes"`
@@ -103,8 +103,8 @@ func (m *mixing) writeOut(r *MixResult) error {
 		}
 	}
 	return errors.Join(
-		store.Machine.WriteFile(filepath.Join(r.out, "result.json"), append(text, '\n'), 0o666),
-		store.Machine.WriteFile(filepath.Join(r.out, "rounds.jsonl"), rounds.Bytes(), 0o666),
+		store.LocalDisk.WriteFileDurably(filepath.Join(r.out, "result.json"), append(text, '\n'), 0o666),
+		store.LocalDisk.WriteFileDurably(filepath.Join(r.out, "rounds.jsonl"), rounds.Bytes(), 0o666),
 		m.writePlots(r.out),
 	)
 }

@@ -161,7 +161,7 @@ func (o *Options) validateRule(need func(bool, string, ...any), valid func(strin
 		"--rule, --attack and --attackers go with --algorithm fedavg")
 	if o.Rule != "" {
 		var k spec.ProblemList
-		if spec.OneOf(&k, "--rule", o.Rule, rule.Names()...); k.Err() == nil {
+		if spec.RequireOneOf(&k, "--rule", o.Rule, rule.Names()...); k.Err() == nil {
 			r := o.aggregation()
 			r.CheckDraws(&k, o.draws())
 		}
@@ -185,9 +185,9 @@ func (o *Options) aggregation() rule.Config {
 	}
 	switch a.Rule = o.Rule; a.Rule {
 	case rule.Krum:
-		a.Byzantine = o.Attackers
+		a.MaxByzantineUpdates = o.Attackers
 	case rule.MultiKrum:
-		a.Byzantine, a.AveragedUpdates = o.Attackers, max(1, o.draws()-o.Attackers)
+		a.MaxByzantineUpdates, a.AveragedUpdates = o.Attackers, max(1, o.draws()-o.Attackers)
 	case rule.CenteredClipping:
 		a.ClippingRadius = radius
 	}
@@ -200,8 +200,9 @@ const radius = 0.3
 // weights are by rows, where the rule has weights.
 func (o *Options) weights() spec.AgentWeightRule {
 	var k spec.ProblemList
-	spec.ChosenOptions{spec.OptionRule: o.aggregation().Rule, spec.OptionWeights: string(spec.WeightsSamples)}.Check(&k,
-		spec.InCoordinator, nil)
+	spec.ChosenOptions{spec.OptionAggregationRule: o.aggregation().Rule,
+		spec.OptionAgentWeights: string(spec.WeightsSamples)}.Check(&k,
+		spec.InCoordinatorFile, nil)
 	if k.Err() != nil {
 		return spec.WeightsEqual
 	}
@@ -234,18 +235,18 @@ type together struct {
 // coordinator returns the coordinator's settings. Everything that could make
 // the result depend on who is faster is shut out: it waits for all agents,
 // needs all participants, and the demo takes a missed deadline for an error.
-func (o together) coordinator() coordinatorsettings.File {
+func (o together) coordinator() coordinatorsettings.ConfigFile {
 	f := o.files
 	s := coordinatorsettings.Default()
-	s.Task, s.HeldOutData = o.task(), &data.Config{CSV: f.held}
+	s.Task, s.HeldOutData = o.task(), &data.Config{CSVPath: f.held}
 	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
 	s.Round.AgentWeightRule, s.Round.Seed, s.Round.MaxAggregations = o.weights(), o.Seed, o.rounds()
 	s.Round.Aggregation = o.aggregation()
-	s.Round.Gather = round.GatherConfig{TargetAgents: len(f.stations), Minimum: len(f.stations),
+	s.Round.Gather = round.GatherConfig{TargetAgents: len(f.stations), MinAgents: len(f.stations),
 		WindowLength: time.Minute,
 		HelloSpread:  100 * time.Millisecond}
-	s.Round.Deadline = time.Minute
-	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
+	s.Round.RoundTimeout = time.Minute
+	s.Policy.MaxBufferedUpdateBytes = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}
 	return s
 }
@@ -254,8 +255,8 @@ func (o together) coordinator() coordinatorsettings.File {
 func (o together) agent(i int) settings.Agent {
 	f := o.files
 	s := settings.DefaultAgent()
-	s.ID, s.Data.CSV = f.stations[i], f.train[i]
-	s.Compute.StepTime = stepTimes[i%len(stepTimes)]
+	s.ID, s.Data.CSVPath = f.stations[i], f.train[i]
+	s.Compute.DeclaredStepTime = stepTimes[i%len(stepTimes)]
 	s.Metrics = settings.AgentMetrics{}
 	return s
 }

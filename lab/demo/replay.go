@@ -108,7 +108,7 @@ type observer struct {
 
 // Observe implements observe.Observer.
 func (o observer) Observe(event observe.Event) {
-	if f, ok := event.(predict.ModelInUse); ok {
+	if f, ok := event.(predict.ModelInUseChanged); ok {
 		o.change(func() { o.models[o.agent] = f.Version })
 	}
 }
@@ -117,12 +117,12 @@ func (o observer) Observe(event observe.Event) {
 func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) error {
 	return func(ctx context.Context, s *settings.Agent) error {
 		heard := func(e mqtt.Event) {
-			if m, ok := e.(mqtt.Received); ok && m.Topic == topicOf(s.ID) {
+			if m, ok := e.(mqtt.MessageReceived); ok && m.Topic == topicOf(s.ID) {
 				r.change(func() { r.taken[s.ID]++ })
 			}
 		}
 		return agentd.Run(ctx, s, agentd.Options{Logger: r.log, Metrics: fed.ofAgents,
-			Trainer:  slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.StepTime},
+			Trainer:  slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.DeclaredStepTime},
 			Observer: observer{r, s.ID}, WrapConnection: func(c mqtt.Conn) mqtt.Conn {
 				return newTappedConn(c,
 					heard)

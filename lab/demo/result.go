@@ -109,8 +109,8 @@ func writeOut(dir, stateDir string, r *Result) error {
 		return err
 	}
 	return errors.Join(
-		store.Machine.WriteFile(filepath.Join(dir, "model.safetensors"), model, 0o666),
-		store.Machine.WriteFile(filepath.Join(dir, "history.jsonl"), history, 0o666),
-		store.Machine.WriteFile(filepath.Join(dir, "result.json"), append(text, '\n'), 0o666),
+		store.LocalDisk.WriteFileDurably(filepath.Join(dir, "model.safetensors"), model, 0o666),
+		store.LocalDisk.WriteFileDurably(filepath.Join(dir, "history.jsonl"), history, 0o666),
+		store.LocalDisk.WriteFileDurably(filepath.Join(dir, "result.json"), append(text, '\n'), 0o666),
 	)
 }

@@ -26,7 +26,7 @@ type scene struct {
 	files   *files
 	task    settings.Task
 	mesh    coordinatorsettings.Mesh
-	places  []settings.Place // of the agents; nil where the edges do not come from places
+	places  []settings.AgentLocation // of the agents; nil where the edges do not come from places
 	rounds  int
 	uploads int // L, drawn with replacement
 
@@ -51,11 +51,11 @@ func newScene(o *Options, dir string) (*scene, error) {
 	if o.Rounds > 0 {
 		s.rounds = o.Rounds
 	}
-	s.task.StepSize.Normalize = false // feddec Alg. 1: η_t carries no 1/H
+	s.task.StepSize.NormalizesStepSize = false // feddec Alg. 1: η_t carries no 1/H
 	s.task.Mixing.StepsPerMixing, s.task.Mixing.SnapshotTimeout, s.task.Mixing.SnapshotCodec = 1, 0, o.Codec
 	s.task.Mixing.ClipDistance = o.Clip
 	if o.faulty() {
-		s.task.Mixing.SnapshotTimeout, s.task.Mixing.RequestInterval = 2*o.Delay+100*time.Millisecond,
+		s.task.Mixing.SnapshotTimeout, s.task.Mixing.SnapshotRequestInterval = 2*o.Delay+100*time.Millisecond,
 			o.Delay+50*time.Millisecond
 	}
 	return s, nil
@@ -70,7 +70,8 @@ func airScene(o *Options, dir string) (*scene, error) {
 	s := &scene{
 		what: "air pollution (log PM2.5) six hours ahead, at twelve stations on a ring; the loss is ½ the mean " +
 			"squared error in a year that none has seen",
-		files: f, task: o.task(), mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRing, Weights: spec.Metropolis},
+		files: f, task: o.task(), mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRing,
+			Weights: spec.EdgeWeightsMetropolis},
 		rounds:  50,
 		uploads: o.draws(), start: 1,
 	}
@@ -98,7 +99,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := graph.ConnectedGeographic(regressionAgents, regressionRadius, rand.New(rand.NewPCG(o.Seed, 1)))
+	g, err := graph.ConnectedGeographicGraph(regressionAgents, regressionRadius, rand.New(rand.NewPCG(o.Seed, 1)))
 	if err != nil {
 		return nil, err
 	}
@@ -109,13 +110,13 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	s := &scene{
 		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
 		files: f, mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRadius, Radius: regressionRadius,
-			Weights: spec.BestConstant},
+			Weights: spec.EdgeWeightsBestConstant},
 		rounds:  100,
 		uploads: o.draws(),
 		best:    p.Objective.Minimum, start: p.Objective.Risk(make([]float64, regression.Inputs)),
 	}
 	for _, at := range g.Positions() {
-		s.places = append(s.places, settings.Place{X: at.X, Y: at.Y})
+		s.places = append(s.places, settings.AgentLocation{X: at.X, Y: at.Y})
 	}
 	s.task = coordinatorsettings.Default().Task
 	s.task.Name, s.task.Features, s.task.Target = "regression", f.features, f.target
@@ -183,17 +184,18 @@ type apart struct {
 	site      string // URL of the neighbours' broker; empty: the uplink
 }
 
-func (p apart) coordinator() coordinatorsettings.File {
+func (p apart) coordinator() coordinatorsettings.ConfigFile {
 	s := coordinatorsettings.Default()
-	s.Task, s.Mesh, s.HeldOutData = p.task(), p.mesh, &held.Config{CSV: p.files.held}
-	s.Round.Algorithm, s.Round.Sampling, s.Round.AgentWeightRule = p.algorithm, spec.WithReplacement, spec.WeightsEqual
+	s.Task, s.Mesh, s.HeldOutData = p.task(), p.mesh, &held.Config{CSVPath: p.files.held}
+	s.Round.Algorithm, s.Round.Sampling, s.Round.AgentWeightRule = p.algorithm, spec.SamplingWithReplacement,
+		spec.WeightsEqual
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
 	s.Round.Seed, s.Round.MaxAggregations = p.Seed, p.rounds()
 	n := len(p.files.stations)
-	s.Round.Gather = round.GatherConfig{TargetAgents: n, Minimum: n, WindowLength: time.Minute,
+	s.Round.Gather = round.GatherConfig{TargetAgents: n, MinAgents: n, WindowLength: time.Minute,
 		HelloSpread: 100 * time.Millisecond}
-	s.Round.Deadline = time.Minute
-	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
+	s.Round.RoundTimeout = time.Minute
+	s.Policy.MaxBufferedUpdateBytes = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}
 	return s
 }
@@ -203,7 +205,7 @@ func (p apart) rounds() int         { return p.scene.rounds }
 
 func (p apart) agent(i int) settings.Agent {
 	s := settings.DefaultAgent()
-	s.ID, s.Data.CSV = p.files.stations[i], p.files.train[i]
+	s.ID, s.Data.CSVPath = p.files.stations[i], p.files.train[i]
 	s.Privacy.MinRows = 1
 	s.Metrics = settings.AgentMetrics{}
 	if p.algorithm == spec.FedDec {

@@ -31,7 +31,7 @@ const (
 )
 
 // rows makes the demo's rows of hours.
-func rows(hours []air.StationHour, early bool) (grid.Rows, error) {
+func rows(hours []air.StationHour, early bool) (grid.MadeRows, error) {
 	return air.Rows(hours, streamFeatures(air.Recipe()), streamTarget, early)
 }
 
@@ -72,25 +72,26 @@ type streamed struct {
 	site string // URL of that broker
 }
 
-func (p streamed) coordinator() coordinatorsettings.File {
+func (p streamed) coordinator() coordinatorsettings.ConfigFile {
 	s := p.together.coordinator()
 	r := air.Recipe()
-	s.Task.Grid, s.Task.Inputs, s.Task.Features, s.Task.Target = r.Grid, r.Inputs, p.files.features, p.files.target
+	s.Task.TimeGrid, s.Task.Inputs, s.Task.Features, s.Task.Target = r.Grid, r.Inputs, p.files.features, p.files.target
 	return s
 }
 
 func (p streamed) agent(i int) settings.Agent {
 	s := p.together.agent(i)
 	topic := topicOf(p.files.stations[i])
-	s.Data = data.Config{Source: data.SourceMQTT, Time: "time", Columns: map[string]string{}, Missing: grid.FillLast,
+	s.Data = data.Config{Source: data.SourceMQTT, TimeColumn: "time", ColumnByInput: map[string]string{},
+		Missing:         grid.FillLast,
 		MaxLastValueAge: air.FillAtMost}
 	for _, of := range air.Sensors {
-		s.Data.Columns[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
+		s.Data.ColumnByInput[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
 	}
 	s.Readings.Broker.URLs = config.OneOrMore{p.site}
 	s.Privacy.MinRows = p.files.rows[i] // all of them, so that the model does not depend on when they come
-	s.Predict.KeptModels, s.Predict.RefreshInterval, s.Predict.ForecastInterval = 1, time.Second, time.Second
-	s.Predict.ForecastTopic, s.Predict.Broker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
+	s.Predict.KeptModels, s.Predict.MinModelRefreshInterval, s.Predict.ForecastInterval = 1, time.Second, time.Second
+	s.Predict.ForecastTopic, s.Predict.ForecastBroker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
 	return s
 }
 

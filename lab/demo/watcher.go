@@ -122,15 +122,15 @@ func (w *watcher) takeRound(event observe.Event) (done bool, err error) {
 			w.display.round(p)
 		}
 	case round.RoundClosed:
-		if !w.rough && (f.ByDeadline || len(f.Missing) > 0) {
+		if !w.rough && (f.ClosedByDeadline || len(f.MissingAgents) > 0) {
 			return false, fmt.Errorf("round %d went on without %v: the result would not be reproducible", f.Round,
-				f.Missing)
+				f.MissingAgents)
 		}
 	case round.RoundAbandoned:
 		if w.rough {
 			return false, nil
 		}
-		err := fmt.Errorf("round %d was abandoned (%s), without %v", f.Round, f.Reason, f.Missing)
+		err := fmt.Errorf("round %d was abandoned (%s), without %v", f.Round, f.Reason, f.MissingAgents)
 		return false, errors.Join(err, f.Err)
 	case round.AgentUnfit:
 		if w.late && p.Participants == nil {

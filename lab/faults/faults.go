@@ -77,7 +77,7 @@ func (c *Conn) isCut() bool {
 func (c *Conn) deliver() {
 	defer close(c.ended)
 	for e := range c.Conn.Events() {
-		r, ok := e.(mqtt.Received)
+		r, ok := e.(mqtt.MessageReceived)
 		if !ok || c.options.IsExemptTopic != nil && c.options.IsExemptTopic(r.Topic) {
 			c.enqueueEvent(e)
 			continue
@@ -98,7 +98,7 @@ func (c *Conn) bernoulli(p float64) int {
 }
 
 // deliverDelayed passes a copy on after its time.
-func (c *Conn) deliverDelayed(r mqtt.Received) {
+func (c *Conn) deliverDelayed(r mqtt.MessageReceived) {
 	r.Payload = slices.Clone(r.Payload)
 	if c.options.Delay == 0 {
 		c.enqueueEvent(r)

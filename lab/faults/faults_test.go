@@ -28,7 +28,7 @@ func heard(t *testing.T, o faults.Options, after func(*faults.Conn)) (all []stri
 	go func() {
 		defer close(done)
 		for e := range c.Events() {
-			if r, ok := e.(mqtt.Received); ok {
+			if r, ok := e.(mqtt.MessageReceived); ok {
 				all = append(all, string(r.Payload))
 				took = time.Since(began)
 			}
@@ -113,7 +113,7 @@ func TestCutSendsNothing(t *testing.T) {
 		for range 2 {
 			select {
 			case e := <-hears.Events():
-				if r, ok := e.(mqtt.Received); ok {
+				if r, ok := e.(mqtt.MessageReceived); ok {
 					got++
 					if string(r.Payload) != "one" {
 						t.Errorf("%q came", r.Payload)

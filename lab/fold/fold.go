@@ -58,7 +58,7 @@ type clipped struct {
 	ClippedNorm float64 `json:"counted"`
 }
 
-// Run folds the updates. The error is that of a file or of flags that cannot be, or [rule.ErrTooFew].
+// Run folds the updates. The error is that of a file or of flags that cannot be, or [rule.ErrTooFewUpdates].
 func Run(o Options) error {
 	f, err := read(o.Updates)
 	if err == nil {
@@ -68,11 +68,11 @@ func Run(o Options) error {
 		return err
 	}
 	r, err := f.fold(&o)
-	if err != nil && !errors.Is(err, rule.ErrTooFew) {
+	if err != nil && !errors.Is(err, rule.ErrTooFewUpdates) {
 		return err
 	}
 	if err != nil {
-		r.Abandoned = string(round.AbandonRule)
+		r.Abandoned = string(round.AbandonTooFewForRule)
 	}
 	if o.JSON {
 		return errors.Join(json.NewEncoder(o.Stdout).Encode(r), err)
@@ -91,8 +91,10 @@ func (o *Options) validate(f *foldInput) error {
 			weights = spec.WeightsSamples
 		}
 	}
-	spec.ChosenOptions{spec.OptionRule: o.Rule.Rule, spec.OptionWeights: string(weights)}.Check(&k, spec.Everywhere,
-		map[spec.Option]string{spec.OptionRule: "rule", spec.OptionWeights: "the file's weight, as weights:"})
+	spec.ChosenOptions{spec.OptionAggregationRule: o.Rule.Rule, spec.OptionAgentWeights: string(weights)}.Check(&k,
+		spec.InBothFiles,
+		map[spec.OptionName]string{spec.OptionAggregationRule: "rule",
+			spec.OptionAgentWeights: "the file's weight, as weights:"})
 	return k.Err()
 }
 
@@ -109,21 +111,22 @@ func (f *foldInput) fold(o *Options) (*result, error) {
 			continue
 		}
 		rows[u.Agent] = v
-		accepted = append(accepted, round.Participant{Agent: u.Agent, Times: u.times(), Weight: u.weight(), Norm: norm})
+		accepted = append(accepted, round.Participant{Agent: u.Agent, DrawCount: u.times(), Weight: u.weight(),
+			UpdateNorm: norm})
 	}
-	cfg := round.Config{Seed: o.Seed, WeightPlacement: spec.WeightingMean}
+	cfg := round.Config{Seed: o.Seed, WeightPlacement: spec.WeightInServerMean}
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
-	all := round.Contributions(accepted, &plan, &cfg)
-	b := plan.AssessUpdateLengths(o.Rule, false, cfg.WeightPlacement, all)
-	r.MedianNorm = b.UsualLength
+	all := round.BuildContributions(accepted, &plan, &cfg)
+	b := plan.AssessUpdateNorms(o.Rule, false, cfg.WeightPlacement, all)
+	r.MedianNorm = b.UsualNorm
 	for _, k := range b.RefusedIndices {
 		r.LeftOut = append(r.LeftOut, leftOut{all[k].Agent, "refuse_above", &all[k].Norm})
 	}
-	set, source := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}, rule.MemorySource[float64]{}
+	set, source := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}, rule.InMemoryUpdates[float64]{}
 	for _, x := range b.TakenContributions {
 		set.Updates, source = append(set.Updates, x.UpdateMetadata), append(source, rows[x.Agent])
 	}
-	set.Source, r.Draws = source, set.Draws()
+	set.UpdateReader, r.Draws = source, set.TotalDrawCount()
 	return r, r.finish(o, f, &set, b.TakenContributions)
 }
 
@@ -143,11 +146,12 @@ func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], 
 	}
 	for _, x := range of {
 		if reason := o.Rule.BoundingConfigKey(&x.UpdateMetadata); reason != "" {
-			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.CountedNorm()})
+			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.ClippedNorm()})
 		}
 	}
-	for i, k := range w.FarIndices {
-		r.Clipped = append(r.Clipped, clipped{of[k].Agent, "radius", w.FarDistances[i], o.Rule.ClippingRadius})
+	for i, k := range w.OutsideRadiusIndices {
+		r.Clipped = append(r.Clipped, clipped{of[k].Agent, "radius", w.OutsideRadiusDistances[i],
+			o.Rule.ClippingRadius})
 	}
 	sort.SliceStable(r.LeftOut, func(i, j int) bool { return r.LeftOut[i].Agent < r.LeftOut[j].Agent })
 	sort.SliceStable(r.Clipped, func(i, j int) bool { return r.Clipped[i].Agent < r.Clipped[j].Agent })

@@ -50,7 +50,7 @@ func TestFold(t *testing.T) {
 		{rule.Config{Rule: rule.Median}, []float64{0.5, 0.5}, "e not_finite", ""},
 		{rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}, []float64{2. / 4, 2. / 4}, "e not_finite", ""},
 		// b, drawn twice: 0 and the next two of 1, 2, 5 and 101²
-		{rule.Config{Rule: rule.Krum, Byzantine: 1}, []float64{0, 1},
+		{rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1}, []float64{0, 1},
 			`a rule c rule d "NaN" rule e not_finite f rule`, ""},
 		{rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 2}, []float64{4. / 6, 1. / 6}, "e not_finite",
 			`d "NaN" radius 100 2`},
@@ -101,7 +101,7 @@ func TestState(t *testing.T) {
 
 // TestTooFew: the answer is that the round would be abandoned.
 func TestTooFew(t *testing.T) {
-	text, err := run(t, five, rule.Config{Rule: rule.Krum, Byzantine: 2}, true)
+	text, err := run(t, five, rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 2}, true)
 	if want := "too few updates for the rule krum: 6 draws, want at least 7"; fmt.Sprint(err) != want ||
 		!strings.Contains(text, `"aggregate":[]`) || !strings.Contains(text, `"abandoned":"rule"`) {
 		t.Errorf("%s, error %v, want %s", text, err, want)

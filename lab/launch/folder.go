@@ -28,11 +28,11 @@ type Folder struct {
 // NewFolder creates the key of the coordinator in dir, which must exist.
 func NewFolder(dir, name string) (*Folder, error) {
 	f := &Folder{Dir: dir, Name: name}
-	key, err := keys.Create(f.KeyFile(Coordinator))
+	key, err := keys.CreateSigningKeyFile(f.KeyFile(Coordinator))
 	if err != nil {
 		return nil, err
 	}
-	f.CoordinatorKey = keys.Format(keys.Public(key))
+	f.CoordinatorKey = keys.FormatPublic(keys.Public(key))
 	return f, nil
 }
 
@@ -68,11 +68,11 @@ func (f *Folder) Put(name string, content []byte) error {
 
 // NewAgent creates the key of an agent, and returns the line of the agent in the coordinator's list.
 func (f *Folder) NewAgent(id string) (line string, err error) {
-	key, err := keys.Create(f.KeyFile(id))
+	key, err := keys.CreateSigningKeyFile(f.KeyFile(id))
 	if err != nil {
 		return "", err
 	}
-	return id + " " + keys.Format(keys.Public(key)) + "\n", nil
+	return id + " " + keys.FormatPublic(keys.Public(key)) + "\n", nil
 }
 
 // PasswordFile returns the path of the password of a user of the broker.

@@ -103,12 +103,12 @@ type Trainer struct {
 	Lie
 }
 
-// Rows implements training.Trainer.
-func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
-	if l.Lie.Rows > 0 {
-		return l.Lie.Rows
+// ReportedRowCount implements training.Trainer.
+func (l Trainer) ReportedRowCount(s *learner.Samples[float32]) uint64 {
+	if l.Rows > 0 {
+		return l.Rows
 	}
-	return l.Trainer.Rows(s)
+	return l.Trainer.ReportedRowCount(s)
 }
 
 // Moments implements training.Trainer.
@@ -120,14 +120,14 @@ func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float
 	return v, err
 }
 
-// Block implements training.Trainer.
-func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+// NewBlock implements training.Trainer.
+func (l Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block,
 	error) {
 	if l.FlipsLabels {
 		j.Samples = attack.Flip(p.Model.Architecture(), j.Samples)
 	}
-	b, err := l.Trainer.Block(ctx, r, p, j)
+	b, err := l.Trainer.NewBlock(ctx, r, p, j)
 	if err == nil && l.ChangeSnapshot != nil {
 		b = &twoFacedBlock{Block: b, lie: l.ChangeSnapshot, own: slices.Clone(j.Base)}
 	}
@@ -145,10 +145,10 @@ type twoFacedBlock struct {
 	own []float32
 }
 
-// Take implements training.Block.
-func (b *twoFacedBlock) Take(x []float32, first, last uint64) error {
+// TakeSteps implements training.Block.
+func (b *twoFacedBlock) TakeSteps(x []float32, first, last uint64) error {
 	copy(x, b.own)
-	err := b.Block.Take(x, first, last)
+	err := b.Block.TakeSteps(x, first, last)
 	if err == nil && !slices.Equal(x, b.own) { // it has taken steps, of which neighbours hear
 		copy(b.own, x)
 		b.lie(x)

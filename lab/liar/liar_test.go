@@ -32,7 +32,8 @@ func TestSuite(t *testing.T) {
 // honest is a trainer whose update is 1, 2, and whose moments are of four rows.
 type honest struct{ training.LocalTrainer }
 
-func (honest) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (training.Block,
+func (honest) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
+	task.LocalJob[float32]) (training.Block,
 	error) {
 	return honestBlock{}, nil
 }
@@ -69,7 +70,7 @@ func TestLies(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := liar.Trainer{Trainer: honest{}, Lie: lie}
-		b, err := l.Block(t.Context(), 1, nil, task.LocalJob[float32]{Rand: rand.New(rand.NewPCG(1, 2))})
+		b, err := l.NewBlock(t.Context(), 1, nil, task.LocalJob[float32]{Rand: rand.New(rand.NewPCG(1, 2))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +79,7 @@ func TestLies(t *testing.T) {
 			t.Fatal(err)
 		}
 		v, err := l.Moments(nil, nil)
-		rows := l.Rows(learner.NewSamples(1, make([]float32, 4), make([]float32, 4)))
+		rows := l.ReportedRowCount(learner.NewSamples(1, make([]float32, 4), make([]float32, 4)))
 		equal := func(a, b float32) bool { return a == b || a != a && b != b }
 		if err != nil || !slices.EqualFunc(out.Vector, want.update, equal) || !slices.Equal(v, want.moments) ||
 			rows != want.rows {

@@ -63,13 +63,13 @@ func (n Network) Draw(c draw.Canvas) {
 
 // nodeRadius leaves room for numbers where there are not too many nodes.
 func (n Network) nodeRadius() vg.Length {
-	return vg.Length(min(max(36/math.Sqrt(float64(n.Graph.Nodes()+1)), 2), 8))
+	return vg.Length(min(max(36/math.Sqrt(float64(n.Graph.NodeCount()+1)), 2), 8))
 }
 
 // hasLabelsBelow tells whether some ids go below their nodes, being too long to go inside.
 func (n Network) hasLabelsBelow(radius vg.Length) bool {
-	for i := range n.Graph.Nodes() {
-		if radius >= minLabelledRadius && len(n.Graph.ID(i)) > longestInside {
+	for i := range n.Graph.NodeCount() {
+		if radius >= minLabelledRadius && len(n.Graph.NodeID(i)) > longestInside {
 			return true
 		}
 	}
@@ -81,7 +81,7 @@ func (n Network) places() []graph.Point {
 	if places := n.Graph.Positions(); places != nil {
 		return places
 	}
-	places := make([]graph.Point, n.Graph.Nodes())
+	places := make([]graph.Point, n.Graph.NodeCount())
 	for i := range places {
 		sin, cos := math.Sincos(2 * math.Pi * float64(i) / float64(len(places)))
 		places[i] = graph.Point{X: sin, Y: cos}
@@ -169,7 +169,7 @@ func (n Network) drawNodes(c draw.Canvas, places []vg.Point, radius vg.Length) {
 		return
 	}
 	for i, p := range places {
-		if id := n.Graph.ID(i); len(id) <= longestInside {
+		if id := n.Graph.NodeID(i); len(id) <= longestInside {
 			c.FillText(centredTextStyle(radius*0.95, color.White), p, id)
 		} else {
 			drawName(c, vg.Point{X: p.X, Y: p.Y - radius - nameSize*0.75}, id)

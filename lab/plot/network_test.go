@@ -27,7 +27,7 @@ func svg(t *testing.T, n plot.Network) string {
 
 func geographic(t *testing.T) *graph.Graph {
 	t.Helper()
-	g, err := graph.ConnectedGeographic(20, 0.35, rand.New(rand.NewPCG(3, 1)))
+	g, err := graph.ConnectedGeographicGraph(20, 0.35, rand.New(rand.NewPCG(3, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,13 +36,13 @@ func geographic(t *testing.T) *graph.Graph {
 
 func TestNetworkShowsAll(t *testing.T) {
 	g := geographic(t)
-	m, err := graph.NewMixing(g, spec.Metropolis)
+	m, err := graph.NewMixingMatrix(g, spec.EdgeWeightsMetropolis)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := plot.Network{Graph: g, Weights: m.Weights, Title: "Twenty devices", Caption: "r = 0.35"}
+	n := plot.Network{Graph: g, Weights: m.EdgeWeights, Title: "Twenty devices", Caption: "r = 0.35"}
 	text := svg(t, n)
-	if got, want := strings.Count(text, "<path"), len(g.Edges())+2*g.Nodes(); got != want {
+	if got, want := strings.Count(text, "<path"), len(g.Edges())+2*g.NodeCount(); got != want {
 		t.Errorf("%d shapes, want %d: an edge each, and a disk with its rim a node", got, want)
 	}
 	for _, want := range []string{">Twenty devices<", ">r = 0.35<", ">0<", ">19<"} {
@@ -90,10 +90,10 @@ func TestNetworkOfAnySize(t *testing.T) {
 		graph.GeographicGraph(make([]graph.Point, 3), 1)} {
 		text := svg(t, plot.Network{Graph: g, Weights: make([]float64, len(g.Edges()))})
 		if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
-			t.Errorf("%d nodes at no place:\n%s", g.Nodes(), text)
+			t.Errorf("%d nodes at no place:\n%s", g.NodeCount(), text)
 		}
-		if named := strings.Contains(text, "<text"); named != (g.Nodes() > 0 && g.Nodes() < 50) {
-			t.Errorf("%d nodes: named is %v", g.Nodes(), named)
+		if named := strings.Contains(text, "<text"); named != (g.NodeCount() > 0 && g.NodeCount() < 50) {
+			t.Errorf("%d nodes: named is %v", g.NodeCount(), named)
 		}
 	}
 }

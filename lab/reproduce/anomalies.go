@@ -92,9 +92,10 @@ func (a *anomalyExperiment) Run(ctx context.Context, o Options) (*Report, error)
 	}
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(a.Runs, 2), a.Rounds, a.Rounds
-	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, a.Participants, true, spec.WeightingMean
+	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, a.Participants, true,
+		spec.WeightInServerMean
 	e.LocalSteps, e.BatchSize = sim.Each(float64(a.Steps)), sim.Each(float64(a.BatchSize))
-	e.StepSize.Constant, e.StepSize.Normalize = a.StepSize, false
+	e.StepSize.Constant, e.StepSize.NormalizesStepSize = a.StepSize, false
 	got, err := sim.RunInstances(ctx, e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 	if err != nil {

@@ -67,7 +67,7 @@ func TestWrong(t *testing.T) {
 				if in.Name == r.Input {
 					want = size * s.scale.Scale[2*j]
 				}
-				if in.Transform == spec.ScaleLog1p {
+				if in.Transform == spec.TransformLog1p {
 					before, after = math.Log1p(before), math.Log1p(after)
 					want = max(want, -before)
 				}

@@ -55,16 +55,16 @@ func (x *convolutionExperiment) About() About {
 // filters is the conv1d: the largest of what each filter finds in the whole window goes to the outputs.
 func (x *convolutionExperiment) filters() learner.Architecture {
 	n := len(motifs[0])
-	return learner.Architecture{Kind: spec.ModelConv1D, Inputs: x.Steps, Outputs: len(motifs), Risk: spec.RiskSoftmax,
+	return learner.Architecture{Kind: spec.ModelConv1D, Inputs: x.Steps, Outputs: len(motifs), Risk: spec.LossSoftmax,
 		Bias: true, Activation: spec.ActivationReLU,
-		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: n, Filters: []int{x.Filters},
+		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: n, FiltersPerLayer: []int{x.Filters},
 			PoolSteps: x.Steps - n + 1}}
 }
 
 // network is an mlp.
 func (x *convolutionExperiment) network(units int) learner.Architecture {
 	return learner.Architecture{Kind: spec.ModelMLP, Inputs: x.Steps, HiddenUnits: []int{units}, Outputs: len(motifs),
-		Risk: spec.RiskSoftmax, Bias: true, Activation: spec.ActivationReLU}
+		Risk: spec.LossSoftmax, Bias: true, Activation: spec.ActivationReLU}
 }
 
 // draw makes windows.
@@ -116,7 +116,7 @@ func (x *convolutionExperiment) learn(ctx context.Context, o Options, model lear
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(x.Runs, 3), x.Rounds, max(1, x.Rounds/20)
 	e.Precision, e.Participants.Count = sim.Float32, x.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(x.LocalSteps)), sim.Each(float64(x.BatchSize))
-	e.StepSize.Constant, e.StepSize.Normalize = step, false
+	e.StepSize.Constant, e.StepSize.NormalizesStepSize = step, false
 	return sim.RunInstances(ctx, e, func(run int) (in sim.Instance[float32], err error) {
 		in.Problem, err = x.problem(model, o.Seed, run)
 		return in, err

@@ -54,7 +54,7 @@ func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.
 		steps = append(steps, float64(f.LocalEpochs*((rows(k).Samples.Len()+f.BatchSize-1)/f.BatchSize)))
 	}
 	e.LocalSteps = sim.Each(steps...)
-	e.StepSize.Constant, e.StepSize.Normalize = f.StepSize, false
+	e.StepSize.Constant, e.StepSize.NormalizesStepSize = f.StepSize, false
 	return e
 }
 
@@ -100,7 +100,7 @@ func (f *fashionExperiment) Run(ctx context.Context, o Options) (*Report, error)
 			return nil, fmt.Errorf("fashion: %w", err)
 		}
 		e := f.experiment(o, problem)
-		e.WeighRows, e.Weighting = true, spec.WeightingMean
+		e.WeighRows, e.Weighting = true, spec.WeightInServerMean
 		last, late, curve, err := f.run(ctx, r, string(by), e, problem)
 		if err != nil {
 			return nil, fmt.Errorf("fashion: %w", err)

@@ -37,7 +37,7 @@ func newSite(a *anomalyExperiment) (*stationDataset, error) {
 		}
 	}
 	s.model = learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: len(s.features), Outputs: 1,
-		HiddenUnits: a.Hidden, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
+		HiddenUnits: a.Hidden, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true}
 	var err error
 	if s.streams, err = air.LoadStations(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func newSite(a *anomalyExperiment) (*stationDataset, error) {
 }
 
 // rows makes rows of hours, which have no target.
-func (s *stationDataset) rows(hours []air.StationHour) (grid.Rows, error) {
+func (s *stationDataset) rows(hours []air.StationHour) (grid.MadeRows, error) {
 	return air.Rows(hours, s.features, "", false)
 }
 
@@ -125,7 +125,7 @@ func (s *stationDataset) withSensorFault(readings []grid.Reading, sensor int, by
 	readings = slices.Clone(readings)
 	for i := range readings {
 		if r := &readings[i]; r.Input == in.Name {
-			if in.Transform == spec.ScaleLog1p {
+			if in.Transform == spec.TransformLog1p {
 				r.Value = max(0, math.Expm1(math.Log1p(r.Value)+by()*deviation))
 			} else {
 				r.Value += by() * deviation

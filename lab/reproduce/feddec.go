@@ -41,7 +41,7 @@ func defaultFedDec() *feddecExperiment {
 			"better the agents are connected.",
 			"feddec Fig. 4"},
 		Agents: 20, Participants: 2, Inputs: 25, Rows: 10, Deviation: 0.25, Base: 2, BatchSize: 1,
-		Radii: []float64{0.35, 0.5}, Weights: spec.BestConstant, LinkUp: 1, ServerEvery: []int{10, 100},
+		Radii: []float64{0.35, 0.5}, Weights: spec.EdgeWeightsBestConstant, LinkUp: 1, ServerEvery: []int{10, 100},
 		Iterations: 5000,
 		Instances:  32, Runs: 10,
 	}
@@ -52,7 +52,7 @@ func defaultFedDecFailures() *feddecExperiment {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",
 		"FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
-	f.Weights, f.LinkUp = spec.Metropolis, 0.5
+	f.Weights, f.LinkUp = spec.EdgeWeightsMetropolis, 0.5
 	return f
 }
 
@@ -98,12 +98,12 @@ func (f *feddecExperiment) newInstances(o Options) ([]feddecInstance, error) {
 		if fields[i].problem, err = data.NewRegression[float64](regression, f.Agents, seed); err != nil {
 			return nil, err
 		}
-		sparsest, err := graph.ConnectedGeographic(f.Agents, slices.Min(f.Radii), rand.New(rand.NewPCG(seed, 0)))
+		sparsest, err := graph.ConnectedGeographicGraph(f.Agents, slices.Min(f.Radii), rand.New(rand.NewPCG(seed, 0)))
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range f.Radii {
-			m, err := graph.NewMixing(graph.GeographicGraph(sparsest.Positions(), r), f.Weights)
+			m, err := graph.NewMixingMatrix(graph.GeographicGraph(sparsest.Positions(), r), f.Weights)
 			if err != nil {
 				return nil, err
 			}
@@ -138,7 +138,7 @@ func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
 	e.Algorithm, e.Rounds = spec.FedDec, f.Iterations/h*h
 	e.Record = h * max(1, f.Iterations/(200*h))
-	e.Participants.Count, e.Sampling = f.Participants, spec.WithReplacement
+	e.Participants.Count, e.Sampling = f.Participants, spec.SamplingWithReplacement
 	e.BatchSize = sim.Each(float64(f.BatchSize))
 	e.StepSize = spec.StepSize{Diminishing: true}
 	e.Mixing.ServerEvery, e.Mixing.LinkUp = h, f.LinkUp

@@ -120,7 +120,7 @@ func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []fl
 		var second, alpha []float64
 		for _, in := range fields {
 			l := in.mixings[j].SecondEigenvalue(f.LinkUp)
-			second, alpha = append(second, l), append(alpha, graph.MixingAlpha(l))
+			second, alpha = append(second, l), append(alpha, graph.MixingAlphaOfEigenvalue(l))
 		}
 		l, _ := theory.Interval95(second)
 		a, _ := theory.Interval95(alpha)

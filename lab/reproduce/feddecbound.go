@@ -29,7 +29,8 @@ func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*f
 		logs := make([]float64, len(fields))
 		for i, in := range fields {
 			b := bounds[i]
-			b.ServerEvery, b.Alpha = t.serverEvery, graph.MixingAlpha(in.mixings[t.radius].SecondEigenvalue(f.LinkUp))
+			b.ServerEvery, b.Alpha = t.serverEvery,
+				graph.MixingAlphaOfEigenvalue(in.mixings[t.radius].SecondEigenvalue(f.LinkUp))
 			logs[i] = math.Log(b.Bound(last) / in.problem.Objective.Excess(make([]float64, f.Inputs)))
 		}
 		r.Values.Set(fmt.Sprintf("bound_%s_H%d_t%d", f.name(t.radius), t.serverEvery, last), geometric(logs).mean)

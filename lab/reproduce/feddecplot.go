@@ -15,7 +15,7 @@ import (
 func (f *feddecExperiment) plots(r *Report, fields []feddecInstance, tracks []*feddecRiskCurve) {
 	for j, radius := range f.Radii {
 		m := fields[0].mixings[j]
-		weights := m.Weights
+		weights := m.EdgeWeights
 		if slices.Min(weights) == slices.Max(weights) {
 			weights = nil
 		}
@@ -26,8 +26,9 @@ func (f *feddecExperiment) plots(r *Report, fields []feddecInstance, tracks []*f
 		r.Plots = append(r.Plots, Plot{f.Subject.ID + "-graph-" + f.name(j),
 			plot.Network{Graph: m.Graph, Weights: weights, Health: health,
 				Title: fmt.Sprintf("r = %v, instance 1 of %d", radius, len(fields)),
-				Caption: fmt.Sprintf("%d links, |λ₂|² = %.3g, α = %.3g", len(m.Weights), m.SecondEigenvalue(f.LinkUp),
-					graph.MixingAlpha(m.SecondEigenvalue(f.LinkUp)))}})
+				Caption: fmt.Sprintf("%d links, |λ₂|² = %.3g, α = %.3g", len(m.EdgeWeights),
+					m.SecondEigenvalue(f.LinkUp),
+					graph.MixingAlphaOfEigenvalue(m.SecondEigenvalue(f.LinkUp)))}})
 	}
 	for j, radius := range f.Radii {
 		d := plot.Figure{Title: fmt.Sprintf("FedDec and FedAvg, r = %v", radius),

@@ -59,9 +59,10 @@ func (h *harExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 		Y: plot.Axis{Label: "accuracy"}}
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(h.Runs, 2), h.Rounds, min(10, h.Rounds)
-	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, h.Participants, true, spec.WeightingMean
+	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, h.Participants, true,
+		spec.WeightInServerMean
 	e.LocalSteps, e.BatchSize = sim.Each(float64(h.Steps)), sim.Each(float64(h.BatchSize))
-	e.StepSize.Constant, e.StepSize.Normalize = h.StepSize, false
+	e.StepSize.Constant, e.StepSize.NormalizesStepSize = h.StepSize, false
 	got, err := sim.RunInstances(ctx, e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 	if err != nil {

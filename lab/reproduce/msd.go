@@ -70,7 +70,7 @@ func (l lmsSettings) experiment(o Options, normalized bool, burn int) sim.Experi
 	e.Seed, e.Runs = o.Seed, o.fullOrQuickCount(l.Runs, 24)
 	e.Agents, e.Participants.Count = len(l.Optima), l.Participants
 	e.LocalSteps, e.BatchSize = perAgent(l.LocalSteps), perAgent(l.BatchSizes)
-	e.StepSize.Constant, e.StepSize.Normalize = l.StepSize, normalized
+	e.StepSize.Constant, e.StepSize.NormalizesStepSize = l.StepSize, normalized
 	e.Rounds = burn + o.fullOrQuickCount(l.Window, 2000)
 	return e
 }

@@ -69,7 +69,7 @@ func (p *personalExperiment) cases() []personalCase {
 		{"mlp", "global", "network, one for all", 0, global},
 		{"mlp", "alone", "network, alone", 0, alone},
 		{"mlp", "layers", "network, last layer its own", 0.81,
-			func(e *sim.Experiment) { e.Personal.Layers = []string{learner.Last} }},
+			func(e *sim.Experiment) { e.Personal.Layers = []string{learner.LastLayerName} }},
 	}
 }
 
@@ -127,7 +127,7 @@ func (p *personalExperiment) experiment(o Options, problem *data.Problem[float32
 		}
 		e.LocalSteps = sim.Each(steps...)
 	}
-	e.StepSize.Constant, e.StepSize.Normalize = p.StepSize, false
+	e.StepSize.Constant, e.StepSize.NormalizesStepSize = p.StepSize, false
 	return e
 }
 

@@ -58,11 +58,11 @@ func ruleCases() []ruleCase {
 		{"median_refuse_above", "median, refuse_above 2", rule.Config{Rule: rule.Median, RefuseAboveFactor: 2}, 0.735,
 			false},
 		{"trimmed_mean", "trimmed_mean, trim 0.3", rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.3}, 0.63, false},
-		{"krum", "krum, byzantine 3", rule.Config{Rule: rule.Krum, Byzantine: 3}, 0, true},
+		{"krum", "krum, byzantine 3", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 3}, 0, true},
 		{"multi_krum_2", "multi_krum, byzantine 2, keep 6",
-			rule.Config{Rule: rule.MultiKrum, Byzantine: 2, AveragedUpdates: 6}, 0, true},
+			rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 2, AveragedUpdates: 6}, 0, true},
 		{"multi_krum_3", "multi_krum, byzantine 3, keep 6",
-			rule.Config{Rule: rule.MultiKrum, Byzantine: 3, AveragedUpdates: 6}, 0, true},
+			rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 3, AveragedUpdates: 6}, 0, true},
 		{"geometric_median", "geometric_median", rule.Config{Rule: rule.GeometricMedian}, 0.63, false},
 		{"centered_0.3", "centered_clipping, radius 0.3", rule.Config{Rule: rule.CenteredClipping,
 			ClippingRadius: 0.3}, 0.63,
@@ -134,7 +134,7 @@ func (b *robustExperiment) experiment(o Options, by rule.Config, attack string) 
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(b.Runs, 4), b.Rounds, max(1, b.Rounds/20)
 	e.Precision, e.Participants.Count = sim.Float32, b.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(b.Steps)), sim.Each(float64(b.BatchSize))
-	e.StepSize.Constant, e.StepSize.Normalize = b.StepSize, false
+	e.StepSize.Constant, e.StepSize.NormalizesStepSize = b.StepSize, false
 	e.Aggregation = by
 	if attack != "" {
 		e.Attack, e.Attackers = attack, b.Attackers

@@ -56,9 +56,10 @@ func (s *samplingExperiment) Run(ctx context.Context, o Options) (*Report, error
 	k := len(s.Means)
 	m := theory.Mixture{Means: s.Means, Variances: s.Variances}
 	drawings := []samplingScheme{
-		{"without_L", "without replacement", round.SampleWithoutReplacement, true, m.WithoutReplacement},
-		{"with_L", "with replacement", round.SampleWithReplacement, false, m.WithReplacement},
-		{"with_repeated_L", "with replacement, answering once", round.SampleWithReplacement, true, m.WithRepetition},
+		{"without_L", "without replacement", round.SampleAgentsWithoutReplacement, true, m.WithoutReplacement},
+		{"with_L", "with replacement", round.SampleAgentsWithReplacement, false, m.WithReplacement},
+		{"with_repeated_L", "with replacement, answering once", round.SampleAgentsWithReplacement, true,
+			m.WithRepetition},
 	}
 	measured := make([]estimate, len(drawings)*k)
 	err := inParallel(ctx, len(measured), func(i int) {

@@ -57,8 +57,8 @@ type spectrumRule struct {
 }
 
 // spectrumRules are the rules, the document's first and the fastest last.
-var spectrumRules = []spectrumRule{{"best", spec.BestConstant}, {"metropolis", spec.Metropolis},
-	{"maxdegree", spec.MaxDegree}, {"fastest", spec.Fastest}}
+var spectrumRules = []spectrumRule{{"best", spec.EdgeWeightsBestConstant}, {"metropolis", spec.EdgeWeightsMetropolis},
+	{"maxdegree", spec.EdgeWeightsMaxDegree}, {"fastest", spec.EdgeWeightsFastest}}
 
 // graphKind is a family of graphs with one parameter.
 type graphKind struct {
@@ -69,8 +69,8 @@ type graphKind struct {
 
 func (s *spectrumExperiment) kinds() []graphKind {
 	return []graphKind{
-		{"geo", "r", "Geographic", s.Radii, graph.ConnectedGeographic},
-		{"random", "p", "Random", s.Probabilities, graph.ConnectedRandom},
+		{"geo", "r", "Geographic", s.Radii, graph.ConnectedGeographicGraph},
+		{"random", "p", "Random", s.Probabilities, graph.ConnectedRandomGraph},
 	}
 }
 
@@ -103,7 +103,7 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 		return fmt.Errorf("spectrum: %w", err)
 	}
 	for k, r := range spectrumRules {
-		m, err := graph.NewMixing(g, r.rule)
+		m, err := graph.NewMixingMatrix(g, r.rule)
 		switch {
 		case errors.Is(err, graph.ErrTooManyEdges):
 			c.secondEigenvalues[k][i] = math.NaN()

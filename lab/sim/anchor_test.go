@@ -18,7 +18,7 @@ func TestAnchors(t *testing.T) {
 		e.Algorithm, e.Agents, e.Participants.Count, e.Runs, e.Rounds = algorithm, 1, 1, 1, 14
 		e.Data = data.DefaultSpec()
 		e.Data.Kind, e.Data.Eigenvalues, e.Data.Centres = data.KindQuadratics, []float64{1, 3}, [][]float64{{2, -1}}
-		e.BatchSize, e.Proximal, e.StepSize.Constant, e.StepSize.Normalize = sim.Each(0), pull, mu, false
+		e.BatchSize, e.Proximal, e.StepSize.Constant, e.StepSize.NormalizesStepSize = sim.Each(0), pull, mu, false
 		p, err := data.Build[float64](e.Data, 1, nil, false, 0)
 		if err != nil {
 			t.Fatal(err)

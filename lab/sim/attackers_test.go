@@ -96,7 +96,7 @@ func TestAttackRefused(t *testing.T) {
 		"attackers: is 0; want 1":                      func(e *sim.Experiment) { e.Attack = "signflip" },
 		"attackers: is 9; want 1":                      func(e *sim.Experiment) { e.Attack, e.Attackers = "alie", 9 },
 		"aggregation.rule: krum needs rounds of 13 updates or more; participants is 4": func(e *sim.Experiment) {
-			e.Aggregation.Rule, e.Aggregation.Byzantine = rule.Krum, 5
+			e.Aggregation.Rule, e.Aggregation.MaxByzantineUpdates = rule.Krum, 5
 		},
 	} {
 		e := sim.Default()

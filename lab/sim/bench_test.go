@@ -137,7 +137,7 @@ func BenchmarkFedDec(b *testing.B) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
 	e := Default()
 	e.Algorithm, e.Agents, e.Participants.Count, e.StepSize.Constant = spec.FedDec, 100, 2, 1e-5
-	e.Data.Inputs, e.Mixing.Graph, e.Mixing.Weights = 10_000, Ring, spec.Metropolis
+	e.Data.Inputs, e.Mixing.Graph, e.Mixing.Weights = 10_000, Ring, spec.EdgeWeightsMetropolis
 	in, err := instances[float32](e)(0)
 	if err != nil {
 		b.Fatal(err)

@@ -12,7 +12,7 @@
 //
 // or work on instances that Go code puts together, one for each run or one for all, with metrics of its own:
 //
-//	result, err := sim.On(ctx, e, func(run int) (sim.Instance[float64], error) {
+//	result, err := sim.RunInstances(ctx, e, func(run int) (sim.Instance[float64], error) {
 //		p := data.NewLinear[float64](spec, 20, nil, uint64(run))
 //		p.Metrics = []data.Metric{{Name: "x", Of: func(w []float64) float64 { return w[0] }}}
 //		return sim.Instance[float64]{Problem: p}, nil

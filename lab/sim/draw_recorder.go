@@ -44,7 +44,7 @@ func (t *drawRecorder[T]) drawn(i int, places []round.DrawnIndex) {
 // data.
 type recordingSource[T learner.Float] struct {
 	tape    *drawRecorder[T]
-	sampler *learner.Sampler[T]
+	sampler *learner.StepSampler[T]
 	stored  *learner.Samples[T] // of the agent, or
 	stream  learner.SampleStream[T]
 	at      [3]int64 // round, agent, step
@@ -78,7 +78,7 @@ func (r *recordingSource[T]) Sample(x []T) T {
 	return y
 }
 
-// Next implements learner.DrawSource.
+// Next implements learner.StepDrawSource.
 func (r *recordingSource[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	r.samples = 0
 	r.at[2]++
@@ -180,7 +180,7 @@ func (r *replaySource[T]) begin(k, i int, stored *learner.Samples[T]) {
 	r.now = now
 }
 
-// Next implements learner.DrawSource.
+// Next implements learner.StepDrawSource.
 func (r *replaySource[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 	d := &r.draw
 	*d = learner.StepDraw[T]{}

@@ -60,8 +60,8 @@ func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	if err == nil {
 		g, weights, err = graph.Parse(text, path)
 	}
-	if err == nil && g.Nodes() != n {
-		err = fmt.Errorf("%s has %d nodes; there are %d agents", path, g.Nodes(), n)
+	if err == nil && g.NodeCount() != n {
+		err = fmt.Errorf("%s has %d nodes; there are %d agents", path, g.NodeCount(), n)
 	}
 	if err != nil {
 		l.err = err
@@ -114,7 +114,7 @@ func (l *arrayReader) weighted(g *graph.Graph, edges []graph.Edge, w []float64, 
 			weights = append(weights, step[e.I*n+e.J])
 		}
 	}
-	m, err := graph.NewMixingFromWeights(g, weights[:len(g.Edges())])
+	m, err := graph.NewMixingMatrixFromWeights(g, weights[:len(g.Edges())])
 	return m, weights, err
 }
 

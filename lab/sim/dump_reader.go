@@ -112,9 +112,9 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 		in.replay.read(l)
 		in.replay.buckets, _ = readArray[int64](l, arrayBuckets, file.Agents)
 		for k, b := range in.replay.buckets {
-			if l.err == nil && (b < 0 || b >= rule.Buckets) {
+			if l.err == nil && (b < 0 || b >= rule.BucketCount) {
 				l.err = fmt.Errorf("%s: buckets.npy: agent %d is in bucket %d; want 0 to %d", l.dir, k, b,
-					rule.Buckets-1)
+					rule.BucketCount-1)
 			}
 		}
 		if l.err == nil && e.Algorithm == spec.FedDec {

@@ -212,10 +212,11 @@ func writeStoredRows[T learner.Float](a *arrays, p *data.Problem[T]) {
 // putMixing writes the graph, and W, or the W^t of all iterations where links fail.
 func putMixing[T learner.Float](a *arrays, c *runConstants[T], perStep []float64) {
 	m := c.in.Mixing
-	n, edges := c.agents, len(m.Weights)
-	a.errs = append(a.errs, os.WriteFile(filepath.Join(a.dir, fileGraph), append(m.Graph.JSON(m.Weights), '\n'), 0o666))
+	n, edges := c.agents, len(m.EdgeWeights)
+	a.errs = append(a.errs, os.WriteFile(filepath.Join(a.dir, fileGraph), append(m.Graph.JSON(m.EdgeWeights), '\n'),
+		0o666))
 	if c.e.Mixing.LinkUp == 1 || edges == 0 {
-		writeArray(a, arrayW, matrix(c, m.Weights), n, n)
+		writeArray(a, arrayW, matrix(c, m.EdgeWeights), n, n)
 		return
 	}
 	var all []float64

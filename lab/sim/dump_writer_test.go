@@ -34,14 +34,15 @@ func dumped() map[string]func(*sim.Experiment) {
 	all["a network from a random start"] = func(e *sim.Experiment) {
 		e.Data.Kind, e.Data.Rows, e.Data.Partition, e.Data.Model = data.KindBlobs, 90, data.PartitionShards, spec.Model{
 			Kind: spec.ModelMLP, HiddenUnits: []int{4}, Classes: 3, Activation: spec.ActivationTanh,
-			Risk: spec.RiskSoftmax,
+			Risk: spec.LossSoftmax,
 			Bias: true,
 		}
 	}
 	all["a network of filters from a random start"] = func(e *sim.Experiment) {
 		all["a network from a random start"](e)
 		e.Data.Model.Kind = spec.ModelConv1D
-		e.Data.Model.Convolution = spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{3}, PoolSteps: 2}
+		e.Data.Model.Convolution = spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{3},
+			PoolSteps: 2}
 	}
 	all["feddec, all links up"] = func(e *sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = spec.FedDec, sim.Ring, 4, "with_replacement"

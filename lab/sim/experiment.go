@@ -40,16 +40,16 @@ type Experiment struct {
 
 	Algorithm spec.Algorithm `yaml:"algorithm" json:"algorithm"`
 	// K; 0 = as many as a column of the data names
-	Agents       int           `yaml:"agents" json:"agents"`
-	Participants Participants  `yaml:"participants" json:"participants"` // L, or a file
-	Sampling     spec.Sampling `yaml:"sampling" json:"sampling"`
-	LocalSteps   PerAgent      `yaml:"local_steps" json:"local_steps"` // E_k
+	Agents       int                      `yaml:"agents" json:"agents"`
+	Participants Participants             `yaml:"participants" json:"participants"` // L, or a file
+	Sampling     spec.ParticipantSampling `yaml:"sampling" json:"sampling"`
+	LocalSteps   PerAgent                 `yaml:"local_steps" json:"local_steps"` // E_k
 	// B_k; 0 = the exact gradient over an agent's rows
-	BatchSize PerAgent      `yaml:"batch_size" json:"batch_size"`
-	StepSize  spec.StepSize `yaml:"step_size" json:"step_size"`
-	Exchange  spec.Exchange `yaml:"exchange" json:"exchange"`
-	Codec     spec.Codec    `yaml:"codec" json:"codec"`     // of what agents send; packed elements are float32 values
-	Weights   PerAgent      `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
+	BatchSize PerAgent          `yaml:"batch_size" json:"batch_size"`
+	StepSize  spec.StepSize     `yaml:"step_size" json:"step_size"`
+	Exchange  spec.ExchangeKind `yaml:"exchange" json:"exchange"`
+	Codec     spec.Codec        `yaml:"codec" json:"codec"`     // of what agents send; packed elements are float32 values
+	Weights   PerAgent          `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
 	// WeighRows takes p_k in proportion to the agents' rows instead.
 	WeighRows bool                 `yaml:"weigh_rows" json:"weigh_rows"`
 	Weighting spec.WeightPlacement `yaml:"weighting" json:"weighting"`
@@ -70,7 +70,7 @@ type Experiment struct {
 	Finetune spec.Finetune `yaml:"finetune" json:"finetune"`
 	Mixing   Mixing        `yaml:"mixing" json:"mixing"`
 
-	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [Dumped].
+	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [LoadDump].
 	Dump string `yaml:"-" json:"-"`
 	Load string `yaml:"-" json:"-"`
 
@@ -127,14 +127,14 @@ const (
 func Default() Experiment {
 	return Experiment{
 		Name: "experiment", Seed: 1, Runs: 10, Rounds: 1000, Precision: Float64,
-		Data: data.DefaultSpec(), Algorithm: spec.FedAvg, Sampling: spec.WithoutReplacement,
-		LocalSteps: Each(1), BatchSize: Each(1), StepSize: spec.StepSize{Constant: 0.01, Normalize: true},
+		Data: data.DefaultSpec(), Algorithm: spec.FedAvg, Sampling: spec.SamplingWithoutReplacement,
+		LocalSteps: Each(1), BatchSize: Each(1), StepSize: spec.StepSize{Constant: 0.01, NormalizesStepSize: true},
 		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
-		Weights: Each(1), Weighting: spec.WeightingStep,
+		Weights: Each(1), Weighting: spec.WeightInStepSize,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Response:      Response{Probability: Each(1), StraggleUnit: StraggleStep},
-		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Personal: spec.DefaultPersonal(),
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Personal: spec.DefaultPersonalOptions(),
 		Mixing: Mixing{ServerEvery: 10, Gradients: Each(0), Every: 1, Codec: spec.CodecRaw, Graph: NoGraph,
-			Radius: 0.35, Probability: 0.3, Weights: spec.BestConstant, LinkUp: 1},
+			Radius: 0.35, Probability: 0.3, Weights: spec.EdgeWeightsBestConstant, LinkUp: 1},
 	}
 }

@@ -19,7 +19,7 @@ type fedavg[T learner.Float] struct {
 	w, next    []T // what agents share
 	own        *personalModels[T]
 	server     *server[T]
-	sampler    round.Sampler
+	sampler    round.IndexSampler
 	places     []round.DrawnIndex // those of a round's participants that respond
 	simulators []*agentSimulator[T]
 	block      int              // agents that one hand takes at a time
@@ -81,7 +81,7 @@ func (f *fedavg[T]) step(i int) error {
 	err := f.server.advance(f.next, f.w,
 		func(take func(k int, v, base []T)) error { return f.fold(i, places, take) })
 	switch {
-	case errors.Is(err, rule.ErrTooFew):
+	case errors.Is(err, rule.ErrTooFewUpdates):
 		return nil // the round is abandoned: the model stays
 	case err != nil:
 		return err
@@ -182,7 +182,7 @@ func (f *fedavg[T]) compute(h *agentSimulator[T], b *agentBlock[T], i int) {
 func (f *fedavg[T]) plan(i int) round.Plan {
 	p := round.Plan{Kind: wire.KindTraining, Exchange: f.e.Exchange}
 	if f.e.Exchange == spec.ExchangeGradient {
-		p.StepSize = f.schedule.At(uint64(i))
+		p.ServerStepSize = f.schedule.At(uint64(i))
 	}
 	return p
 }
@@ -231,8 +231,8 @@ func (f *fedavg[T]) model(dst []float64) {
 	if len(w) < len(dst) {
 		w = make([]T, len(dst))
 		own := make([]T, f.own.parts.OwnCount())
-		learner.Split(nil, own, f.own.parts, f.own.first)
-		learner.Join(w, f.own.parts, f.w, own)
+		learner.SplitParameters(nil, own, f.own.parts, f.own.first)
+		learner.JoinParameters(w, f.own.parts, f.w, own)
 	}
 	for j, v := range w {
 		dst[j] = float64(v)

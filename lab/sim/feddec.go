@@ -35,7 +35,7 @@ type feddec[T learner.Float] struct {
 	degrees []int
 	pcg     rand.PCG // of the links
 	rng     *rand.Rand
-	sampler round.Sampler
+	sampler round.IndexSampler
 	mean    []float64
 	block   int
 
@@ -63,11 +63,11 @@ func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 		f.mix = append(f.mix, make([]T, len(f.last)))
 	}
 	if m := c.in.Mixing; m != nil {
-		f.links = m.Graph.Links()
-		f.weights = append([]float64(nil), m.Weights...)
-		f.clipped = make([]float64, len(m.Weights))
-		f.up, f.degrees, f.linkUpIterations = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int,
-			len(m.Weights))
+		f.links = m.Graph.Adjacency()
+		f.weights = append([]float64(nil), m.EdgeWeights...)
+		f.clipped = make([]float64, len(m.EdgeWeights))
+		f.up, f.degrees, f.linkUpIterations = make([]bool, len(m.EdgeWeights)), make([]int, c.agents), make([]int,
+			len(m.EdgeWeights))
 	}
 	if f.links != nil && c.e.Mixing.Codec != spec.CodecRaw {
 		for k := range f.simulators {
@@ -102,12 +102,12 @@ func (f *feddec[T]) step(i int) error {
 		if m.Clip > 0 {
 			weights = f.clipped
 			_ = f.each(func(k int) error { // no error
-				d2d.ClipRow(weights, k, sent, f.links, f.weights, m.Clip)
+				d2d.ClipNodeFlowWeights(weights, k, sent, f.links, f.weights, m.Clip)
 				return nil
 			})
 		}
 		_ = f.each(func(k int) error { // no error
-			d2d.MixRow(f.mix[k], k, f.z, sent, f.links, weights)
+			d2d.MixNode(f.mix[k], k, f.z, sent, f.links, weights)
 			return nil
 		})
 		f.z, f.mix = f.mix, f.z
@@ -213,7 +213,7 @@ func (f *feddec[T]) failLinks(t int) {
 	for e := range f.up {
 		f.up[e] = f.rng.Float64() < f.e.Mixing.LinkUp
 	}
-	f.in.Mixing.SetActiveWeights(f.weights, f.up, f.degrees)
+	f.in.Mixing.ComputeActiveWeights(f.weights, f.up, f.degrees)
 	if f.tape != nil {
 		f.tape.weights = append(f.tape.weights, f.weights...)
 	}
@@ -252,7 +252,7 @@ func (f *feddec[T]) average(t int) error {
 		return nil
 	})
 	switch {
-	case errors.Is(err, rule.ErrTooFew):
+	case errors.Is(err, rule.ErrTooFewUpdates):
 		return nil // the round is abandoned: the agents go on as they are
 	case err != nil:
 		return err

@@ -173,7 +173,7 @@ func TestGivenMixing(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Algorithm, e.Rounds, e.Mixing.ServerEvery, e.Mixing.Graph = spec.FedDec, 6, 2, sim.Complete
-	e.Mixing.Weights = spec.Metropolis
+	e.Mixing.Weights = spec.EdgeWeightsMetropolis
 	got := trajectory(t, e)
 	z, last, served := [3][2]float64{byHand.start, byHand.start, byHand.start}, byHand.start, 0
 	for i, at := range got {

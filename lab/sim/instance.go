@@ -100,12 +100,12 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	case NoGraph:
 		return nil, nil
 	case Geographic:
-		if g, err = graph.ConnectedGeographic(n, m.Radius, rng); err != nil {
+		if g, err = graph.ConnectedGeographicGraph(n, m.Radius, rng); err != nil {
 			return nil, &spec.FieldError{Key: "mixing.radius", Problem: connectivityHint(err,
 				math.Sqrt(math.Log(float64(n))/(math.Pi*float64(n))))}
 		}
 	case Random:
-		if g, err = graph.ConnectedRandom(n, m.Probability, rng); err != nil {
+		if g, err = graph.ConnectedRandomGraph(n, m.Probability, rng); err != nil {
 			return nil, &spec.FieldError{Key: "mixing.probability", Problem: connectivityHint(err,
 				math.Log(float64(n))/float64(n))}
 		}
@@ -118,7 +118,7 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	default:
 		return nil, &spec.FieldError{Key: "mixing.graph", Problem: fmt.Sprintf("unknown graph %q", m.Graph)}
 	}
-	return graph.NewMixing(g, m.Weights)
+	return graph.NewMixingMatrix(g, m.Weights)
 }
 
 // connectivityHint adds to an error that no graph of n nodes was connected from where on they are, as n grows.
@@ -137,9 +137,9 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	switch {
 	case err != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
-	case g.Nodes() != n:
+	case g.NodeCount() != n:
 		return nil, &spec.FieldError{Key: "mixing.file",
-			Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.Nodes(), n)}
+			Problem: fmt.Sprintf("%s has %d nodes; there are %d agents", m.File, g.NodeCount(), n)}
 	case g.RequireConnected() != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
 	}
@@ -149,12 +149,12 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 // weighGraph is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow
 // links that fail.
 func weighGraph(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
-	if own != nil && rule != spec.Metropolis {
-		return graph.NewMixingFromWeights(g, own)
+	if own != nil && rule != spec.EdgeWeightsMetropolis {
+		return graph.NewMixingMatrixFromWeights(g, own)
 	}
-	m, err := graph.NewMixing(g, rule)
-	if err == nil && own != nil && !slices.Equal(m.Weights, own) {
-		return graph.NewMixingFromWeights(g, own)
+	m, err := graph.NewMixingMatrix(g, rule)
+	if err == nil && own != nil && !slices.Equal(m.EdgeWeights, own) {
+		return graph.NewMixingMatrixFromWeights(g, own)
 	}
 	return m, err
 }

@@ -44,7 +44,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		c.AddError("data", err)
 		return c.Err()
 	}
-	if e.Participants.Count > p.Agents && e.Sampling == spec.WithoutReplacement {
+	if e.Participants.Count > p.Agents && e.Sampling == spec.SamplingWithoutReplacement {
 		c.Require(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants.Count,
 			p.Agents)
 	}
@@ -60,7 +60,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 			c.Require(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
 		}
 	}
-	if frozen := e.Data.Model.Frozen; len(frozen) > 0 && len(p.Model.TensorRanges(frozen)) == 0 {
+	if frozen := e.Data.Model.FrozenTensors; len(frozen) > 0 && len(p.Model.TensorRanges(frozen)) == 0 {
 		c.Require(false, "data.model.frozen", "is %v; the model has none of them", frozen)
 	}
 	if own := e.Personal.Layers; len(own) > 0 {
@@ -85,8 +85,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		c.Require(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs,
 			maxListNumbers/p.Model.Inputs)
 	}
-	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
-		c.Require(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)
+	if in.Mixing != nil && in.Mixing.Graph.NodeCount() != p.Agents {
+		c.Require(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.NodeCount(), p.Agents)
 	}
 	if err := c.Err(); err != nil {
 		return err
@@ -98,7 +98,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		return nil // its draws are made
 	}
 	local := p.Loader(nil)(0)
-	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
+	s := learner.StepSampler[T]{Data: local.Samples, Stream: local.Stream}
 	s.BatchSize = int(e.BatchSize.least())
 	if e.Load != "" && local.Samples == nil && local.Stream == nil {
 		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, "+
@@ -117,7 +117,7 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 	if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
 		return &spec.FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
 	}
-	if smoothness := max(e.StepSize.Gamma, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
+	if smoothness := max(e.StepSize.DecayOffset, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
 		return &spec.FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
 	}
 	return nil
@@ -128,7 +128,7 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.allEqual() && e.Response.Probability.Values[0] == 1
 	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != spec.FedAvg ||
-		e.Sampling != spec.WithoutReplacement ||
+		e.Sampling != spec.SamplingWithoutReplacement ||
 		!always || !e.LocalSteps.allEqual() || !e.BatchSize.allEqual() {
 		return nil
 	}
@@ -139,7 +139,7 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	}
 	stable := func(mu float64) bool {
 		lab.StepSize = mu
-		if !e.StepSize.Normalize {
+		if !e.StepSize.NormalizesStepSize {
 			lab.StepSize *= float64(lab.LocalSteps) // the theory divides by E
 		}
 		return lab.Gain() < 1
@@ -179,10 +179,10 @@ func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) 
 	}
 	for k := range p.Agents {
 		scale := 1.0
-		if p.Weights != nil && e.Weighting == spec.WeightingStep {
+		if p.Weights != nil && e.Weighting == spec.WeightInStepSize {
 			scale = float64(p.Agents) * p.Weights[k] / total
 		}
-		if e.StepSize.Normalize && e.Algorithm == spec.FedAvg {
+		if e.StepSize.NormalizesStepSize && e.Algorithm == spec.FedAvg {
 			scale /= e.LocalSteps.At(k, seed)
 		}
 		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {

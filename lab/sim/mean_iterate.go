@@ -5,14 +5,14 @@ import "github.com/fedmesh/fedmesh/learner"
 // meanIterateTracker follows the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ
 // (notes, section 2): it stands between a descent and its draws, which are asked for once before every step.
 type meanIterateTracker[T learner.Float] struct {
-	draws learner.DrawSource[T]
+	draws learner.StepDrawSource[T]
 	phi   []T
 	step  int
 	sums  [][]float64
 	count int // agents
 }
 
-func newShadow[T learner.Float](draws learner.DrawSource[T], steps, params int) *meanIterateTracker[T] {
+func newShadow[T learner.Float](draws learner.StepDrawSource[T], steps, params int) *meanIterateTracker[T] {
 	s := &meanIterateTracker[T]{draws: draws, sums: make([][]float64, steps)}
 	for k := range s.sums {
 		s.sums[k] = make([]float64, params)
@@ -31,7 +31,7 @@ func (s *meanIterateTracker[T]) begin() {
 // follow starts an agent, whose steps go on in phi.
 func (s *meanIterateTracker[T]) follow(phi []T) { s.phi, s.step = phi, 0 }
 
-// Next implements learner.DrawSource.
+// Next implements learner.StepDrawSource.
 func (s *meanIterateTracker[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	s.addCurrentStep()
 	return s.draws.Next(m)

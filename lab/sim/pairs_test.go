@@ -13,16 +13,16 @@ import (
 )
 
 // choose puts words into an experiment.
-var choose = map[spec.Option]func(e *sim.Experiment, word string){
+var choose = map[spec.OptionName]func(e *sim.Experiment, word string){
 	spec.OptionAlgorithm: func(e *sim.Experiment, word string) { e.Algorithm = spec.Algorithm(word) },
-	spec.OptionSampling:  func(e *sim.Experiment, word string) { e.Sampling = spec.Sampling(word) },
-	spec.OptionWeights: func(e *sim.Experiment, word string) {
+	spec.OptionSampling:  func(e *sim.Experiment, word string) { e.Sampling = spec.ParticipantSampling(word) },
+	spec.OptionAgentWeights: func(e *sim.Experiment, word string) {
 		if word == "samples" {
 			e.Weights = sim.Each(1, 2, 3, 4, 5, 6)
 		}
 	},
-	spec.OptionWeighting: func(e *sim.Experiment, word string) { e.Weighting = spec.WeightPlacement(word) },
-	spec.OptionRule: func(e *sim.Experiment, word string) {
+	spec.OptionWeightPlacement: func(e *sim.Experiment, word string) { e.Weighting = spec.WeightPlacement(word) },
+	spec.OptionAggregationRule: func(e *sim.Experiment, word string) {
 		e.Aggregation.Rule = word
 		switch word {
 		case rule.MultiKrum:
@@ -32,8 +32,8 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 		}
 	},
 	spec.OptionServerOptimizer: func(e *sim.Experiment, word string) { e.ServerOptimizer.Name = word },
-	spec.OptionExchange:        func(e *sim.Experiment, word string) { e.Exchange = spec.Exchange(word) },
-	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.Normalize = word == "true" },
+	spec.OptionExchange:        func(e *sim.Experiment, word string) { e.Exchange = spec.ExchangeKind(word) },
+	spec.OptionNormalize:       func(e *sim.Experiment, word string) { e.StepSize.NormalizesStepSize = word == "true" },
 	spec.OptionProximal:        func(e *sim.Experiment, word string) { e.Proximal = 0.1 * float64(len(word)-1) },
 	spec.OptionCodec:           func(e *sim.Experiment, word string) { e.Codec = codecOf(word) },
 	spec.OptionPersonal: func(e *sim.Experiment, word string) {
@@ -53,8 +53,8 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 		case "logistic":
 			e.Data.Kind = data.KindLogistic
 		case "mlp", "conv1d":
-			if e.Data.Model.HiddenUnits, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax; word == "conv1d" {
-				e.Data.Model.Convolution = spec.Convolution{InputChannels: 1, KernelSteps: 2, Filters: []int{2},
+			if e.Data.Model.HiddenUnits, e.Data.Model.Risk = []int{3}, spec.LossSoftmax; word == "conv1d" {
+				e.Data.Model.Convolution = spec.Convolution{InputChannels: 1, KernelSteps: 2, FiltersPerLayer: []int{2},
 					PoolSteps: 1}
 			}
 			fallthrough
@@ -90,11 +90,11 @@ func codecOf(name string) (c spec.Codec) {
 
 // TestPairs: of every two words an experiment runs exactly if the table of package spec does not refuse them.
 func TestPairs(t *testing.T) {
-	testkit.EachPair(t, spec.InExperiment, map[spec.Option][]string{
+	testkit.EachPair(t, spec.InExperimentFile, map[spec.OptionName][]string{
 		spec.OptionAlgorithm: {"fedavg", "feddec"}, spec.OptionSampling: {"without_replacement", "with_replacement",
 			"importance"},
-		spec.OptionWeights: {"equal", "samples"}, spec.OptionWeighting: {"step", "mean"},
-		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionRule: rule.Names(),
+		spec.OptionAgentWeights: {"equal", "samples"}, spec.OptionWeightPlacement: {"step", "mean"},
+		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionAggregationRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: spec.CodecNames(),
 		spec.OptionModelKind: {"mlp", "linear", "logistic", "softmax"},

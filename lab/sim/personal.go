@@ -36,18 +36,18 @@ func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
 // start is w_0 of what agents share.
 func (p *personalModels[T]) start() []T {
 	w := make([]T, p.parts.SharedCount())
-	learner.Split(w, nil, p.parts, p.first)
+	learner.SplitParameters(w, nil, p.parts, p.first)
 	return w
 }
 
 // agentPart is agent k's own part, which it begins with the values of w_0.
 func (p *personalModels[T]) agentPart(k int) []T {
 	if p.own[k] == nil {
-		if p.e.Personal.Ditto() {
+		if p.e.Personal.UsesDitto() {
 			p.own[k] = slices.Clone(p.first)
 		} else {
 			p.own[k] = make([]T, p.parts.OwnCount())
-			learner.Split(nil, p.own[k], p.parts, p.first)
+			learner.SplitParameters(nil, p.own[k], p.parts, p.first)
 		}
 	}
 	return p.own[k]
@@ -56,7 +56,7 @@ func (p *personalModels[T]) agentPart(k int) []T {
 // trainAgent writes where agent k comes to in round i, with this many steps from the shared base, to w, and keeps where
 // its own part comes to.
 func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, steps int) error {
-	if p.own == nil || p.e.Personal.Ditto() {
+	if p.own == nil || p.e.Personal.UsesDitto() {
 		copy(w, base)
 		h.steps.Correction.Anchor = base
 		if err := h.takeLocalSteps(w, k, 1, steps); err != nil || p.own == nil {
@@ -66,19 +66,19 @@ func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, 
 	}
 	own := p.agentPart(k)
 	h.x, h.anchor = resize(h.x, len(p.first)), resize(h.anchor, len(p.first))
-	learner.Join(h.x, p.parts, base, own)
+	learner.JoinParameters(h.x, p.parts, base, own)
 	copy(h.anchor, h.x)
 	h.steps.Correction.Anchor = h.anchor
 	err := h.takeLocalSteps(h.x, k, 1, steps)
-	learner.Split(w, own, p.parts, h.x)
+	learner.SplitParameters(w, own, p.parts, h.x)
 	return err
 }
 
-// trainPersonalModel takes steps of a model v that is agent k's own, in a round; see [task.OwnSteps].
+// trainPersonalModel takes steps of a model v that is agent k's own, in a round; see [task.NewDittoStepRunner].
 func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T, k, i int, offset uint64,
 	steps int) error {
 	task.ReseedAgentRand(&h.pcg, task.PersonalStepsSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
-	own := task.DittoSteps(h.steps.Descent, lambda, anchor, offset)
+	own := task.NewDittoStepRunner(h.steps.Descent, lambda, anchor, offset)
 	if err := own.Take(v, 1, uint64(steps)); err != nil {
 		return &agentError{k, err}
 	}
@@ -91,10 +91,10 @@ func (p *personalModels[T]) model(w []T, k, i int, t uint64) ([]T, error) {
 	switch {
 	case p.own == nil:
 		copy(p.x, w)
-	case p.e.Personal.Ditto():
+	case p.e.Personal.UsesDitto():
 		copy(p.x, p.agentPart(k))
 	default:
-		learner.Join(p.x, p.parts, w, p.agentPart(k))
+		learner.JoinParameters(p.x, p.parts, w, p.agentPart(k))
 	}
 	n := p.e.Finetune.Steps
 	if n == 0 {
@@ -127,7 +127,7 @@ func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 
 // setOwn records what agents' models do on all rows that are held out, on average over agents, and at the worst one.
 func (r *recorder) setOwn(of evaluation.Result) {
-	set := func(name string, all float64, each *evaluation.AgentDistribution) {
+	set := func(name string, all float64, each *evaluation.AgentMetricDistribution) {
 		r.set(name, all)
 		if each != nil { // else there are too few
 			r.set(name+"_mean", each.Mean)

@@ -25,12 +25,12 @@ type modelFile struct {
 	HiddenUnits []int            `json:"hidden"`               // units of each hidden layer
 	Outputs     int              `json:"outputs"`
 	Activation  spec.Activation  `json:"activation,omitempty"` // of hidden layers only
-	Risk        spec.Risk        `json:"risk"`
+	Risk        spec.LossKind    `json:"risk"`
 	Bias        bool             `json:"bias"`
 	HuberDelta  float64          `json:"huber_delta,omitempty"`
 	Ridge       float64          `json:"ridge"`
 
-	Tensors []learner.TensorSpec `json:"-"` // of models that are not simulated
+	ExternalTensors []learner.TensorSpec `json:"-"` // of models that are not simulated
 }
 
 // architecture is the model, or what is wrong with it.

@@ -78,7 +78,7 @@ func (r *recorder) set(name string, v float64) {
 // setBytes records what has been sent so far, as the daemons send it and without what is around it: by agents to the
 // server, and in all.
 func (r *recorder) setBytes(e *Experiment, params int, uploads, downloads, flows int64) {
-	size := func(word spec.Codec) float64 { return float64(codec.ForName[float32](word).Size(params)) }
+	size := func(word spec.Codec) float64 { return float64(codec.ForName[float32](word).EncodedSize(params)) }
 	up := size(e.Codec) * float64(uploads)
 	r.set("uplink_bytes", up)
 	r.set("total_bytes", up+size(spec.CodecRaw)*float64(downloads)+size(e.Mixing.Codec)*float64(flows))

@@ -41,11 +41,11 @@ func (n *Network) MarshalJSON() ([]byte, error) {
 		Alpha            *float64        `json:"alpha"`
 		Graph            json.RawMessage `json:"graph"`
 		Health           []float64       `json:"health"`
-	}{finite(n.SecondEigenvalue), finite(n.Alpha()), n.Graph.JSON(n.Weights), n.Health})
+	}{finite(n.SecondEigenvalue), finite(n.Alpha()), n.Graph.JSON(n.EdgeWeights), n.Health})
 }
 
 // Alpha is α = |λ̂₂|/(1 − |λ̂₂|).
-func (n *Network) Alpha() float64 { return graph.MixingAlpha(n.SecondEigenvalue) }
+func (n *Network) Alpha() float64 { return graph.MixingAlphaOfEigenvalue(n.SecondEigenvalue) }
 
 // Metric is the course of one number.
 type Metric struct {

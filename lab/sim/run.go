@@ -268,7 +268,7 @@ func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*
 }
 
 // schedule is that of the learner; what is left open is the problem's. H is the local steps between server rounds.
-func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.Schedule {
+func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.StepSizeSchedule {
 	s, h := e.StepSize, e.Mixing.ServerEvery
 	if s.StrongConvexity == 0 {
 		s.StrongConvexity = o.StrongConvexity
@@ -279,7 +279,7 @@ func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.Schedule {
 	if s.Diminishing && e.Algorithm == spec.FedAvg {
 		h = e.mostSteps(seed)
 	}
-	return learner.NewSchedule(s, h)
+	return learner.NewStepSizeSchedule(s, h)
 }
 
 // mostSteps is the largest E_k of a run.

@@ -19,7 +19,7 @@ type runConstants[T learner.Float] struct {
 	seed          uint64 // of the run
 	in            Instance[T]
 	agents        int // K
-	schedule      learner.Schedule
+	schedule      learner.StepSizeSchedule
 	buckets       []uint8          // of the agents, plus 1; 0 = not known yet
 	keys          []uint64         // of the draws of agents that have names; nil = they have none
 	total         float64          // Σ of the problem's weights
@@ -34,7 +34,7 @@ func (c *runConstants[T]) weight(k int) float64 {
 	if c.in.Problem.Weights == nil {
 		return 1
 	}
-	return round.Weight(c.agents, c.in.Problem.Weights[k], c.total)
+	return round.AgentWeight(c.agents, c.in.Problem.Weights[k], c.total)
 }
 
 // maxNamed is up to how many agents their buckets are kept.
@@ -90,8 +90,8 @@ func (c *runConstants[T]) start() []T {
 type agentSimulator[T learner.Float] struct {
 	c       *runConstants[T]
 	load    data.Loader[T]
-	sampler learner.Sampler[T]
-	steps   task.LocalSteps[T]
+	sampler learner.StepSampler[T]
+	steps   task.LocalStepRunner[T]
 	pcg     rand.PCG
 	packing *lossyCodec[T] // of what it sends to its neighbours, in feddec
 
@@ -111,8 +111,8 @@ func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
 	h.steps.Descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
-		Normalize: c.e.StepSize.Normalize, Correction: learner.StepCorrection[T]{
-			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.TensorRanges(c.e.Data.Model.Frozen)}}
+		NormalizesStepSize: c.e.StepSize.NormalizesStepSize, Correction: learner.StepCorrection[T]{
+			ProximalWeight: c.e.Proximal, FrozenRanges: c.in.Problem.Model.TensorRanges(c.e.Data.Model.FrozenTensors)}}
 	if c.tape != nil {
 		h.recording = &recordingSource[T]{tape: c.tape, sampler: &h.sampler}
 		h.steps.Draws = h.recording
@@ -134,7 +134,7 @@ func (h *agentSimulator[T]) loadAgent(k, round int) {
 	h.sampler.Data, h.sampler.Stream = local.Samples, local.Stream
 	h.sampler.BatchSize = int(h.c.e.BatchSize.At(k, h.c.seed))
 	if h.c.e.Response.StraggleUnit == StraggleStep {
-		h.sampler.ResponseProb = h.c.e.Response.Probability.At(k, h.c.seed)
+		h.sampler.LocalStepProbability = h.c.e.Response.Probability.At(k, h.c.seed)
 	}
 	task.ReseedAgentRand(&h.pcg, h.c.seed, wire.RoundID(round), h.c.stream(k))
 	if h.recording != nil {

@@ -86,7 +86,7 @@ func experiments() map[string]func(*sim.Experiment) {
 // TestBytes: what agents send is counted as it is packed, what the server sends as it is.
 func TestBytes(t *testing.T) {
 	for word, update := range map[spec.Codec]float64{spec.CodecRaw: 40, spec.CodecBFloat16: 20, spec.CodecInt8: 14,
-		spec.CodecInt4: 9, spec.CodecSigns: 14, spec.TopK(0.2): 16} {
+		spec.CodecInt4: 9, spec.CodecSigns: 14, spec.TopKCodec(0.2): 16} {
 		e := sim.Default()
 		e.Runs, e.Rounds, e.Agents, e.Participants.Count, e.Codec = 1, 5, 8, 3, word
 		r := run(t, e)
@@ -104,7 +104,7 @@ func TestBytes(t *testing.T) {
 func TestFrozenMustBeThere(t *testing.T) {
 	for _, name := range []string{"layer0", "layer0.weight", "layer1"} {
 		e := sim.Default()
-		e.Runs, e.Rounds, e.Agents, e.Data.Model.Frozen = 1, 1, 4, []string{name}
+		e.Runs, e.Rounds, e.Agents, e.Data.Model.FrozenTensors = 1, 1, 4, []string{name}
 		if err := e.Check(); (err == nil) != (name != "layer1") {
 			t.Errorf("frozen %s: %v", name, err)
 		}
@@ -123,7 +123,7 @@ func TestDefaultAggregationIsExact(t *testing.T) {
 	left := map[bool]float64{}
 	for _, robust := range []bool{false, true} {
 		cfg := round.DefaultConfig()
-		cfg.Robust = robust
+		cfg.UsesRobustAggregation = robust
 		e.Aggregation = cfg.EffectiveAggregation()
 		excess := run(t, e).Metric("excess_risk").Mean
 		left[robust] = excess[len(excess)-1] / excess[0]

@@ -25,10 +25,10 @@ type server[T learner.Float] struct {
 
 	rule rule.Rule[T]
 	keep bool // all updates of a round are kept; else the rule takes each as it comes
-	rows rule.MemorySource[T]
+	rows rule.InMemoryUpdates[T]
 	set  []rule.UpdateMetadata // of the places
 	// of the folds before, where updates are kept
-	recent []round.RecentAggregation
+	recent []round.PastAggregationSummary
 
 	lengths []float64 // of the agents' last updates, where agents are drawn by that; 0 = not known
 
@@ -46,9 +46,9 @@ type server[T learner.Float] struct {
 func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 	s := &server[T]{runConstants: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	by := &c.e.Aggregation
-	s.keep = s.rule.Passes() > 1 || by.ClipNorm > 0 || by.ClipAboveFactor > 0 || by.RefuseAboveFactor > 0 ||
+	s.keep = s.rule.PassCount() > 1 || by.ClipNorm > 0 || by.ClipAboveFactor > 0 || by.RefuseAboveFactor > 0 ||
 		len(c.liars) > 0 && c.attack.IsCollusion()
-	if c.e.Sampling == spec.Importance {
+	if c.e.Sampling == spec.SamplingImportance {
 		s.lengths = make([]float64, c.agents)
 	}
 	s.packing, s.feedback = newPacking[T](c.e.Codec), newFeedback[T](c.e.Codec, c.agents)
@@ -60,26 +60,27 @@ func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 // begin begins round i, and returns its places in the order of the fold.
 func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []round.DrawnIndex {
 	s.round, s.plan = wire.RoundID(i), plan
-	s.plan.Recent = s.recent
+	s.plan.RecentAggregations = s.recent
 	if slices.Equal(drawn, s.drawn) { // as where all take part
 		return s.places
 	}
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
 	s.sort(drawn)
 	for _, p := range s.places {
-		s.set = append(s.set, rule.UpdateMetadata{Bucket: s.bucket(p.Index), Rank: p.Index, DrawCount: p.DrawCount,
-			Factor: s.plan.ContributionFactor(s.e.Weighting, p.DrawCount, s.weight(p.Index), p.Odds)})
+		s.set = append(s.set, rule.UpdateMetadata{Bucket: s.bucket(p.Index), AgentIDRank: p.Index,
+			DrawCount:          p.DrawCount,
+			ContributionFactor: s.plan.ContributionFactor(s.e.Weighting, p.DrawCount, s.weight(p.Index), p.Odds)})
 	}
 	return s.places
 }
 
 // sort puts places, which are in order, into that of the fold, in one pass: agents of a bucket stay in order.
 func (s *server[T]) sort(places []round.DrawnIndex) {
-	var next [rule.Buckets + 1]int
+	var next [rule.BucketCount + 1]int
 	for _, p := range places {
 		next[s.bucket(p.Index)+1]++
 	}
-	for b := range rule.Buckets {
+	for b := range rule.BucketCount {
 		next[b+1] += next[b]
 	}
 	s.places = slices.Grow(s.places[:0], len(places))[:len(places)]
@@ -100,11 +101,11 @@ type stream[T learner.Float] struct {
 	send sender[T]
 }
 
-// Len implements [rule.Source].
+// Len implements [rule.UpdateReader].
 func (s stream[T]) Len() int { return len(s.step) }
 
-// Each implements [rule.Source], of all elements.
-func (s stream[T]) Each(_, _ int, take func(k int, v []T)) error {
+// ForEachUpdate implements [rule.UpdateReader], of all elements.
+func (s stream[T]) ForEachUpdate(_, _ int, take func(k int, v []T)) error {
 	return s.send(func(k int, v, base []T) {
 		v = s.receivedVector(k, v, base)
 		s.remember(k, v)
@@ -112,8 +113,8 @@ func (s stream[T]) Each(_, _ int, take func(k int, v []T)) error {
 	})
 }
 
-// Columns implements [rule.Source].
-func (stream[T]) Columns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
+// ReadColumns implements [rule.UpdateReader].
+func (stream[T]) ReadColumns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
 
 // receivedVector is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which
 // draws as a live agent does.
@@ -147,19 +148,20 @@ func (s *server[T]) remember(k int, v []T) {
 		return
 	}
 	at := s.places[k].Index
-	s.lengths[at] = s.plan.NormalizedLength(s.e.Weighting, round.Contribution{Weight: s.weight(at),
+	s.lengths[at] = s.plan.NormPerStepWeight(s.e.Weighting, round.Contribution{Weight: s.weight(at),
 		UpdateMetadata: rule.UpdateMetadata{Norm: math.Sqrt(round.AddSquares(0, v))}})
 }
 
-// advance writes the model after w to dst. An error is [rule.ErrTooFew], as where a coordinator abandons the round, the
-// sender's, or that the model is not finite.
+// advance writes the model after w to dst. An error is [rule.ErrTooFewUpdates], as where a coordinator abandons the
+// round, the sender's, or that the model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
-	set := rule.UpdateSet[T]{Updates: s.set, Scale: s.plan.UpdateScale(), State: s.kept, Source: stream[T]{s, send}}
+	set := rule.UpdateSet[T]{Updates: s.set, Scale: s.plan.UpdateScale(), State: s.kept, UpdateReader: stream[T]{s,
+		send}}
 	var lengths []float64
 	var above []int
 	if s.keep {
 		var err error
-		if set.Updates, set.Source, lengths, above, err = s.bounded(set.Source); err != nil {
+		if set.Updates, set.UpdateReader, lengths, above, err = s.bounded(set.UpdateReader); err != nil {
 			return err
 		}
 	}
@@ -174,7 +176,7 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	s.optimizer.Step(s.step, s.state)
 	err = round.ApplyStep(dst, w, s.step)
 	if s.keep && err == nil {
-		s.recent = round.AppendRecent(s.recent, 0, round.ReportedRisks{}, lengths)
+		s.recent = round.AppendPastAggregation(s.recent, 0, round.ReportedRiskSummary{}, lengths)
 	}
 	return err
 }
@@ -200,11 +202,11 @@ func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 }
 
 // bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
-func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateMetadata, rows rule.MemorySource[T],
+func (s *server[T]) bounded(all rule.UpdateReader[T]) (shares []rule.UpdateMetadata, rows rule.InMemoryUpdates[T],
 	lengths []float64,
 	above []int, err error) {
 	set := make([]round.Contribution, len(s.set))
-	err = all.Each(0, all.Len(), func(k int, v []T) {
+	err = all.ForEachUpdate(0, all.Len(), func(k int, v []T) {
 		if k == len(s.rows) {
 			s.rows = append(s.rows, make([]T, len(v)))
 		}
@@ -220,7 +222,7 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateMetadata, r
 		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), UpdateMetadata: s.set[k]}
 		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
 	}
-	b := s.plan.AssessUpdateLengths(s.e.Aggregation, false, s.e.Weighting, set)
+	b := s.plan.AssessUpdateNorms(s.e.Aggregation, false, s.e.Weighting, set)
 	for _, x := range b.TakenContributions {
 		shares = append(shares, x.UpdateMetadata)
 	}
@@ -229,5 +231,5 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateMetadata, r
 			rows = append(rows, s.rows[k])
 		}
 	}
-	return shares, rows, b.TakenLengths, b.RefusedIndices, nil
+	return shares, rows, b.TakenNorms, b.RefusedIndices, nil
 }

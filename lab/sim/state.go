@@ -54,7 +54,7 @@ func (s *server[T]) keeps(into *State) {
 
 func (p *personalModels[T]) keeps(into *State) {
 	name := "own"
-	if p.e.Personal.Ditto() {
+	if p.e.Personal.UsesDitto() {
 		name = "v"
 	}
 	for k, own := range p.own {

@@ -43,7 +43,7 @@ func (e *Experiment) validate() error {
 	v.Require(e.Record <= 0 || float64(e.Rounds)/float64(e.Record)*float64(e.Runs) <= maxRecords, "record",
 		"is %d; with %d rounds in %d runs that makes more than %d records",
 		e.Record, e.Rounds, e.Runs, maxRecords)
-	spec.OneOf(&v, "precision", e.Precision, Float32, Float64)
+	spec.RequireOneOf(&v, "precision", e.Precision, Float32, Float64)
 	v.AddError("algorithm", e.Algorithm.Validate())
 	v.AddError("sampling", e.Sampling.Validate())
 	v.AddError("exchange", e.Exchange.Validate())
@@ -55,13 +55,13 @@ func (e *Experiment) validate() error {
 		e.Aggregation.CheckDraws(&v, e.Participants.Count)
 	}
 	v.AddSectionErrors("server_optimizer", e.ServerOptimizer.Validate())
-	e.choice().Check(&v, spec.InExperiment, nil)
+	e.choice().Check(&v, spec.InExperimentFile, nil)
 	v.Require(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
-	v.Require(e.Participants.File == "" || e.Sampling != spec.Importance, "participants",
+	v.Require(e.Participants.File == "" || e.Sampling != spec.SamplingImportance, "participants",
 		"is a file; agents are drawn by importance, and that needs their number")
 	v.Require(e.Participants.Count >= 0 && e.Participants.Count <= maxAgents, "participants",
 		"is %d; want 1 to the number of agents, or 0 for all", e.Participants.Count)
-	if e.Agents > 0 && e.Sampling == spec.WithoutReplacement {
+	if e.Agents > 0 && e.Sampling == spec.SamplingWithoutReplacement {
 		v.Require(e.Participants.Count <= e.Agents, "participants", "is %d; at most the %d agents, without replacement",
 			e.Participants.Count, e.Agents)
 	}
@@ -77,7 +77,7 @@ func (e *Experiment) validate() error {
 func (e *Experiment) personal() bool { return e.Personal.Enabled() || e.Finetune.Steps > 0 }
 
 func (e *Experiment) validatePersonal(v *spec.ProblemList) {
-	spec.CheckPersonal(v, "personal", &e.Personal)
+	spec.CheckPersonalOptions(v, "personal", &e.Personal)
 	spec.CheckFinetune(v, "finetune", &e.Finetune)
 	v.Require(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
 		"has draws of its own, which a dump does not hold: leave out --dump and --load")
@@ -93,12 +93,12 @@ func (e *Experiment) choice() spec.ChosenOptions {
 	}
 	return spec.ChosenOptions{
 		spec.OptionAlgorithm: string(e.Algorithm), spec.OptionSampling: string(e.Sampling),
-		spec.OptionWeights: string(weights), spec.OptionWeighting: string(e.Weighting),
-		spec.OptionRule: e.Aggregation.Rule, spec.OptionServerOptimizer: e.ServerOptimizer.Name,
+		spec.OptionAgentWeights: string(weights), spec.OptionWeightPlacement: string(e.Weighting),
+		spec.OptionAggregationRule: e.Aggregation.Rule, spec.OptionServerOptimizer: e.ServerOptimizer.Name,
 		spec.OptionExchange:  string(e.Exchange),
-		spec.OptionNormalize: strconv.FormatBool(e.StepSize.Normalize),
+		spec.OptionNormalize: strconv.FormatBool(e.StepSize.NormalizesStepSize),
 		spec.OptionProximal:  strconv.FormatFloat(e.Proximal, 'g', -1, 64),
-		spec.OptionCodec:     e.Codec.Name(), spec.OptionPersonal: e.Personal.OptionWord(),
+		spec.OptionCodec:     e.Codec.Name(), spec.OptionPersonal: e.Personal.MethodOrNone(),
 		spec.OptionFinetune: strconv.Itoa(e.Finetune.Steps),
 	}
 }
@@ -120,7 +120,7 @@ func (e *Experiment) validateSteps(v *spec.ProblemList) {
 
 func (e *Experiment) validateChance(v *spec.ProblemList) {
 	r := e.Response
-	spec.OneOf(v, "response.per", r.StraggleUnit, StraggleStep, StraggleRound)
+	spec.RequireOneOf(v, "response.per", r.StraggleUnit, StraggleStep, StraggleRound)
 	v.Require(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability",
 		"is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
@@ -153,9 +153,9 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	whole(v, "mixing.gradients", m.Gradients, 0, float64(m.ServerEvery))
 	v.Require(m.Every >= 1 && m.ServerEvery%max(m.Every, 1) == 0, "mixing.every",
 		"is %d; want a divisor of mixing.server_every (%d)", m.Every, m.ServerEvery)
-	v.AddError("mixing.codec", m.Codec.ValidateMixing())
+	v.AddError("mixing.codec", m.Codec.ValidateForMixing())
 	v.Require(m.Clip >= 0 && !math.IsInf(m.Clip, 1), "mixing.clip", "is %v; want a finite number, 0 or more", m.Clip)
-	spec.OneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
+	spec.RequireOneOf(v, "mixing.graph", m.Graph, NoGraph, Geographic, Random, Ring, Complete, GraphFile)
 	v.AddError("mixing.weights", m.Weights.Validate())
 	v.Require(m.LinkUp > 0 && m.LinkUp <= 1, "mixing.link_up", "is %v; want more than 0 and at most 1", m.LinkUp)
 	v.Require(m.Graph != Geographic || m.Radius > 0, "mixing.radius", "is %v; want a positive number", m.Radius)
@@ -188,7 +188,7 @@ func (e *Experiment) validateGraphSize(v *spec.ProblemList) {
 	default:
 		v.Require(e.Agents <= maxMixing, "agents", "is %d; at most %d in feddec", e.Agents, maxMixing)
 	}
-	if m.Graph != NoGraph && m.Weights == spec.BestConstant {
+	if m.Graph != NoGraph && m.Weights == spec.EdgeWeightsBestConstant {
 		v.Require(e.Agents <= maxSpectral, "agents",
 			"is %d; at most %d with best-constant weights: take metropolis or max-degree", e.Agents, maxSpectral)
 	}

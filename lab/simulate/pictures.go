@@ -23,7 +23,7 @@ func writePictures(dir string, r *sim.Result) error {
 				plot.FigureHeight))
 		}
 	}
-	if r.Network != nil && r.Network.Graph.Nodes() <= maxDrawn {
+	if r.Network != nil && r.Network.Graph.NodeCount() <= maxDrawn {
 		errs = append(errs, plot.WriteFiles(filepath.Join(dir, "graph"), drawnNetwork(r), 14*vg.Centimeter,
 			14*vg.Centimeter))
 	}
@@ -96,11 +96,11 @@ func spreads(values []float64) bool {
 // drawnNetwork is the graph of the first run.
 func drawnNetwork(r *sim.Result) plot.Network {
 	n, caption := r.Network, "line width: weight of the edge"
-	if slices.ContainsFunc(n.Weights, func(w float64) bool { return w < 0 }) {
+	if slices.ContainsFunc(n.EdgeWeights, func(w float64) bool { return w < 0 }) {
 		caption += ", dashed: negative"
 	}
-	p := plot.Network{Graph: n.Graph, Weights: n.Weights}
-	p.Title = fmt.Sprintf("%d devices, %d links", n.Graph.Nodes(), len(n.Weights))
+	p := plot.Network{Graph: n.Graph, Weights: n.EdgeWeights}
+	p.Title = fmt.Sprintf("%d devices, %d links", n.Graph.NodeCount(), len(n.EdgeWeights))
 	if !math.IsNaN(n.SecondEigenvalue) {
 		p.Title += fmt.Sprintf(", |λ₂(E[W²])| = %.3f, α = %.3g", n.SecondEigenvalue, n.Alpha())
 	}

@@ -18,17 +18,17 @@ type Trainer struct {
 	training.Trainer
 	StepTime time.Duration // of a local step; 0 = it does not wait
 	// Runtime is the time of the device; real time unless set.
-	Runtime host.Runtime
+	Runtime host.JobRuntime
 }
 
-// Block implements training.Trainer.
-func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+// NewBlock implements training.Trainer.
+func (s Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block,
 	error) {
 	if s.Runtime == nil {
-		s.Runtime = host.RealTime{}
+		s.Runtime = host.RealTimeRuntime{}
 	}
-	inner, err := s.Trainer.Block(ctx, r, p, j)
+	inner, err := s.Trainer.NewBlock(ctx, r, p, j)
 	return block{inner, s, ctx}, err
 }
 
@@ -39,12 +39,12 @@ type block struct {
 	ctx     context.Context // of the block
 }
 
-// Take implements training.Block. It lasts until the steps have taken as long as declared, or until ctx ends. A step
-// that takes no gradient is as long as any other.
-func (b block) Take(x []float32, first, last uint64) error {
+// TakeSteps implements training.Block. It lasts until the steps have taken as long as declared, or until ctx ends. A
+// step that takes no gradient is as long as any other.
+func (b block) TakeSteps(x []float32, first, last uint64) error {
 	rt := b.trainer.Runtime
 	over := rt.Now().Add(time.Duration(last-first+1) * b.trainer.StepTime)
-	if err := b.Block.Take(x, first, last); err != nil {
+	if err := b.Block.TakeSteps(x, first, last); err != nil {
 		return err
 	}
 	for w := rt.NewWaiter(); b.ctx.Err() == nil && rt.Now().Before(over); {

@@ -16,7 +16,7 @@ import (
 // instant is a trainer whose steps take no time and do nothing.
 type instant struct{ training.Trainer }
 
-func (instant) Block(context.Context, wire.RoundID, *task.CompiledTask[float32],
+func (instant) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
 	task.LocalJob[float32]) (training.Block,
 	error) {
 	return nothing{}, nil
@@ -24,7 +24,7 @@ func (instant) Block(context.Context, wire.RoundID, *task.CompiledTask[float32],
 
 type nothing struct{ training.Block }
 
-func (nothing) Take([]float32, uint64, uint64) error { return nil }
+func (nothing) TakeSteps([]float32, uint64, uint64) error { return nil }
 
 // Local steps take as long as declared, all at once and one by one, and end with their context.
 func TestSlow(t *testing.T) {
@@ -35,10 +35,10 @@ func TestSlow(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				defer cancel()
 				began := time.Now()
-				b, err := slow.Trainer{Trainer: instant{}, StepTime: 2 * time.Second}.Block(ctx, 1, nil,
+				b, err := slow.Trainer{Trainer: instant{}, StepTime: 2 * time.Second}.NewBlock(ctx, 1, nil,
 					task.LocalJob[float32]{})
 				for at := uint64(0); at < 5 && err == nil; at += each {
-					err = b.Take(nil, at+1, at+each)
+					err = b.TakeSteps(nil, at+1, at+each)
 				}
 				if took := time.Since(began); err != nil || took != want {
 					t.Errorf("five steps of 2 s within %v, %d at once, took %v, want %v; %v", within, each, took, want,

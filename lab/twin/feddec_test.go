@@ -57,7 +57,7 @@ func (p *player) halves(z [][]float64, r *drawn, before uint64) [][]float64 {
 	for k := range z {
 		half[k] = slices.Clone(z[k])
 		d := learner.Descent[float64]{Model: p.model, Draws: p.draws(k, r.Steps[k]),
-			Schedule: learner.Schedule{StrongConvexity: p.StrongConvexity, Gamma: p.Gamma}}
+			Schedule: learner.StepSizeSchedule{StrongConvexity: p.StrongConvexity, DecayOffset: p.Gamma}}
 		if _, err := d.Run(half[k], 1, 1, before, nil); err != nil {
 			p.t.Fatal(err)
 		}
@@ -76,12 +76,12 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	mixing, err := graph.NewMixing(g, spec.Metropolis)
+	mixing, err := graph.NewMixingMatrix(g, spec.EdgeWeightsMetropolis)
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	weights := make([]float64, len(edges))
-	mixing.SetActiveWeights(weights, r.Links, make([]int, len(x)))
+	mixing.ComputeActiveWeights(weights, r.Links, make([]int, len(x)))
 	for e, w := range weights {
 		if i, j := edges[e].I, edges[e].J; math.Abs(w-r.Mixing[i][j]) > 1e-15 || r.Mixing[i][j] != r.Mixing[j][i] {
 			p.t.Fatalf("weight %v of edge %v, in the file %v", w, edges[e], r.Mixing[i][j])
@@ -92,9 +92,9 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 		dst[i] = make([]float64, len(x[i]))
 	}
 	for i := range x {
-		d2d.ClipRow(weights, i, x, g.Links(), weights, p.Clip)
+		d2d.ClipNodeFlowWeights(weights, i, x, g.Adjacency(), weights, p.Clip)
 	}
-	d2d.Mix(dst, x, x, g.Links(), weights)
+	d2d.MixAllNodes(dst, x, x, g.Adjacency(), weights)
 	return dst
 }
 
@@ -114,7 +114,7 @@ func (p *player) average(base []float64, x [][]float64, draws []int) []float64 {
 			continue
 		}
 		id := wire.AgentID(fmt.Sprintf("agent-%d", k))
-		accepted = append(accepted, round.Participant{Agent: id, Times: times, Weight: 1})
+		accepted = append(accepted, round.Participant{Agent: id, DrawCount: times, Weight: 1})
 		change := slices.Clone(x[k])
 		for j := range change {
 			change[j] -= base[j]
@@ -122,5 +122,5 @@ func (p *player) average(base []float64, x [][]float64, draws []int) []float64 {
 		payloads[id] = change
 	}
 	return p.fold(base, accepted, payloads, &round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters},
-		spec.WeightingStep)
+		spec.WeightInStepSize)
 }

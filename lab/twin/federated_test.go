@@ -39,7 +39,7 @@ func TestGoldenRounds(t *testing.T) {
 func (p *player) round(w []float64, r *drawn) []float64 {
 	p.t.Helper()
 	s := p.setting()
-	plan := round.Plan{Kind: wire.KindTraining, Exchange: s.exchange, StepSize: p.StepSize}
+	plan := round.Plan{Kind: wire.KindTraining, Exchange: s.exchange, ServerStepSize: p.StepSize}
 	var accepted []round.Participant
 	payloads := map[wire.AgentID][]float64{}
 	for i, k := range r.Participants {
@@ -48,7 +48,7 @@ func (p *player) round(w []float64, r *drawn) []float64 {
 			steps = r.Steps[i]
 		}
 		id := wire.AgentID(fmt.Sprintf("agent-%d", k))
-		accepted = append(accepted, round.Participant{Agent: id, Times: 1, Weight: p.weight(k)})
+		accepted = append(accepted, round.Participant{Agent: id, DrawCount: 1, Weight: p.weight(k)})
 		payloads[id] = p.local(w, k, steps)
 	}
 	return p.fold(w, accepted, payloads, &plan, s.weighting)
@@ -61,11 +61,11 @@ func (p *player) fold(base []float64, accepted []round.Participant, payloads map
 	cfg := round.DefaultConfig()
 	cfg.WeightPlacement = weighting
 	set := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}
-	var rows rule.MemorySource[float64]
-	for _, c := range round.Contributions(accepted, plan, &cfg) {
+	var rows rule.InMemoryUpdates[float64]
+	for _, c := range round.BuildContributions(accepted, plan, &cfg) {
 		set.Updates, rows = append(set.Updates, c.UpdateMetadata), append(rows, payloads[c.Agent])
 	}
-	set.Source = rows
+	set.UpdateReader = rows
 	step := make([]float64, len(base))
 	by := rule.New[float64](rule.DefaultConfig())
 	_, err := by.AssessUpdates(&set)
@@ -84,14 +84,14 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 	p.t.Helper()
 	s := p.setting()
 	weight := p.weight(k)
-	if s.weighting == spec.WeightingMean {
+	if s.weighting == spec.WeightInServerMean {
 		weight = 1 // the server weights
 	}
 	if steps == nil {
 		return p.task(w, k, weight)
 	}
-	d := learner.Descent[float64]{Model: p.model, Draws: p.draws(k, steps), Normalize: s.normalize,
-		Schedule: learner.Schedule{StepSize: p.StepSize}}
+	d := learner.Descent[float64]{Model: p.model, Draws: p.draws(k, steps), NormalizesStepSize: s.normalize,
+		Schedule: learner.StepSizeSchedule{StepSize: p.StepSize}}
 	out := slices.Clone(w)
 	if s.exchange == spec.ExchangeGradient {
 		d.GradientAt(out, w)
@@ -111,14 +111,15 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	p.t.Helper()
 	s := p.setting()
 	t := wire.Task{Name: p.Algorithm, Target: "y",
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
-		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, BudgetMillis: 1,
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Ridge: p.Ridge},
+		Training: wire.TrainingSettings{ExchangeKind: s.exchange, StepSize: p.StepSize,
+			NormalizesStepSize: s.normalize, StepTimeBudgetMillis: 1,
 			MinSteps: 1, MaxSteps: 100}}
 	for j := range p.Inputs {
 		t.Features = append(t.Features, fmt.Sprintf("x%d", j))
 	}
 	if p.Risk != "squared" {
-		t.Model.Risk = spec.RiskLogistic
+		t.Model.Risk = spec.LossLogistic
 	}
 	if p.Hidden > 0 {
 		t.Model.HiddenUnits, t.Model.Activation = []uint32{uint32(p.Hidden)}, spec.ActivationIdentity

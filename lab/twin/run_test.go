@@ -53,10 +53,10 @@ func newPlayer(t *testing.T, g *golden) *player {
 }
 
 func (g *golden) architecture() learner.Architecture {
-	a := learner.Architecture{Inputs: g.Inputs, Outputs: 1, Risk: spec.RiskLogistic, Ridge: g.Ridge}
+	a := learner.Architecture{Inputs: g.Inputs, Outputs: 1, Risk: spec.LossLogistic, Ridge: g.Ridge}
 	switch g.Risk {
 	case "squared", "row":
-		a.Risk = spec.RiskSquared
+		a.Risk = spec.LossSquared
 	case "bilinear":
 		a.HiddenUnits, a.Activation = []int{g.Hidden}, spec.ActivationIdentity
 	}
@@ -69,7 +69,7 @@ func (g *golden) samples(k int) *learner.Samples[float64] {
 }
 
 // draws is what agent k draws with these steps.
-func (p *player) draws(k int, steps []step) learner.DrawSource[float64] {
+func (p *player) draws(k int, steps []step) learner.StepDrawSource[float64] {
 	scale := 1.0
 	if p.Risk == "row" {
 		scale = math.Sqrt2
@@ -79,20 +79,20 @@ func (p *player) draws(k int, steps []step) learner.DrawSource[float64] {
 
 // setting is how a file's algorithm is configured.
 type setting struct {
-	exchange  spec.Exchange
+	exchange  spec.ExchangeKind
 	normalize bool
 	weighting spec.WeightPlacement
 }
 
 func (g *golden) setting() setting {
-	s := setting{spec.ExchangeParameters, true, spec.WeightingStep}
+	s := setting{spec.ExchangeParameters, true, spec.WeightInStepSize}
 	switch g.Algorithm {
 	case "gradient-gradients", "sgd-gradients", "weighted-gradients":
 		s.exchange = spec.ExchangeGradient
 	case "fedavg-notes":
 		s.normalize = false
 	case "weighted-mean":
-		s.weighting = spec.WeightingMean
+		s.weighting = spec.WeightInServerMean
 	}
 	return s
 }

@@ -36,7 +36,7 @@ func TestGoldenSimulator(t *testing.T) {
 			}
 			e := sim.Default()
 			e.Runs, e.Participants.Count, e.LocalSteps, e.BatchSize = 1, 0, sim.Each(steps...), sim.Each(0)
-			e.StepSize.Constant, e.StepSize.Normalize = g.StepSize, g.setting().normalize
+			e.StepSize.Constant, e.StepSize.NormalizesStepSize = g.StepSize, g.setting().normalize
 			e.Weighting = g.setting().weighting
 			if g.setting().exchange == spec.ExchangeGradient {
 				e.Exchange, e.LocalSteps = spec.ExchangeGradient, sim.Each(1)

@@ -25,7 +25,8 @@ func TestCodecs(t *testing.T) {
 		codec spec.Codec
 		most  float64 // of float32's bytes
 	}{{spec.CodecRaw, 1}, {spec.CodecBFloat16, 0.51}, {spec.CodecInt8, 0.28}, {spec.CodecInt4, 0.16},
-		{spec.CodecSigns, 0.08}, {spec.TopK(0.1), 8 * 26. / (4 * 258)}, {spec.TopK(0.05), 8 * 13. / (4 * 258)}} {
+		{spec.CodecSigns, 0.08}, {spec.TopKCodec(0.1), 8 * 26. / (4 * 258)}, {spec.TopKCodec(0.05),
+			8 * 13. / (4 * 258)}} {
 		e.Codec = tt.codec
 		r, err := sim.RunInstances(t.Context(), e,
 			func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)

@@ -299,7 +299,7 @@ func (c *conn) received(m mqtt.Message) {
 	}
 	m.Payload = bytes.Clone(m.Payload)
 	c.w.note("%s < %s %s", c.id, m.Topic, describePayload(m.Payload))
-	c.put(mqtt.Received{Message: m})
+	c.put(mqtt.MessageReceived{Message: m})
 	c.life.p.answerWithLie(m)
 }
 
@@ -315,7 +315,7 @@ func (c *conn) Publish(m mqtt.Message) error {
 	case c.link == nil:
 		return mqtt.ErrDown
 	case c.w.rng.IntN(200) == 0:
-		return mqtt.ErrBusy
+		return mqtt.ErrOutboxFull
 	}
 	m.Payload = bytes.Clone(m.Payload)
 	b := c.w.broker
@@ -353,14 +353,14 @@ func (c *conn) Unsubscribe(filters ...string) {
 	}
 }
 
-// Pause implements mqtt.Conn.
-func (c *conn) Pause(d time.Duration) {
+// DisconnectFor implements mqtt.Conn.
+func (c *conn) DisconnectFor(d time.Duration) {
 	c.life.alive()
 	if c.link == nil {
 		return
 	}
 	c.paused = true
-	c.cut(mqtt.ErrPaused)
+	c.cut(mqtt.ErrPlannedDisconnect)
 	c.w.after(d, func() {
 		c.paused = false
 		c.reconnect()

@@ -22,29 +22,30 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 	switch f := event.(type) {
 	case round.AgentJoined:
 		at := participation{c.record.Run, f.Round, f.Agent}
-		if !c.said[participationMessage{at, wire.TypeJoined}] && !c.said[participationMessage{at, wire.TypeUpdate}] {
+		if !c.said[participationMessage{at, wire.TypeInvitationAccepted}] && !c.said[participationMessage{at,
+			wire.TypeUpdate}] {
 			c.w.fail("%s has joined round %d and did not say so", f.Agent, f.Round)
 		}
 	case round.AgentDeclined:
 		at := participation{c.record.Run, f.Round, f.Agent}
-		if !c.said[participationMessage{at, wire.TypeDeclined}] && !c.unfitAgents[f.Agent] {
+		if !c.said[participationMessage{at, wire.TypeInvitationDeclined}] && !c.unfitAgents[f.Agent] {
 			c.w.fail("%s has declined round %d and did not say so", f.Agent, f.Round)
 		}
 	case round.UpdateAccepted:
 		c.checkAcceptedUpdate(f)
 	case round.RoundClosed:
-		c.w.note("closed %d with %d", f.Round, f.Accepted)
+		c.w.note("closed %d with %d", f.Round, f.AcceptedUpdates)
 		c.closed++
-		if f.ByDeadline {
+		if f.ClosedByDeadline {
 			c.missed(f.Round)
 		}
-	case upload.Settled:
+	case upload.UpdateFateReceived:
 		c.checkUpdateFate(p, f)
 	case predict.ModelJudged:
 		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
 		}
-	case upload.ErrorFeedbackKept:
+	case upload.ResidualChanged:
 		c.keepsUnsent(p, f)
 	case round.RoundAbandoned:
 		c.missed(f.Round)
@@ -66,7 +67,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 		c.obeys(p, f.Position)
 	case agentround.WorkEnded:
 		c.partEnded(p, f)
-	case training.Trained:
+	case training.LocalTrainingFinished:
 		if f.LocalSteps > 0 {
 			c.checkTraining(p, f)
 		}
@@ -84,11 +85,11 @@ func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 // partEnded: a part in a round ends once in a life, and as the coordinator has said.
 func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
-	if f.Result == agentround.WorkAccepted && !c.said[participationMessage{at, wire.TypeAccepted}] ||
-		f.Result == agentround.WorkRefused && !c.said[participationMessage{at, wire.TypeRefused}] {
+	if f.Result == agentround.WorkAccepted && !c.said[participationMessage{at, wire.TypeUpdateAccepted}] ||
+		f.Result == agentround.WorkRefused && !c.said[participationMessage{at, wire.TypeUpdateRefused}] {
 		c.w.fail("the work of %s in round %d is %s, and the coordinator did not say so", p.id, f.Round, f.Result)
 	}
-	if f.Result == agentround.WorkMixed {
+	if f.Result == agentround.WorkMixedOnly {
 		c.onlyMixed(p.id, f.Round)
 	}
 	if end := (participationEnd{at, p.life}); c.ended[end] {
@@ -99,30 +100,30 @@ func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 }
 
 // checkUpdateFate holds what an agent is told of its update against the round's record.
-func (c *invariantChecker) checkUpdateFate(p *party, f upload.Settled) {
+func (c *invariantChecker) checkUpdateFate(p *party, f upload.UpdateFateReceived) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	digest, known := c.unsettled[at]
 	want := c.fateOf(at, digest)
-	leftOut := f.Fate > wire.FateFolded && f.Fate <= wire.FateAbove
-	if known && f.Fate != want && (!leftOut || want != wire.FateAbove) {
+	leftOut := f.Fate > wire.FateAggregated && f.Fate <= wire.FateLeftOutByRule
+	if known && f.Fate != want && (!leftOut || want != wire.FateLeftOutByRule) {
 		c.w.fail("%s is told that its update of round %d is %s, and it is %s", p.id, f.Round, f.Fate, want)
 	}
 	delete(c.unsettled, at)
 }
 
-// fateOf is what became of an update of a round that is over; FateAbove stands for all who are left out.
+// fateOf is what became of an update of a round that is over; FateLeftOutByRule stands for all who are left out.
 func (c *invariantChecker) fateOf(at participation, digest wire.Digest) wire.UpdateFate {
 	taken, in := c.sets[at.round][at.agent]
 	switch {
 	case c.abandoned[at.round] && c.sets[at.round] == nil:
-		return wire.FateAbandoned
-	case in && taken.Accepted == digest &&
+		return wire.FateRoundAbandoned
+	case in && taken.AcceptedUpdateDigest == digest &&
 		(c.isLeftOut(at.round, at.agent) || slices.Contains(c.passedOver[at.round], at.agent)):
-		return wire.FateAbove
-	case in && taken.Accepted == digest:
-		return wire.FateFolded
+		return wire.FateLeftOutByRule
+	case in && taken.AcceptedUpdateDigest == digest:
+		return wire.FateAggregated
 	}
-	return wire.FateMissed
+	return wire.FateMissedRoundEnd
 }
 
 func (c *invariantChecker) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
@@ -132,12 +133,13 @@ func (c *invariantChecker) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
 // checkAcceptedUpdate holds an update that is accepted against the round's plan.
 func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	u, plan := &f.Update, &c.record.Plan
-	base := plan.Base.Hash
+	base := plan.BaseModel.Hash
 	if plan.Kind == wire.KindStatistics { // whose model is not for the agents
 		base = wire.Digest{}
 	}
 	if f.Round != c.record.Round || u.Kind != plan.Kind || u.Base != base ||
-		u.Payload.Schema != plan.Schema || u.Payload.Length != plan.Bytes || u.Payload.Codec != plan.Codec ||
+		u.Payload.VectorSchema != plan.UpdateSchema || u.Payload.Length != plan.UpdateBytes ||
+		u.Payload.Codec != plan.Codec ||
 		u.Extra.CheckSupported() != nil {
 		c.w.fail("the update of %s in round %d does not fit the round: %+v", f.Agent, f.Round, *u)
 	}
@@ -159,7 +161,7 @@ func reason(event any) string {
 }
 
 // checkTraining holds an agent's training against what it was drawn for.
-func (c *invariantChecker) checkTraining(p *party, f training.Trained) {
+func (c *invariantChecker) checkTraining(p *party, f training.LocalTrainingFinished) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if !slices.Contains(c.drawn[f.Round], p.id) {
 		c.w.fail("%s trains for round %d, for which it was not drawn", p.id, f.Round)

@@ -11,7 +11,7 @@ import (
 
 // draws holds the participants of a round that is opened against its seed, with no code of the coordinator's. They must
 // be what the seed says for K agents; of which K of all the journal does not say.
-func (c *invariantChecker) draws(r round.Record) {
+func (c *invariantChecker) draws(r round.JournalRecord) {
 	cfg, _ := c.w.plan.configure()
 	if r.Phase != round.CoordinatorCollecting {
 		return
@@ -30,7 +30,7 @@ func (c *invariantChecker) draws(r round.Record) {
 		if i > 0 && p.Agent <= r.Participants[i-1].Agent {
 			c.w.fail("the participants of round %d are not in order", r.Round)
 		}
-		got = append(got, slices.Repeat([]int{c.w.agent(p.Agent).number}, p.Times)...)
+		got = append(got, slices.Repeat([]int{c.w.agent(p.Agent).number}, p.DrawCount)...)
 	}
 	rng := rand.New(rand.NewPCG(c.w.plan.Seed, uint64(r.Round)))
 	c.drawings++
@@ -38,15 +38,15 @@ func (c *invariantChecker) draws(r round.Record) {
 		c.mixingDraws(rng, r)
 		return
 	}
-	k, l := r.Agents, cfg.Participants+cfg.ExtraParticipants
+	k, l := r.EligibleAgents, cfg.Participants+cfg.ExtraParticipants
 	var want []int
 	switch {
 	case !training:
 		want = first(k)
-	case cfg.Sampling == spec.Importance: // by lengths that a restart forgets
+	case cfg.Sampling == spec.SamplingImportance: // by lengths that a restart forgets
 		c.byOdds(r, len(got), l)
 		return
-	case cfg.Sampling == spec.WithReplacement:
+	case cfg.Sampling == spec.SamplingWithReplacement:
 		for range l {
 			want = append(want, rng.IntN(k))
 		}
@@ -60,7 +60,7 @@ func (c *invariantChecker) draws(r round.Record) {
 }
 
 // byOdds checks a draw by importance: so many, of agents whose odds are within their bounds.
-func (c *invariantChecker) byOdds(r round.Record, drawn, want int) {
+func (c *invariantChecker) byOdds(r round.JournalRecord, drawn, want int) {
 	if drawn != want {
 		c.w.fail("round %d has drawn %d times, want %d", r.Round, drawn, want)
 	}
@@ -95,27 +95,28 @@ func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 }
 
 // mixingDraws: where agents mix all are participants, and the draws of those that are away are made again.
-func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.Record) {
+func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.JournalRecord) {
 	times, last := make([]int, len(r.Participants)), false
-	for range r.Drawn {
+	for range r.RandomDrawsMade {
 		i := rng.IntN(len(r.Participants))
-		if last = r.Participants[i].Times > 0; last {
+		if last = r.Participants[i].DrawCount > 0; last {
 			times[i]++
 		}
 	}
 	for i, p := range r.Participants {
-		if p.Times != times[i] || !last {
-			c.w.fail("round %d: %s has %d draws, the seed says %d of %d", r.Round, p.Agent, p.Times, times[i], r.Drawn)
+		if p.DrawCount != times[i] || !last {
+			c.w.fail("round %d: %s has %d draws, the seed says %d of %d", r.Round, p.Agent, p.DrawCount, times[i],
+				r.RandomDrawsMade)
 		}
 	}
 }
 
 // fewDraws: where agents mix, draws move from those that will not send to others, and none is lost, nor an update that
 // is accepted.
-func (c *invariantChecker) fewDraws(l int, r round.Record) {
+func (c *invariantChecker) fewDraws(l int, r round.JournalRecord) {
 	sum := 0
 	for _, p := range r.Participants {
-		if sum += p.Times; p.Times == 0 && !p.Accepted.IsZero() {
+		if sum += p.DrawCount; p.DrawCount == 0 && !p.AcceptedUpdateDigest.IsZero() {
 			c.w.fail("round %d: %s is accepted and not drawn", r.Round, p.Agent)
 		}
 	}

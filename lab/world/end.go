@@ -26,7 +26,7 @@ func (c *invariantChecker) end() {
 			c.w.fail("%s stands at %s, and the run at %s", p.id, c.obeyed[p.id], c.announced)
 		}
 		// a fold may change no bit: the model of another version is the same then
-		if at, last := c.predicts(p), uint64(c.record.Plan.Version); c.w.plan.Predicts && at.version != last &&
+		if at, last := c.predicts(p), uint64(c.record.Plan.BaseModelVersion); c.w.plan.Predicts && at.version != last &&
 			c.models[at] != c.models[version{c.record.Run, last}] && c.worse[p.id] != (version{c.record.Run, last}) {
 			c.w.fail("%s predicts with model %d at the end, and not with %d", p.id, at.version, last)
 		}
@@ -54,7 +54,7 @@ func (c *invariantChecker) end() {
 
 func (c *invariantChecker) endCoordinator(p *party) {
 	c.endHistory(p)
-	if last := (version{c.record.Run, uint64(c.record.Plan.Version)}); c.w.plan.Evaluates > 0 &&
+	if last := (version{c.record.Run, uint64(c.record.Plan.BaseModelVersion)}); c.w.plan.Evaluates > 0 &&
 		c.lastEvaluated != last {
 		c.w.fail("model %d was the last to be evaluated, want %d", c.lastEvaluated.version, last.version)
 	}

@@ -25,7 +25,7 @@ func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 		if err != nil {
 			panic(err)
 		}
-		c.held[k] = all.After(all.Len() - int(heldShare*float64(all.Len())))
+		c.held[k] = all.SkipFirst(all.Len() - int(heldShare*float64(all.Len())))
 	}
 	return c.held[k]
 }
@@ -126,7 +126,7 @@ func (c *invariantChecker) matchesScores(rows uint64, risk float64, r2 *float64,
 	}
 	want := pool.r2()
 	_, t := c.w.plan.configure()
-	if half := 0.5 * pool.sse / pool.n; t.Model.Risk == spec.RiskSquared && math.Abs(risk-half) > 1e-4*half {
+	if half := 0.5 * pool.sse / pool.n; t.Model.Risk == spec.LossSquared && math.Abs(risk-half) > 1e-4*half {
 		return false
 	}
 	return r2 != nil && math.Abs(*r2-want) <= 1e-4*(2-want)

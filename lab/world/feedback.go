@@ -100,7 +100,7 @@ func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
 }
 
 // keepsUnsent holds what an agent keeps after a round against what became of its update.
-func (c *invariantChecker) keepsUnsent(p *party, f upload.ErrorFeedbackKept) {
+func (c *invariantChecker) keepsUnsent(p *party, f upload.ResidualChanged) {
 	o := c.newestUpdateByAgent[p.id]
 	if o.at.round != f.Round {
 		return // its disk had trouble, or it has trained again meanwhile
@@ -143,12 +143,12 @@ func (c *invariantChecker) residualAfter(o *topKUpdate) (e []float32, known bool
 		return nil, false
 	}
 	switch c.fateOf(o.at, c.offeredOf[o.at]) {
-	case wire.FateFolded:
+	case wire.FateAggregated:
 		e = slices.Clone(o.whole)
 		for j := range o.sent {
 			e[j] = 0
 		}
-	case wire.FateAbandoned, wire.FateMissed:
+	case wire.FateRoundAbandoned, wire.FateMissedRoundEnd:
 		e = o.whole
 	}
 	return e, true

@@ -53,21 +53,21 @@ func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *roun
 		return
 	}
 	cfg, t := c.w.plan.configure()
-	recent := c.record.Plan.Recent
+	recent := c.record.Plan.RecentAggregations
 	set = c.above(cfg.Aggregation, r, set, recent)
 	c.remembered(r, next, set, recent)
 	d, ok := c.aggregate(&cfg.Aggregation, at, set, len(base))
 	if !ok {
 		return
 	}
-	if t.Training.Exchange == spec.ExchangeGradient {
+	if t.Training.ExchangeKind == spec.ExchangeGradient {
 		size := t.Training.StepSize
 		if size == 0 { // one local step a round
 			steps := float64(at.version)
 			if c.w.plan.refreshed(at.version) {
 				steps--
 			}
-			size = 2 / (t.Training.StrongConvexity * (t.Training.Gamma + steps))
+			size = 2 / (t.Training.StrongConvexity * (t.Training.StepSizeDecayOffset + steps))
 		}
 		for j := range d {
 			d[j] *= -size
@@ -129,7 +129,7 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 	unpack := codec.ForName[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
 	v := make([]float32, n)
 	for id, x := range c.sets[r] {
-		payload, known := c.payloads[x.Accepted]
+		payload, known := c.payloads[x.AcceptedUpdateDigest]
 		switch {
 		case known && unpack.Decode(v, payload) == nil:
 		case c.w.agent(id).hadTrouble:
@@ -138,13 +138,13 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 			c.w.fail("round %d takes an update of %s that it has not made", r, id)
 			return nil, false
 		}
-		u := taken{agent: id, times: x.Times, factor: float64(x.Times), v: make([]float64, n)}
+		u := taken{agent: id, times: x.DrawCount, factor: float64(x.DrawCount), v: make([]float64, n)}
 		for j, y := range v {
 			u.v[j] = float64(y)
 		}
 		u.length = norm(u.v)
-		if inStep := cfg.WeightPlacement == spec.WeightingStep &&
-			t.Training.Exchange != spec.ExchangeGradient; !inStep {
+		if inStep := cfg.WeightPlacement == spec.WeightInStepSize &&
+			t.Training.ExchangeKind != spec.ExchangeGradient; !inStep {
 			u.factor *= x.Weight
 		} else if x.Weight > 0 {
 			u.length /= x.Weight
@@ -162,12 +162,12 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 // refuse_above leaves out against the usual length: the median of the round's or, if that is more, of the medians of
 // the five folds before.
 func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
-	recent []round.RecentAggregation) []taken {
+	recent []round.PastAggregationSummary) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
 	if n >= 3 {
 		var before []float64
 		for _, f := range recent[max(0, len(recent)-5):] {
-			before = append(before, f.Length)
+			before = append(before, f.MedianNorm)
 		}
 		usual = max(median(lengths(set)), median(before))
 	}
@@ -206,14 +206,15 @@ func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 }
 
 // remembered holds the plan of the next round, if it is a training round, against what is to be remembered of this one.
-func (c *invariantChecker) remembered(r wire.RoundID, next *round.Plan, set []taken, recent []round.RecentAggregation) {
+func (c *invariantChecker) remembered(r wire.RoundID, next *round.Plan, set []taken,
+	recent []round.PastAggregationSummary) {
 	if next.Kind != wire.KindTraining {
 		return
 	}
 	want, n := median(lengths(set)), min(len(recent)+1, 20)
-	if len(next.Recent) != n || math.Abs(next.Recent[n-1].Length-want) > 1e-6*want {
+	if len(next.RecentAggregations) != n || math.Abs(next.RecentAggregations[n-1].MedianNorm-want) > 1e-6*want {
 		c.w.fail("of round %d, the %d-th that is remembered, the length %g is to be remembered; it is %+v", r, n, want,
-			next.Recent)
+			next.RecentAggregations)
 	}
 }
 

@@ -41,7 +41,7 @@ type participationEnd struct {
 // they tell.
 type invariantChecker struct {
 	w      *World
-	schema wire.Schema // of a model
+	schema wire.TensorSchema // of a model
 
 	closed, messages, balanced int // rounds, messages, blocks whose books were added up
 	folds, drawings            int // models that were computed anew, draws that were made again
@@ -52,7 +52,7 @@ type invariantChecker struct {
 	committed  []byte                                              // the newest journal of several machines
 	files      []string                                            // of the head that has made it count
 	turns      int                                                 // journals that counted on several machines
-	record     round.Record                                        // the newest journal
+	record     round.JournalRecord                                 // the newest journal
 	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
 	leftOut    map[wire.RoundID][]aggregation.UpdateLeftOut
 	passedOver map[wire.RoundID][]wire.AgentID // by the rule
@@ -105,7 +105,7 @@ func newCheck(w *World) invariantChecker {
 	if err != nil {
 		panic(err)
 	}
-	return invariantChecker{w: w, schema: p.Schema(wire.KindTraining),
+	return invariantChecker{w: w, schema: p.UpdateSchema(wire.KindTraining),
 		sets:    map[wire.RoundID]map[wire.AgentID]round.Participant{},
 		leftOut: map[wire.RoundID][]aggregation.UpdateLeftOut{}, states: map[version]state{},
 		aggregates: map[version][]float64{}, passedOver: map[wire.RoundID][]wire.AgentID{},
@@ -142,7 +142,7 @@ func (c *invariantChecker) started(p *party) {
 	if p.number == Coordinator {
 		return
 	}
-	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
+	c.restarted[c.record.Round], c.restarted[c.record.MixingBlockRound] = true, true
 	delete(c.updateSavedAtStart, p.id)
 	c.predicts(p)
 	at, _, _, ok := updateOf(p.disk.file, p.id)
@@ -160,7 +160,7 @@ func (c *invariantChecker) started(p *party) {
 // observeFileWrite looks at a file that is written as a whole: it has got its name, or is a slot that was synced.
 func (c *invariantChecker) observeFileWrite(p *party, name string) {
 	switch base, _ := isSlot(name); base {
-	case modelfile.ActivePath(stateDir):
+	case modelfile.ActiveModelPath(stateDir):
 		c.predicts(p)
 	case ownFile:
 		c.checkPersonalState(p)
@@ -205,7 +205,7 @@ func (c *invariantChecker) checkPersonalState(p *party) {
 }
 
 // journaled looks at a new record of the coordinator.
-func (c *invariantChecker) journaled(p *party, r round.Record) {
+func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 	c.draws(r)
 	seen := map[wire.AgentID]bool{}
 	for _, x := range r.Participants {
@@ -217,20 +217,20 @@ func (c *invariantChecker) journaled(p *party, r round.Record) {
 			c.drawn[r.Round] = append(c.drawn[r.Round], x.Agent)
 		}
 	}
-	if done := r.Counted.Round; done > 0 && c.sets[done] == nil {
+	if done := r.LastAcceptedUpdates.Round; done > 0 && c.sets[done] == nil {
 		set := map[wire.AgentID]round.Participant{}
 		for _, x := range c.record.Participants {
-			if digest, ok := r.Counted.Updates[x.Agent]; ok && c.record.Round == done {
-				x.Accepted = digest
+			if digest, ok := r.LastAcceptedUpdates.UpdateDigestByAgent[x.Agent]; ok && c.record.Round == done {
+				x.AcceptedUpdateDigest = digest
 				set[x.Agent] = x
 			}
 		}
-		if len(set) != len(r.Counted.Updates) {
+		if len(set) != len(r.LastAcceptedUpdates.UpdateDigestByAgent) {
 			c.w.fail("round %d has taken %d updates, and %d of its participants", done,
-				len(r.Counted.Updates), len(set))
+				len(r.LastAcceptedUpdates.UpdateDigestByAgent), len(set))
 		}
 		c.sets[done] = set
-		at := version{r.Run, uint64(r.Plan.Version)}
+		at := version{r.Run, uint64(r.Plan.BaseModelVersion)}
 		switch {
 		case c.record.Plan.Kind == wire.KindStatistics && at.version > 0:
 			c.refreshed(p, done, at)
@@ -238,9 +238,9 @@ func (c *invariantChecker) journaled(p *party, r round.Record) {
 			c.fold(p, done, at, &r.Plan)
 		}
 	}
-	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.Version); r.Plan.Base.Present() &&
-		(file == nil || hash != r.Plan.Base.Hash) {
-		c.w.fail("the journal of round %d names model %d, which is not on the disk", r.Round, r.Plan.Version)
+	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.BaseModelVersion); r.Plan.BaseModel.IsSet() &&
+		(file == nil || hash != r.Plan.BaseModel.Hash) {
+		c.w.fail("the journal of round %d names model %d, which is not on the disk", r.Round, r.Plan.BaseModelVersion)
 	}
 	c.record = r
 }
@@ -249,8 +249,9 @@ func (c *invariantChecker) journaled(p *party, r round.Record) {
 func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 	c.messages++
 	kind, about, _, name, _ := topics().Parse(m.Topic)
-	sealed := kind == mqtt.KindRound || kind == mqtt.KindDirect || kind == mqtt.KindStatus ||
-		kind == mqtt.KindUpdate && name == transfer.ManifestPart
+	sealed := kind == mqtt.KindAnnouncement || kind == mqtt.KindCoordinatorToAgent ||
+		kind == mqtt.KindAgentToCoordinator ||
+		kind == mqtt.KindUpdate && name == transfer.ManifestPartName
 	if len(m.Payload) == 0 || !sealed {
 		c.addToDigest(p, wire.Envelope{})
 		return
@@ -279,9 +280,9 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 		}
 	case wire.TypeAnnouncement:
 		c.announce(p, e)
-	case wire.TypeAccepted:
+	case wire.TypeUpdateAccepted:
 		c.accept(e, m.Topic)
-	case wire.TypeRefused:
+	case wire.TypeUpdateRefused:
 		c.refuse(e, m.Topic)
 	case wire.TypeUpdate:
 		if o := c.obeyed[p.id]; o.Run != e.Run || o.Round != e.Round || o.Phase != wire.PhaseOpen {
@@ -332,7 +333,7 @@ func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 		c.w.fail("an announcement is malformed: %v", err)
 		return
 	}
-	order := wire.PositionOf(e.Header, &a)
+	order := wire.AnnouncementPositionOf(e.Header, &a)
 	switch n := order.Compare(c.announced); {
 	case n < 0 || n == 0 && e.Digest() != c.digest:
 		c.w.fail("the announcement %s comes after %s", order, c.announced)
@@ -349,7 +350,7 @@ func (c *invariantChecker) announce(p *party, e wire.Envelope) {
 		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
 			r.Round, r.Attempt)
 	}
-	if a.LastEndedRound > 0 && (r.Last == nil || r.Last.Round < a.LastEndedRound) {
+	if a.LastEndedRound > 0 && (r.LastOutcome == nil || r.LastOutcome.Round < a.LastEndedRound) {
 		c.w.fail("announced is that round %d is folded, and the journal on the disk does not say so", a.LastEndedRound)
 	}
 	if key, err := sealsOf(p.disk.durableFile); err != nil || key != a.SealPublicKey {
@@ -388,7 +389,7 @@ func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 		c.w.fail("two updates of %s are accepted in round %d", to, e.Round)
 	}
 	c.accepted[at] = m.Update
-	if set, closed := c.sets[e.Round]; closed && set[to].Accepted != m.Update {
+	if set, closed := c.sets[e.Round]; closed && set[to].AcceptedUpdateDigest != m.Update {
 		c.w.fail("accepted is an update of %s for round %d, which is not in its set", to, e.Round)
 	}
 }

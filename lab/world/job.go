@@ -28,7 +28,7 @@ type job struct {
 	usedTime time.Duration
 }
 
-// processLife is one run of a process, from its start to its end. It is the host.Runtime of the program.
+// processLife is one run of a process, from its start to its end. It is the host.JobRuntime of the program.
 type processLife struct {
 	w    *World
 	p    *party
@@ -36,7 +36,7 @@ type processLife struct {
 	dead bool
 }
 
-var _ host.Runtime = (*processLife)(nil)
+var _ host.JobRuntime = (*processLife)(nil)
 
 // alive unwinds the present job if its process is dead.
 func (l *processLife) alive() {
@@ -45,10 +45,10 @@ func (l *processLife) alive() {
 	}
 }
 
-// Now implements host.Runtime.
+// Now implements host.JobRuntime.
 func (l *processLife) Now() time.Time { return l.w.jobTime() }
 
-// Go implements host.Runtime.
+// Go implements host.JobRuntime.
 func (l *processLife) Go(do func()) {
 	l.alive()
 	l.w.after(l.w.hesitation(), func() { l.run(do) })
@@ -73,7 +73,7 @@ func (l *processLife) run(do func()) {
 	l.w.resume(j)
 }
 
-// WithDeadline implements host.Runtime.
+// WithDeadline implements host.JobRuntime.
 func (l *processLife) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	l.alive()
 	ctx, cancel := context.WithCancel(ctx)
@@ -81,8 +81,8 @@ func (l *processLife) WithDeadline(ctx context.Context, at time.Time) (context.C
 	return ctx, cancel
 }
 
-// NewWaiter implements host.Runtime. Who makes one is about to tell the owner something: the time that it has used must
-// be over by then.
+// NewWaiter implements host.JobRuntime. Who makes one is about to tell the owner something: the time that it has used
+// must be over by then.
 func (l *processLife) NewWaiter() host.Waiter {
 	if j := l.w.current; j != nil {
 		j.catchUp()

@@ -105,12 +105,12 @@ func (l *liar) sign(h wire.Header, body []byte) []byte {
 		h.Type = wire.TypeSealed
 		body = l.with.SealMessage(l.to, h, t, body)
 	}
-	return wire.SignEnvelopeWith(signatures{l.p.w}, nil, h, body, l.p.key)
+	return wire.SignEnvelopeWithScheme(signatures{l.p.w}, nil, h, body, l.p.key)
 }
 
 func isChunk(m mqtt.Message) bool {
 	kind, _, _, part, _ := topics().Parse(m.Topic)
-	return kind == mqtt.KindUpdate && part != transfer.ManifestPart
+	return kind == mqtt.KindUpdate && part != transfer.ManifestPartName
 }
 
 // seal adds the message with another header and body.
@@ -185,10 +185,10 @@ func agentLies() map[Lie]lie {
 			u.Kind = wire.KindStatistics + wire.KindTraining - u.Kind
 		}),
 		"an update of another schema": manifest(func(_ *wire.Header, u *wire.Update) {
-			u.Payload.Schema = other(u.Payload.Schema)
+			u.Payload.VectorSchema = other(u.Payload.VectorSchema)
 		}),
 		"an update with a section": manifest(func(_ *wire.Header, u *wire.Update) {
-			u.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.NeedDecline, Body: []byte{1}}}
+			u.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.DeclineUnknownSection, Body: []byte{1}}}
 		}),
 		"an update of other rows": manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
 		"an update of other bytes": manifest(func(_ *wire.Header, u *wire.Update) {
@@ -197,7 +197,7 @@ func agentLies() map[Lie]lie {
 		"an update under another's name": manifest(func(_ *wire.Header, u *wire.Update) {
 			u.Payload.Hash[0] ^= 1
 		}),
-		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true,
+		"another update, after one was accepted": {beside: wire.TypeUpdateAccepted, heard: true,
 			say: (*liar).offerAnotherUpdate},
 		"chunks of noise": {say: func(l *liar) {
 			p := bytes.Clone(l.m.Payload)
@@ -207,17 +207,17 @@ func agentLies() map[Lie]lie {
 		}},
 		"chunks of another's": {say: func(l *liar) {
 			_, _, id, part, _ := topics().Parse(l.m.Topic)
-			l.raw(l.m.Payload).Topic = topics().Update(l.somebody(), id, part)
+			l.raw(l.m.Payload).Topic = topics().UpdatePart(l.somebody(), id, part)
 		}},
 		"joins unasked": {beside: wire.TypeHello, say: func(l *liar) {
 			if h, err := wire.DecodeHello(l.e.Body); err == nil {
-				l.seal(func(h *wire.Header) { h.Type = wire.TypeJoined },
+				l.seal(func(h *wire.Header) { h.Type = wire.TypeInvitationAccepted },
 					(&wire.InvitationAccepted{Announcement: other(h.FollowedAnnouncement)}).Body())
 			}
 		}},
-		"declines what was not announced": {beside: wire.TypeJoined, say: func(l *liar) {
+		"declines what was not announced": {beside: wire.TypeInvitationAccepted, say: func(l *liar) {
 			if m, err := wire.DecodeInvitationAccepted(l.e.Body); err == nil {
-				l.seal(func(h *wire.Header) { h.Type = wire.TypeDeclined },
+				l.seal(func(h *wire.Header) { h.Type = wire.TypeInvitationDeclined },
 					(&wire.InvitationDeclined{Announcement: other(m.Announcement), Reason: wire.DeclineBadData}).Body())
 			}
 		}},
@@ -235,7 +235,7 @@ func agentLies() map[Lie]lie {
 			l.seal(func(h *wire.Header) { h.Sender = "stranger" },
 				l.e.Body).Topic = topics().AgentToCoordinator("stranger")
 		}},
-		"what the coordinator says": envelope(func(_ *liar, h *wire.Header) { h.Type = wire.TypeAccepted }),
+		"what the coordinator says": envelope(func(_ *liar, h *wire.Header) { h.Type = wire.TypeUpdateAccepted }),
 		"all once more": {beside: wire.TypeHello, say: func(l *liar) {
 			for _, m := range l.p.kept {
 				*l.raw(m.Payload) = m
@@ -293,44 +293,44 @@ func answer(t wire.MessageType, say func(h *wire.Header, update wire.Digest) []b
 func accepted(d wire.Digest) []byte { return (&wire.UpdateAccepted{Update: d}).Body() }
 
 func refused(d wire.Digest) []byte {
-	return (&wire.UpdateRefused{Update: d, Reason: wire.RefuseNorm}).Body()
+	return (&wire.UpdateRefused{Update: d, Reason: wire.RefuseNormTooLarge}).Body()
 }
 
 // direct is a lie of the coordinator's in the head of an acceptance.
 func direct(change func(h *wire.Header)) lie {
-	return lie{beside: wire.TypeAccepted, say: func(l *liar) { l.seal(change, l.e.Body) }}
+	return lie{beside: wire.TypeUpdateAccepted, say: func(l *liar) { l.seal(change, l.e.Body) }}
 }
 
 func coordinatorLies() map[Lie]lie {
 	return map[Lie]lie{
-		"accepts another update": answer(wire.TypeAccepted, func(_ *wire.Header, d wire.Digest) []byte {
+		"accepts another update": answer(wire.TypeUpdateAccepted, func(_ *wire.Header, d wire.Digest) []byte {
 			return accepted(other(d))
 		}),
-		"accepts for another round": answer(wire.TypeAccepted, func(h *wire.Header, d wire.Digest) []byte {
+		"accepts for another round": answer(wire.TypeUpdateAccepted, func(h *wire.Header, d wire.Digest) []byte {
 			h.Round++
 			return accepted(d)
 		}),
-		"accepts for another run": answer(wire.TypeAccepted, func(h *wire.Header, d wire.Digest) []byte {
+		"accepts for another run": answer(wire.TypeUpdateAccepted, func(h *wire.Header, d wire.Digest) []byte {
 			h.Run++
 			return accepted(d)
 		}),
-		"refuses another update": answer(wire.TypeRefused, func(_ *wire.Header, d wire.Digest) []byte {
+		"refuses another update": answer(wire.TypeUpdateRefused, func(_ *wire.Header, d wire.Digest) []byte {
 			return refused(other(d))
 		}),
-		"refuses for another round": answer(wire.TypeRefused, func(h *wire.Header, d wire.Digest) []byte {
+		"refuses for another round": answer(wire.TypeUpdateRefused, func(h *wire.Header, d wire.Digest) []byte {
 			h.Round--
 			return refused(d)
 		}),
-		"refuses for another run": answer(wire.TypeRefused, func(h *wire.Header, d wire.Digest) []byte {
+		"refuses for another run": answer(wire.TypeUpdateRefused, func(h *wire.Header, d wire.Digest) []byte {
 			h.Run--
 			return refused(d)
 		}),
-		"lends chunks of another update": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
-			return (&wire.Credit{Update: other(d), LeaseMillis: 1000, Chunks: []wire.ChunkRange{{First: 0,
+		"lends chunks of another update": answer(wire.TypeChunkCredit, func(_ *wire.Header, d wire.Digest) []byte {
+			return (&wire.ChunkCredit{Update: other(d), LeaseMillis: 1000, Chunks: []wire.ChunkRange{{First: 0,
 				Last: 1}}}).Body()
 		}),
-		"lends chunks beyond the end": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
-			return (&wire.Credit{Update: d, LeaseMillis: 1000, Chunks: []wire.ChunkRange{{First: 500,
+		"lends chunks beyond the end": answer(wire.TypeChunkCredit, func(_ *wire.Header, d wire.Digest) []byte {
+			return (&wire.ChunkCredit{Update: d, LeaseMillis: 1000, Chunks: []wire.ChunkRange{{First: 500,
 				Last: 600}}}).Body()
 		}),
 		"invites to another announcement": invitation(func(m *wire.Invitation) {
@@ -340,11 +340,11 @@ func coordinatorLies() map[Lie]lie {
 		"from an older epoch":     direct(func(h *wire.Header) { h.Epoch-- }),
 		"from another federation": direct(func(h *wire.Header) { h.Federation = "other" }),
 		"by another's name":       direct(func(h *wire.Header) { h.Sender = "a0" }),
-		"what agents say":         direct(func(h *wire.Header) { h.Type = wire.TypeReport }),
-		"with another's signature": {beside: wire.TypeAccepted, say: func(l *liar) {
-			l.raw(wire.SignEnvelopeWith(signatures{l.p.w}, nil, l.e.Header, l.e.Body, l.p.w.parties[1].key))
+		"what agents say":         direct(func(h *wire.Header) { h.Type = wire.TypeMetricsReport }),
+		"with another's signature": {beside: wire.TypeUpdateAccepted, say: func(l *liar) {
+			l.raw(wire.SignEnvelopeWithScheme(signatures{l.p.w}, nil, l.e.Header, l.e.Body, l.p.w.parties[1].key))
 		}},
-		"an older announcement": {beside: wire.TypeJoined, heard: true, say: func(l *liar) {
+		"an older announcement": {beside: wire.TypeInvitationAccepted, heard: true, say: func(l *liar) {
 			for _, m := range l.p.kept[:max(0, len(l.p.kept)-1)] {
 				l.toAgents(m)
 			}
@@ -383,9 +383,10 @@ func (l *liar) twoAnnouncements() {
 	if err != nil {
 		return
 	}
-	if a, err := wire.DecodeAnnouncement(e.Body); err == nil && wire.PositionOf(e.Header, &a) == l.p.w.check.announced {
+	if a, err := wire.DecodeAnnouncement(e.Body); err == nil && wire.AnnouncementPositionOf(e.Header,
+		&a) == l.p.w.check.announced {
 		a.HelloSpreadMillis++
-		m.Payload = wire.SignEnvelopeWith(signatures{l.p.w}, nil, e.Header, a.Body(), l.p.key)
+		m.Payload = wire.SignEnvelopeWithScheme(signatures{l.p.w}, nil, e.Header, a.Body(), l.p.key)
 		l.toAgents(m)
 	}
 }

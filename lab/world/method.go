@@ -17,15 +17,16 @@ type Method string
 func (p *Plan) configure() (round.Config, wire.Task) {
 	r := round.DefaultConfig()
 	r.Participants, r.Quorum, r.MaxAggregations, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
-	r.Gather = round.GatherConfig{TargetAgents: p.Agents, Minimum: p.Participants, WindowLength: 20 * time.Second,
+	r.Gather = round.GatherConfig{TargetAgents: p.Agents, MinAgents: p.Participants, WindowLength: 20 * time.Second,
 		HelloSpread: time.Second}
-	r.Deadline, r.Pause = time.Minute, time.Second
+	r.RoundTimeout, r.PauseBetweenRounds = time.Minute, time.Second
 	r.Evaluation.EveryVersions, r.Evaluation.MinRows = p.Evaluates, leastHeld
 	t := wire.Task{
 		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
-		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.01, BudgetMillis: 5000,
-			MinSteps: 1, MaxSteps: 5},
+		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.01,
+			StepTimeBudgetMillis: 5000,
+			MinSteps:             1, MaxSteps: 5},
 	}
 	if p.Hidden > 0 {
 		t.Model.HiddenUnits = []uint32{p.Hidden}
@@ -50,13 +51,13 @@ var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"autoencoder, gradients": func(_ *round.Config, t *wire.Task) {
 		t.Target, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{2}
-		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	"conv1d": func(_ *round.Config, t *wire.Task) { convolves(t) },
 	"conv1d, feddec, int8, filters frozen": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		convolves(t)
-		t.Model.Frozen, t.Training.Codec = []string{"layer0"}, spec.CodecInt8
+		t.Model.FrozenTensors, t.Training.Codec = []string{"layer0"}, spec.CodecInt8
 	},
 	"conv1d, the last layer their own": func(_ *round.Config, t *wire.Task) {
 		convolves(t)
@@ -67,43 +68,45 @@ var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 // convolves reads the features as three steps of one stream.
 func convolves(t *wire.Task) {
 	t.Model.Kind, t.Model.HiddenUnits = spec.ModelConv1D, []uint32{3}
-	t.Model.Convolution = wire.Convolution{InputChannels: 1, KernelSteps: 2, PoolSteps: 2, Filters: []uint32{4}}
+	t.Model.Convolution = wire.ConvolutionLayers{InputChannels: 1, KernelSteps: 2, PoolSteps: 2,
+		FiltersPerLayer: []uint32{4}}
 }
 
 // methods are the methods that a seed draws, except the zero value. Each changes the default round and task.
 var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"weights in the step": func(r *round.Config, _ *wire.Task) { r.AgentWeightRule = spec.WeightsSamples },
 	"weights in the mean": func(r *round.Config, _ *wire.Task) {
-		r.AgentWeightRule, r.WeightPlacement = spec.WeightsSamples, spec.WeightingMean
+		r.AgentWeightRule, r.WeightPlacement = spec.WeightsSamples, spec.WeightInServerMean
 	},
 	"clip, weights in the step": func(r *round.Config, _ *wire.Task) {
 		r.AgentWeightRule, r.Aggregation.ClipAboveFactor = spec.WeightsSamples, 1.05
 	},
 	"clip, gradients": func(r *round.Config, t *wire.Task) {
 		r.Aggregation.ClipAboveFactor, r.Aggregation.RefuseAboveFactor = 1, 1.5
-		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	"with replacement": func(r *round.Config, _ *wire.Task) {
-		r.Sampling, r.AgentWeightRule = spec.WithReplacement, spec.WeightsEqual
+		r.Sampling, r.AgentWeightRule = spec.SamplingWithReplacement, spec.WeightsEqual
 	},
 	"importance, weights in the mean, clip": func(r *round.Config, _ *wire.Task) {
-		r.Sampling, r.AgentWeightRule, r.WeightPlacement = spec.Importance, spec.WeightsSamples, spec.WeightingMean
+		r.Sampling, r.AgentWeightRule, r.WeightPlacement = spec.SamplingImportance, spec.WeightsSamples,
+			spec.WeightInServerMean
 		r.Aggregation.ClipNorm = 1.05
 	},
 	"importance, gradients": func(r *round.Config, t *wire.Task) {
-		r.Sampling, t.Training.Exchange, t.Training.MaxSteps = spec.Importance, spec.ExchangeGradient, 1
+		r.Sampling, t.Training.ExchangeKind, t.Training.MaxSteps = spec.SamplingImportance, spec.ExchangeGradient, 1
 	},
 	"over-selection": func(r *round.Config, _ *wire.Task) { r.ExtraParticipants = 1 },
 	"some answer, others leave": func(r *round.Config, _ *wire.Task) {
-		r.Gather.TargetAgents, r.Gather.Respond = 0, round.ResponseConfig{TargetHellos: r.Participants,
+		r.Gather.TargetAgents, r.Gather.Response = 0, round.ResponseConfig{TargetHellos: r.Participants,
 			ReturnAfter:  2 * time.Second,
-			ReturnWithin: 10 * time.Second, Presence: round.PresenceRound}
+			ReturnSpread: 10 * time.Second, Presence: round.PresenceInRoundOnly}
 	},
 	"gradients": func(_ *round.Config, t *wire.Task) {
-		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	"gradients, all rows": func(_ *round.Config, t *wire.Task) {
-		t.Training.Exchange, t.Training.MaxSteps, t.Training.BatchSize = spec.ExchangeGradient, 1, 0
+		t.Training.ExchangeKind, t.Training.MaxSteps, t.Training.BatchSize = spec.ExchangeGradient, 1, 0
 	},
 	"trimmed mean": func(r *round.Config, _ *wire.Task) {
 		r.AgentWeightRule, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.34}
@@ -116,11 +119,11 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.AgentWeightRule, r.Aggregation.Rule, r.Aggregation.ClipNorm = spec.WeightsEqual, rule.Krum, 0.05
 	},
 	"multi-krum, with replacement": func(r *round.Config, _ *wire.Task) {
-		r.Sampling, r.AgentWeightRule = spec.WithReplacement, spec.WeightsEqual
+		r.Sampling, r.AgentWeightRule = spec.SamplingWithReplacement, spec.WeightsEqual
 		r.Aggregation.Rule, r.Aggregation.AveragedUpdates = rule.MultiKrum, 2
 	},
 	"geometric median, weights in the mean": func(r *round.Config, _ *wire.Task) {
-		r.AgentWeightRule, r.WeightPlacement = spec.WeightsSamples, spec.WeightingMean
+		r.AgentWeightRule, r.WeightPlacement = spec.WeightsSamples, spec.WeightInServerMean
 		r.Aggregation.Rule = rule.GeometricMedian
 	},
 	"centered clipping, fedyogi": func(r *round.Config, _ *wire.Task) {
@@ -129,7 +132,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"centered clipping, gradients": func(r *round.Config, t *wire.Task) {
 		r.Aggregation.Rule, r.Aggregation.ClippingRadius = rule.CenteredClipping, 1
-		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	refuseAbove: func(r *round.Config, _ *wire.Task) {
 		optimized("fedyogi")(r, nil)
@@ -144,7 +147,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Training.Codec, t.Training.Proximal = spec.CodecInt8, 0.3
 	},
 	"bfloat16, huber": func(_ *round.Config, t *wire.Task) {
-		t.Training.Codec, t.Model.Risk, t.Model.HuberDelta = spec.CodecBFloat16, spec.RiskHuber, 0.5
+		t.Training.Codec, t.Model.Risk, t.Model.HuberDelta = spec.CodecBFloat16, spec.LossHuber, 0.5
 	},
 	"samples, int4": func(r *round.Config, t *wire.Task) {
 		r.AgentWeightRule, t.Training.Codec = spec.WeightsSamples, spec.CodecInt4
@@ -152,31 +155,33 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"signs, median": func(r *round.Config, t *wire.Task) {
 		r.AgentWeightRule, r.Aggregation.Rule, t.Training.Codec = spec.WeightsEqual, rule.Median, spec.CodecSigns
 	},
-	"top_k": func(_ *round.Config, t *wire.Task) { t.Training.Codec = spec.TopK(0.3) },
+	"top_k": func(_ *round.Config, t *wire.Task) { t.Training.Codec = spec.TopKCodec(0.3) },
 	"top_k, samples, refuse_above": func(r *round.Config, t *wire.Task) {
-		r.AgentWeightRule, r.Aggregation.RefuseAboveFactor, t.Training.Codec = spec.WeightsSamples, 1.2, spec.TopK(0.3)
+		r.AgentWeightRule, r.Aggregation.RefuseAboveFactor, t.Training.Codec = spec.WeightsSamples, 1.2,
+			spec.TopKCodec(0.3)
 	},
 	"top_k, multi-krum, a network": func(r *round.Config, t *wire.Task) {
 		network(t)
 		r.AgentWeightRule, r.Aggregation.Rule, r.Aggregation.AveragedUpdates = spec.WeightsEqual, rule.MultiKrum, 2
-		t.Training.Codec = spec.TopK(0.1)
+		t.Training.Codec = spec.TopKCodec(0.1)
 	},
 	"feddec, top_k": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.Codec = spec.TopK(0.3)
+		t.Training.Codec = spec.TopKCodec(0.3)
 	},
 	"steps by E_k, straggling, noise": func(_ *round.Config, t *wire.Task) {
-		t.Training.Normalize, t.Training.BudgetMillis, t.Training.ResponseProb = true, 2500, 0.6
+		t.Training.NormalizesStepSize, t.Training.StepTimeBudgetMillis, t.Training.LocalStepProbability = true, 2500,
+			0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
 	},
 	"a network, a frozen layer, a schedule, all rows": func(_ *round.Config, t *wire.Task) {
 		network(t)
-		t.Model.Frozen, t.Training.BatchSize = []string{"layer0.weight"}, 0
+		t.Model.FrozenTensors, t.Training.BatchSize = []string{"layer0.weight"}, 0
 		decaying(t)
 	},
 	"gradients, int8, trimmed mean, noise, a schedule": func(r *round.Config, t *wire.Task) {
 		r.AgentWeightRule, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
-		t.Training.Exchange, t.Training.MaxSteps, t.Training.Codec = spec.ExchangeGradient, 1, spec.CodecInt8
+		t.Training.ExchangeKind, t.Training.MaxSteps, t.Training.Codec = spec.ExchangeGradient, 1, spec.CodecInt8
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
 		decaying(t)
 	},
@@ -191,14 +196,15 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Personal.Tensors = []string{"layer0.bias"}
 	},
 	"ditto, steps by E_k, noise": func(_ *round.Config, t *wire.Task) {
-		t.Training.Normalize, t.Training.BudgetMillis, t.Training.ResponseProb = true, 2500, 0.6
+		t.Training.NormalizesStepSize, t.Training.StepTimeBudgetMillis, t.Training.LocalStepProbability = true, 2500,
+			0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
-		t.Personal = wire.PersonalModel{Ditto: true, DittoLambda: 0.3}
+		t.Personal = wire.PersonalModelSettings{UsesDitto: true, DittoLambda: 0.3}
 	},
 	"feddec": feddec,
 	"feddec, few gradients, int8": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.BudgetMillis, t.Training.Codec, t.Mixing.Codec = 1500, spec.CodecInt8, spec.CodecInt8
+		t.Training.StepTimeBudgetMillis, t.Training.Codec, t.Mixing.Codec = 1500, spec.CodecInt8, spec.CodecInt8
 	},
 	"feddec, mixing at every third step, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
@@ -207,14 +213,14 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"feddec, a network, a schedule, fedprox, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		network(t)
-		t.Model.Frozen, t.Training.Proximal, t.Mixing.Codec = []string{"layer1.bias"}, 0.3, spec.CodecBFloat16
+		t.Model.FrozenTensors, t.Training.Proximal, t.Mixing.Codec = []string{"layer1.bias"}, 0.3, spec.CodecBFloat16
 		decaying(t)
 	},
 	"feddec, refuse_above, fedavgm, straggling": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		r.Aggregation.RefuseAboveFactor = 1.2
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
-		t.Training.ResponseProb = 0.6
+		t.Training.LocalStepProbability = 0.6
 	},
 	"feddec, centered clipping": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
@@ -222,7 +228,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"feddec, clipped, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		r.MixingClip, t.Mixing.Codec = 0.05, spec.CodecBFloat16
+		r.MixingClipBound, t.Mixing.Codec = 0.05, spec.CodecBFloat16
 	},
 	"feddec, endless": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
@@ -231,8 +237,8 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 }
 
 func feddec(r *round.Config, t *wire.Task) {
-	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
-	t.Training.Normalize = false
+	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.SamplingWithReplacement, spec.WeightsEqual
+	t.Training.NormalizesStepSize = false
 	t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2000, SnapshotRetryMillis: 500,
 		DrainMillis: 10_000,
 		Codec:       spec.CodecRaw}
@@ -255,6 +261,6 @@ func network(t *wire.Task) {
 
 // decaying has the step size 2/(μ_sc(γ+t)), which begins with that of the task.
 func decaying(t *wire.Task) {
-	t.Training.StrongConvexity, t.Training.Gamma = 0.05/t.Training.StepSize, 40
+	t.Training.StrongConvexity, t.Training.StepSizeDecayOffset = 0.05/t.Training.StepSize, 40
 	t.Training.StepSize = 0
 }

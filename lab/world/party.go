@@ -257,7 +257,7 @@ func (w *World) coordinatorConfig(p *party, l *processLife) coordinator.Config {
 		cfg.RestandardizeVersions = []int{at}
 	}
 	if r.Algorithm == spec.FedDec {
-		cfg.MakeEdges = (&edges.MeshMaker{Edges: spec.EdgesRing, WeightRule: spec.Metropolis}).MakeMesh
+		cfg.MakeEdges = (&edges.MeshMaker{Edges: spec.EdgesRing, WeightRule: spec.EdgeWeightsMetropolis}).MakeMesh
 	}
 	if w.bugs.Configure != nil {
 		w.bugs.Configure(&cfg)
@@ -278,9 +278,9 @@ func (p *party) takePart(ctx context.Context, l *processLife) error {
 		return err
 	}
 	cfg := p.w.agentConfig(p, l, disk)
-	cfg.Boot, cfg.Presence.LostCounterEpoch = wire.Epoch(boot), wire.Epoch(boot)+1
+	cfg.BootEpoch, cfg.Presence.MinLostCounterEpoch = wire.Epoch(boot), wire.Epoch(boot)+1
 	if lost != nil {
-		cfg.Presence.LostCounterEpoch = wire.Epoch(boot)
+		cfg.Presence.MinLostCounterEpoch = wire.Epoch(boot)
 	}
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
@@ -298,7 +298,7 @@ func (p *party) takePart(ctx context.Context, l *processLife) error {
 		if err != nil {
 			return err
 		}
-		cfg.Boot, cfg.Presence.LostCounterEpoch = wire.Epoch(next), 0
+		cfg.BootEpoch, cfg.Presence.MinLostCounterEpoch = wire.Epoch(next), 0
 	}
 }
 
@@ -315,8 +315,8 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		Federation: federation, ID: p.id, Identity: identity.Config{Key: p.key, Coordinator: w.parties[0].public()},
 		Topics: topics(), TaskData: taskdata.Config{HeldOutShare: heldOut, MinRows: 3,
 			Source: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load)},
-		Dir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
-		MaxBlobBytes: 1 << 20, Training: training.Config{StepTime: stepTime(p.number),
+		StateDir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
+		MaxBlobBytes: 1 << 20, Training: training.Config{DeclaredStepTime: stepTime(p.number),
 			Trainer: trainer{slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l},
 				l}},
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
@@ -370,11 +370,11 @@ type trainer struct {
 	life *processLife
 }
 
-// Block implements training.Trainer.
-func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+// NewBlock implements training.Trainer.
+func (t trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (training.Block,
 	error) {
-	b, err := t.Trainer.Block(ctx, r, p, j)
+	b, err := t.Trainer.NewBlock(ctx, r, p, j)
 	if t.life == nil { // no world is around it
 		return b, err
 	}

@@ -135,7 +135,7 @@ func newFault(rng *rand.Rand, agents int) Fault {
 // personal reports whether agents have anything of their own.
 func (p *Plan) personal() bool {
 	_, t := p.configure()
-	return t.Personal.Ditto || len(t.Personal.Tensors) > 0
+	return t.Personal.UsesDitto || len(t.Personal.Tensors) > 0
 }
 
 // refreshed reports whether the columns were standardised again in the middle of a run before that version.

@@ -82,18 +82,20 @@ func inviteNobody() world.Bugs {
 			return true
 		}
 		i, err := wire.DecodeInvitation(e.Body)
-		return err != nil || i.BlockRound > 0
+		return err != nil || i.MixingBlockRound > 0
 	}}
 }
 
 // restless is a runtime in which no wait is long.
-type restless struct{ host.Runtime }
+type restless struct{ host.JobRuntime }
 
-func (r restless) NewWaiter() host.Waiter { return restlessWaiter{r.Runtime.NewWaiter(), r.Runtime} }
+func (r restless) NewWaiter() host.Waiter {
+	return restlessWaiter{r.JobRuntime.NewWaiter(), r.JobRuntime}
+}
 
 type restlessWaiter struct {
 	host.Waiter
-	rt host.Runtime
+	rt host.JobRuntime
 }
 
 func (w restlessWaiter) Wait(ctx context.Context, _ time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
@@ -152,7 +154,7 @@ var plantedBugs = []struct {
 	{"a file has its name before it is synced", 0, func() world.Bugs {
 		return forgets(0, "sync", "state/.fedmesh-tmp-")
 	}},
-	{"nobody answers who asks for an outcome", 19, func() world.Bugs { return swallows(wire.TypeSettled, 0) }},
+	{"nobody answers who asks for an outcome", 19, func() world.Bugs { return swallows(wire.TypeUpdateFateAnswer, 0) }},
 	{"what was not sent is not kept", 1200, func() world.Bugs { return forgets(0, "rename", "state/unsent") }},
 	{"an agent's update is not written", 0, func() world.Bugs { return forgets(0, "write", "/update.a") }},
 	{"agents do not say hello again", 0, func() world.Bugs { return swallows(wire.TypeHello, 8) }},
@@ -160,16 +162,16 @@ var plantedBugs = []struct {
 	{"the announcement is not repeated", 0, func() world.Bugs { return swallows(wire.TypeAnnouncement, 6) }},
 	{"who missed the announcement is not invited", 35, inviteNobody},
 	{"a lost announcement is not published again", 389, func() world.Bugs { return once(announcement) }},
-	{"the key of the group is given to nobody", 0, func() world.Bugs { return swallows(wire.TypeKey, 0) }},
+	{"the key of the group is given to nobody", 0, func() world.Bugs { return swallows(wire.TypeGroupKeyDelivery, 0) }},
 	{"the secrets of the seals are not kept", 0, func() world.Bugs {
 		return forgets(world.Coordinator, "rename", "state/seals.")
 	}},
 	{"a lost part of a blob is not published again", 20, func() world.Bugs { return once(blobPart) }},
 	{"a lost update is not offered again", 76, func() world.Bugs { return once(offer) }},
-	{"lost chunks are not lent again", 78, func() world.Bugs { return swallows(wire.TypeCredit, 0) }},
+	{"lost chunks are not lent again", 78, func() world.Bugs { return swallows(wire.TypeChunkCredit, 0) }},
 	{"draws weigh as samples do", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
-			cfg.Round.AgentWeightRule, cfg.Round.WeightPlacement = spec.WeightsSamples, spec.WeightingMean
+			cfg.Round.AgentWeightRule, cfg.Round.WeightPlacement = spec.WeightsSamples, spec.WeightInServerMean
 		})
 	}},
 	{"a deadline that is past", 0, func() world.Bugs {

@@ -8,7 +8,7 @@ import (
 // predicts returns the model that an agent predicts with, zero if it has none. It is whole at each moment, and after
 // each power cut, and was announced.
 func (c *invariantChecker) predicts(p *party) version {
-	file := p.disk.file(modelfile.ActivePath(stateDir))
+	file := p.disk.file(modelfile.ActiveModelPath(stateDir))
 	if file == nil {
 		return version{}
 	}

@@ -37,7 +37,7 @@ func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, er
 				return e, with, err
 			}
 			if w.pairs == nil {
-				w.pairs = map[pairing]wire.SealKeys{}
+				w.pairs = map[pairing]wire.AgentSealKeys{}
 			}
 			w.pairs[at] = pair
 		}
@@ -49,5 +49,5 @@ func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, er
 			return opened, key, nil
 		}
 	}
-	return e, with, wire.ErrSeal
+	return e, with, wire.ErrSealDoesNotOpen
 }

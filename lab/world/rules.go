@@ -40,9 +40,9 @@ func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n
 		cut := int(math.Floor(by.TrimShare * float64(len(draws))))
 		return columns(draws, func(x []float64) float64 { return average(x[cut : len(x)-cut]) }), true
 	case rule.Krum:
-		return nearest(draws, by.Byzantine)[0], true
+		return nearest(draws, by.MaxByzantineUpdates)[0], true
 	case rule.MultiKrum:
-		return columns(nearest(draws, by.Byzantine)[:by.AveragedUpdates], average), true
+		return columns(nearest(draws, by.MaxByzantineUpdates)[:by.AveragedUpdates], average), true
 	}
 	panic(fmt.Sprintf("world: no oracle of the rule %s", by.Rule))
 }

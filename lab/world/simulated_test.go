@@ -120,15 +120,15 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 	for j, v := range r.Final[0] {
 		model[j] = float32(v)
 	}
-	shared, pool := problem.Shared(model), evaluation.ResultPool{}
+	shared, pool := problem.SharedParameters(model), evaluation.ResultPool{}
 	for k := range p.Agents {
-		own := problem.InitialOwn(p.Seed)
+		own := problem.InitialOwnParameters(p.Seed)
 		if o, ok := ownOf(w.agent(agentID(k)).disk.file); ok {
 			if err := wire.DecodeVector(own, o.after); err != nil {
 				t.Fatal(err)
 			}
 		}
-		tally := problem.Model.SumScores(problem.PredictionModel(shared, own), in.Problem.HeldOut[k])
+		tally := problem.Model.SumScores(problem.PredictionParameters(shared, own), in.Problem.HeldOut[k])
 		pool.Add(agentID(k), evaluation.FromScoreSums(0, 0, tally))
 	}
 	if got, want := pool.Summarize(1).Risk, r.At("own_risk", p.Rounds).Mean; got != want {
@@ -177,7 +177,7 @@ func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wire.BlobDigest(wire.AppendVector(nil, problem.Shared(model)))
+	return wire.BlobDigest(wire.AppendVector(nil, problem.SharedParameters(model)))
 }
 
 // experiment is a plan in the words of the simulator.
@@ -190,7 +190,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		r.WeightPlacement
 	e.Aggregation, e.ServerOptimizer = r.Aggregation, r.ServerOptimizer
 	training := &tk.Training
-	e.Exchange, e.Proximal = training.Exchange, training.Proximal
+	e.Exchange, e.Proximal = training.ExchangeKind, training.Proximal
 	if training.GradientNoise.Law != "" {
 		e.GradientNoise = training.GradientNoise
 	}
@@ -198,16 +198,16 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	if training.Codec != "" {
 		e.Codec = training.Codec
 	}
-	if training.ResponseProb > 0 {
-		e.Response.Probability = sim.Each(training.ResponseProb)
+	if training.LocalStepProbability > 0 {
+		e.Response.Probability = sim.Each(training.LocalStepProbability)
 	}
-	e.StepSize = spec.StepSize{Constant: training.StepSize, Normalize: training.Normalize}
+	e.StepSize = spec.StepSize{Constant: training.StepSize, NormalizesStepSize: training.NormalizesStepSize}
 	if training.StepSize == 0 {
 		e.StepSize.Constant, e.StepSize.Diminishing = sim.Default().StepSize.Constant, true
-		e.StepSize.StrongConvexity, e.StepSize.Gamma = training.StrongConvexity, training.Gamma
+		e.StepSize.StrongConvexity, e.StepSize.DecayOffset = training.StrongConvexity, training.StepSizeDecayOffset
 	}
-	e.Data.Model.Frozen = tk.Model.Frozen
-	if e.Personal.Layers = tk.Personal.Tensors; tk.Personal.Ditto {
+	e.Data.Model.FrozenTensors = tk.Model.FrozenTensors
+	if e.Personal.Layers = tk.Personal.Tensors; tk.Personal.UsesDitto {
 		e.Personal.Method, e.Personal.DittoLambda = spec.PersonalDitto, tk.Personal.DittoLambda
 	}
 	problem, err := task.Compile[float32](tk)
@@ -241,8 +241,8 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		h := int(training.MaxSteps)
 		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.IntervalSteps)
 		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.Codec
-		e.Mixing.Clip = r.MixingClip
-		if in.Mixing, err = graph.NewMixing(graph.RingGraph(p.Agents), spec.Metropolis); err != nil {
+		e.Mixing.Clip = r.MixingClipBound
+		if in.Mixing, err = graph.NewMixingMatrix(graph.RingGraph(p.Agents), spec.EdgeWeightsMetropolis); err != nil {
 			t.Fatal(err)
 		}
 	} else if training.MaxSteps > 1 {

@@ -61,8 +61,8 @@ func slot(read func(name string) []byte, name string) []byte {
 }
 
 // recordOf is the coordinator's journal.
-func recordOf(read func(name string) []byte) (r round.Record, ok bool) {
-	var saved struct{ Record round.Record }
+func recordOf(read func(name string) []byte) (r round.JournalRecord, ok bool) {
+	var saved struct{ Record round.JournalRecord }
 	err := json.Unmarshal(slot(read, runFile), &saved)
 	return saved.Record, err == nil
 }
@@ -71,7 +71,7 @@ func recordOf(read func(name string) []byte) (r round.Record, ok bool) {
 func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err error) {
 	var saved struct{ Secrets []wire.SealSecret }
 	if err = json.Unmarshal(slot(read, sealsFile), &saved); err == nil && len(saved.Secrets) > 0 {
-		announced, err = saved.Secrets[0].Public()
+		announced, err = saved.Secrets[0].PublicKey()
 	}
 	return announced, err
 }
@@ -85,7 +85,7 @@ func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	return wire.AnnouncementPosition{
 		Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
 		Run: wire.RunID(binary.LittleEndian.Uint64(b[12:])), Round: wire.RoundID(binary.LittleEndian.Uint64(b[20:])),
-		Attempt: wire.Attempt(binary.LittleEndian.Uint32(b[28:])), Phase: wire.AnnouncementPhase(b[32]),
+		Attempt: wire.RoundAttempt(binary.LittleEndian.Uint32(b[28:])), Phase: wire.AnnouncementPhase(b[32]),
 	}
 }
 

@@ -26,7 +26,7 @@ func TestThreeSyncs(t *testing.T) {
 	rounds := func(p world.Plan, syncs time.Duration) (first, later time.Duration) {
 		p.SyncTime = syncs
 		r := world.Run(p, configured(func(cfg *coordinator.Config) {
-			cfg.Round.Pause, cfg.Round.Deadline = 0, time.Hour
+			cfg.Round.PauseBetweenRounds, cfg.Round.RoundTimeout = 0, time.Hour
 		}), nil)
 		if r.Failure != "" {
 			t.Fatal(r.Failure)

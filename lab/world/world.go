@@ -32,7 +32,7 @@ type World struct {
 	engineDown int
 	check      invariantChecker
 	secrets    []wire.SealSecret // of the coordinators that have lived
-	pairs      map[pairing]wire.SealKeys
+	pairs      map[pairing]wire.AgentSealKeys
 
 	healed          time.Time // when the last fault is over
 	finished        time.Time // when the run was; zero before

@@ -13,28 +13,30 @@ import (
 	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
-// Agent has the metrics of agents. Several goroutines may use it at once.
-type Agent struct {
-	*metrics.Reload
+// AgentMetrics has the metrics of agents. Several goroutines may use it at once.
+type AgentMetrics struct {
+	*metrics.ReloadMetrics
 	Events  *metrics.EventMetrics
 	traffic metrics.SessionTraffic
 }
 
 // New registers the metrics of an agent. now is the clock for timestamps. If the device is in several federations,
 // federation is the value of the label federation; otherwise it is empty, and there is no such label.
-func New(reg prometheus.Registerer, now func() time.Time, federation string) *Agent {
+func New(reg prometheus.Registerer, now func() time.Time, federation string) *AgentMetrics {
 	r := metrics.Registrar{Reg: reg, Namespace: "agentd"}
 	if federation != "" {
-		r.Labels = prometheus.Labels{"federation": metrics.LabelValue(federation)}
+		r.Labels = prometheus.Labels{"federation": metrics.SanitizeLabelValue(federation)}
 	}
 	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, agent.Metrics,
 		external.Metrics, agentround.Metrics)
-	return &Agent{
-		Reload:  metrics.NewReload(r, now),
-		Events:  events,
-		traffic: metrics.SessionTraffic{Metrics: events, Dropped: agent.DroppedMessages},
+	return &AgentMetrics{
+		ReloadMetrics: metrics.NewReloadMetrics(r, now),
+		Events:        events,
+		traffic:       metrics.SessionTraffic{Metrics: events, Dropped: agent.DroppedMessages},
 	}
 }
 
 // CountTraffic counts a message of a session.
-func (a *Agent) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { a.traffic.Count(t, kind) }
+func (a *AgentMetrics) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
+	a.traffic.CountMessage(t, kind)
+}

@@ -23,7 +23,7 @@ import (
 //     are scraped at this server.
 //   - GET /agents/{id}/metrics has the newest report of an agent: status 503 if it
 //     is stale, so that Prometheus' up is 0, and 404 if there is none.
-func (c *Coordinator) Handler(reg *prometheus.Registry, ready func() error) http.Handler {
+func (c *CoordinatorMetrics) Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", metrics.Handler(reg, ready))
 	mux.HandleFunc("GET /sd/agents", c.reports.serveTargets)
@@ -37,7 +37,7 @@ type targetGroup struct {
 	Labels  map[string]string `json:"labels"`
 }
 
-func (s *reports) serveTargets(w http.ResponseWriter, req *http.Request) {
+func (s *fleetReports) serveTargets(w http.ResponseWriter, req *http.Request) {
 	via := req.URL.Query().Get("via")
 	if via != "" && via != "coordinator" {
 		http.Error(w, "via may be coordinator, or be left out", http.StatusBadRequest)
@@ -47,7 +47,7 @@ func (s *reports) serveTargets(w http.ResponseWriter, req *http.Request) {
 	for _, id := range s.agents() {
 		r, _, _ := s.reportOfAgent(id)
 		g := targetGroup{[]string{r.ScrapeAddress}, map[string]string{"instance": string(id)}}
-		if via != "" || !scrapable(r.ScrapeAddress) {
+		if via != "" || !isScrapeAddress(r.ScrapeAddress) {
 			g.Targets[0] = req.Host
 			g.Labels["__metrics_path__"] = "/agents/" + string(id) + "/metrics"
 		}
@@ -57,25 +57,25 @@ func (s *reports) serveTargets(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(groups) // the client may be gone
 }
 
-// scrapable checks that an address that an agent advertises is host:port, so that nothing else gets into Prometheus'
-// list.
-func scrapable(address string) bool {
+// isScrapeAddress checks that an address that an agent advertises is host:port, so that nothing else gets into
+// Prometheus' list.
+func isScrapeAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
 	n, bad := strconv.Atoi(port)
 	return err == nil && host != "" && !strings.ContainsAny(host, "/?#@ ") && bad == nil && n > 0 && n < 1<<16
 }
 
 // agents returns those that have reported, in id order.
-func (s *reports) agents() []wire.AgentID {
+func (s *fleetReports) agents() []wire.AgentID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.newest))
+	return slices.Sorted(maps.Keys(s.newestReportByAgent))
 }
 
-func (s *reports) serveMetrics(w http.ResponseWriter, req *http.Request) {
+func (s *fleetReports) serveMetrics(w http.ResponseWriter, req *http.Request) {
 	id := wire.AgentID(req.PathValue("id"))
 	r, fresh, known := s.reportOfAgent(id)
-	switch age := s.now().Sub(r.at); {
+	switch age := s.now().Sub(r.receivedAt); {
 	case !known:
 		http.Error(w, "this agent has not reported since the coordinator was started", http.StatusNotFound)
 	case !fresh:
@@ -89,7 +89,7 @@ func (s *reports) serveMetrics(w http.ResponseWriter, req *http.Request) {
 
 // exposition writes the readings under the names that they have at the agent.
 // It leaves out readings that this build does not know.
-func (r *report) exposition(age float64) []byte {
+func (r *agentReport) exposition(age float64) []byte {
 	b := []byte("# HELP agentd_report_age_seconds Time since the coordinator got these numbers from the agent.\n")
 	b = fmt.Appendf(b, "# TYPE agentd_report_age_seconds gauge\nagentd_report_age_seconds %g\n", age)
 	last := ""

@@ -16,14 +16,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Coordinator keeps the coordinator_* metrics. Events keeps the metrics that single events describe. Observe keeps the
-// metrics that combine several events.
-type Coordinator struct {
-	*metrics.Reload
+// CoordinatorMetrics keeps the coordinator_* metrics. Events keeps the metrics that single events describe. Observe
+// keeps the metrics that combine several events.
+type CoordinatorMetrics struct {
+	*metrics.ReloadMetrics
 	Events  *metrics.EventMetrics
 	traffic metrics.SessionTraffic
 	sums    updateSums
-	reports *reports
+	reports *fleetReports
 }
 
 // MLflowOK is a metric of an event of internal/coordinatord, which is above this package.
@@ -32,31 +32,31 @@ var MLflowOK = observe.OptionalGauge("mlflow_ok",
 		"the last try has failed and they wait (0); absent without one.")
 
 // New registers the metrics of a coordinator. now is the clock for timestamps.
-func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
+func New(reg prometheus.Registerer, now func() time.Time) *CoordinatorMetrics {
 	r := metrics.Registrar{Reg: reg, Namespace: "coordinator"}
 	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, coordinator.Metrics,
 		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, roundMeanMetrics, []*observe.Metric{MLflowOK})
-	var start observe.Description // a coordinator begins in the phase idle
+	var start observe.EventDescription // a coordinator begins in the phase idle
 	round.PhaseEntered{Phase: round.CoordinatorIdle}.Describe(&start)
 	events.Apply(start.Samples)
-	return &Coordinator{
-		Events:  events,
-		traffic: metrics.SessionTraffic{Metrics: events, Dropped: coordinator.DroppedMessages},
-		Reload:  metrics.NewReload(r, now),
-		reports: newReports(r, now),
+	return &CoordinatorMetrics{
+		Events:        events,
+		traffic:       metrics.SessionTraffic{Metrics: events, Dropped: coordinator.DroppedMessages},
+		ReloadMetrics: metrics.NewReloadMetrics(r, now),
+		reports:       newReports(r, now),
 	}
 }
 
 // CountTraffic counts a message of the session. Unlike Observe it may be called from several goroutines.
-func (c *Coordinator) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
-	c.traffic.Count(t, kind)
+func (c *CoordinatorMetrics) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
+	c.traffic.CountMessage(t, kind)
 }
 
-var _ observe.Observer = (*Coordinator)(nil)
+var _ observe.Observer = (*CoordinatorMetrics)(nil)
 
 // Observe implements observe.Observer. It passes events to the metrics that combine several events: means over the
 // updates of a round, and the reports of all agents.
-func (c *Coordinator) Observe(e observe.Event) {
+func (c *CoordinatorMetrics) Observe(e observe.Event) {
 	switch e := e.(type) {
 	case round.UpdateAccepted:
 		if e.Update.Kind == wire.KindTraining {
@@ -64,13 +64,13 @@ func (c *Coordinator) Observe(e observe.Event) {
 		}
 	case round.RoundClosed:
 		if e.Kind == wire.KindTraining {
-			var d observe.Description
-			c.sums.describeMeans(&d, e.Round, e.Accepted)
+			var d observe.EventDescription
+			c.sums.describeMeans(&d, e.Round, e.AcceptedUpdates)
 			c.Events.Apply(d.Samples)
 		}
 	case coordinator.AgentReportReceived:
 		c.reports.recordReport(e)
 	case coordinator.AgentListChanged:
-		c.reports.forget(e.RemovedAgents)
+		c.reports.forgetAgents(e.RemovedAgents)
 	}
 }

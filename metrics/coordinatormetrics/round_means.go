@@ -42,12 +42,12 @@ func (s *updateSums) add(round wire.RoundID, u *wire.Update, norm float64) {
 // describeMeans sets the metrics to the means over all accepted updates of a round, each with the same weight. After a
 // restart only the later updates are known: then it removes the means, since the mean of a part would look like a
 // change.
-func (s *updateSums) describeMeans(d *observe.Description, round wire.RoundID, accepted int) {
+func (s *updateSums) describeMeans(d *observe.EventDescription, round wire.RoundID, accepted int) {
 	n := math.NaN() // without updates there is no mean
 	if s.round == round && s.updates == accepted {
 		n = float64(accepted)
 	}
-	d.Set(lastRoundRiskBefore, s.riskBefore/n)
-	d.Set(lastRoundRiskAfter, s.riskAfter/n)
-	d.Set(lastRoundUpdateNorm, s.norm/n)
+	d.SetGauge(lastRoundRiskBefore, s.riskBefore/n)
+	d.SetGauge(lastRoundRiskAfter, s.riskAfter/n)
+	d.SetGauge(lastRoundUpdateNorm, s.norm/n)
 }

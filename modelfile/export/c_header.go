@@ -27,7 +27,7 @@ func (n *network) cHeader() []byte {
 		p("/* %4d: %s */", i, escapeComment(name))
 	}
 	b.WriteByte('\n')
-	if n.standardized() {
+	if n.isStandardized() {
 		inputs := len(n.Features)
 		writeArray(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
 		writeArray(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
@@ -63,7 +63,7 @@ func (n *network) describeLayers() string {
 // constantsSize is the size of the header's data.
 func (n *network) constantsSize() int {
 	total := len(n.ParameterBytes)
-	if n.standardized() {
+	if n.isStandardized() {
 		total += 16 * len(n.Features)
 	}
 	return total
@@ -155,7 +155,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 	mean, scale := n.targetScaling()
 	says := "a regression: out[0] is " + escapeComment(n.Target) + ", which is returned, too."
 	switch {
-	case n.autoencodes():
+	case n.isAutoencoder():
 		says = "an autoencoder: out[0] is the error with which it gives the row back, in standard deviations: a high " +
 			"one is an anomaly. It is returned, too."
 	case n.classes > 0:
@@ -169,7 +169,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 	}
 	p("  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++) {")
 	switch clip := formatNumber(n.Standardization.Clip, 17, false); {
-	case !n.standardized():
+	case !n.isStandardized():
 		p("    x[i] = row[i];")
 	case n.Standardization.Clip > 0:
 		p("    double v = ((double)row[i] - fedmesh_model_mean[i]) / fedmesh_model_scale[i];")
@@ -180,7 +180,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 	p("  }")
 	n.writeLayerCalls(p)
 	switch {
-	case n.autoencodes():
+	case n.isAutoencoder():
 		p("  float sum = 0.0f;\n  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++)")
 		p("    sum += (z[i] - x[i]) * (z[i] - x[i]);")
 		p("  out[0] = sqrtf(sum / FEDMESH_MODEL_INPUTS);\n  return out[0];\n}\n")
@@ -189,7 +189,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", formatNumber(scale, 17, false),
 			formatNumber(mean, 17, false))
 		return
-	case n.logistic():
+	case n.isLogistic():
 		p("  out[1] = 1.0f / (1.0f + expf(-z[0]));\n  out[0] = 1.0f / (1.0f + expf(z[0]));")
 	default:
 		p(`  float most = z[0], sum = 0.0f;
@@ -210,7 +210,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 
 // writeLayerCalls writes how the row x becomes the outputs z.
 func (n *network) writeLayerCalls(p func(string, ...any)) {
-	from, does := "x", activations[n.activation()]
+	from, does := "x", cExpressionByActivation[n.activation()]
 	activate := func(name string, units int) {
 		if does != "" {
 			p("  for (int i = 0; i < %d; i++)\n    %s[i] = %s;", units, name, strings.ReplaceAll(does, "X", name+"[i]"))
@@ -243,7 +243,7 @@ func (n *network) writeLayerCalls(p func(string, ...any)) {
 	}
 }
 
-// activations are expressions of C in X.
-var activations = map[spec.Activation]string{
+// cExpressionByActivation are expressions of C in X.
+var cExpressionByActivation = map[spec.Activation]string{
 	spec.ActivationTanh: "tanhf(X)", spec.ActivationReLU: "X > 0.0f ? X : 0.0f",
 }

@@ -15,8 +15,8 @@ type Format string
 
 // The formats.
 const (
-	ONNX Format = "onnx"
-	C    Format = "c"
+	FormatONNX Format = "onnx"
+	FormatC    Format = "c"
 )
 
 // Encode returns a model's file in a format. The error is of a model that lacks what predicts, or of a format that is
@@ -26,9 +26,9 @@ func Encode(f Format, m *modelfile.Model) ([]byte, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case f == ONNX:
+	case f == FormatONNX:
 		return n.onnx(), nil
-	case f == C:
+	case f == FormatC:
 		return n.cHeader(), nil
 	}
 	return nil, fmt.Errorf("there is no format %q", f)
@@ -75,13 +75,13 @@ func networkOf(m *modelfile.Model) (*network, error) {
 		return l
 	}
 	in := a.Inputs
-	if v := &a.Convolution; len(v.Filters) > 0 {
+	if v := &a.Convolution; len(v.FiltersPerLayer) > 0 {
 		steps, err := v.StepsByLayer(a.Inputs)
 		if err != nil {
 			return nil, err
 		}
 		channels, before := v.InputChannels, a.Inputs/v.InputChannels
-		for i, out := range v.Filters {
+		for i, out := range v.FiltersPerLayer {
 			n.filters = append(n.filters, filterLayer{layer: take(channels*v.KernelSteps, out), channels: channels,
 				kernel: v.KernelSteps, pool: v.PoolSteps, inputSteps: before, outputSteps: steps[i]})
 			channels, before = out, steps[i]
@@ -95,8 +95,8 @@ func networkOf(m *modelfile.Model) (*network, error) {
 	return n, nil
 }
 
-// standardized says that features and target have another unit inside.
-func (n *network) standardized() bool { return len(n.Standardization.Mean) > 0 }
+// isStandardized says that features and target have another unit inside.
+func (n *network) isStandardized() bool { return len(n.Standardization.Mean) > 0 }
 
 // targetScaling is the mean and the scale of a regression's target: 0 and 1 if it has its own unit inside.
 func (n *network) targetScaling() (mean, scale float64) {
@@ -127,8 +127,8 @@ func (n *network) activation() spec.Activation {
 	return n.Architecture.Activation
 }
 
-// autoencodes says that the output is the error with which the last layer gives the row back.
-func (n *network) autoencodes() bool { return n.Architecture.Kind == spec.ModelAutoencoder }
+// isAutoencoder says that the output is the error with which the last layer gives the row back.
+func (n *network) isAutoencoder() bool { return n.Architecture.Kind == spec.ModelAutoencoder }
 
-// logistic says that the one output is the log of the odds of class 1.
-func (n *network) logistic() bool { return n.Architecture.Risk == spec.RiskLogistic }
+// isLogistic says that the one output is the log of the odds of class 1.
+func (n *network) isLogistic() bool { return n.Architecture.Risk == spec.LossLogistic }

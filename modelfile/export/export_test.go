@@ -24,29 +24,30 @@ func models(t testing.TB) map[string]*modelfile.Model {
 	t.Helper()
 	all := map[string]*modelfile.Model{}
 	for name, a := range map[string]learner.Architecture{
-		"linear":   {Outputs: 1, Risk: spec.RiskSquared, Bias: true},
-		"plain":    {Outputs: 1, Risk: spec.RiskSquared},
-		"huber":    {Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 1, Bias: true},
-		"logistic": {Outputs: 1, Risk: spec.RiskLogistic, Bias: true},
-		"softmax":  {Outputs: 4, Risk: spec.RiskSoftmax, Bias: true},
-		"tanh": {HiddenUnits: []int{7, 5}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
+		"linear":   {Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		"plain":    {Outputs: 1, Risk: spec.LossSquared},
+		"huber":    {Outputs: 1, Risk: spec.LossHuber, HuberDelta: 1, Bias: true},
+		"logistic": {Outputs: 1, Risk: spec.LossLogistic, Bias: true},
+		"softmax":  {Outputs: 4, Risk: spec.LossSoftmax, Bias: true},
+		"tanh": {HiddenUnits: []int{7, 5}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared,
 			Bias: true},
-		"relu": {HiddenUnits: []int{9}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
+		"relu": {HiddenUnits: []int{9}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.LossSoftmax,
 			Bias: true},
 		"autoencoder": {Kind: spec.ModelAutoencoder, HiddenUnits: []int{4, 2, 5}, Outputs: 1, Bias: true,
-			Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+			Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		"raw autoencoder": {Kind: spec.ModelAutoencoder, HiddenUnits: []int{1}, Outputs: 1,
-			Activation: spec.ActivationReLU, Risk: spec.RiskSquared},
+			Activation: spec.ActivationReLU, Risk: spec.LossSquared},
 		"conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
-			Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
-			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 3, Filters: []int{4}, PoolSteps: 3}},
+			Activation: spec.ActivationTanh, Risk: spec.LossSquared,
+			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 3, FiltersPerLayer: []int{4}, PoolSteps: 3}},
 		"deep conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{6}, Outputs: 3, Bias: true,
-			Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
-			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 2, Filters: []int{5, 7}, PoolSteps: 2}},
-		"raw conv1d": {Kind: spec.ModelConv1D, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.RiskLogistic,
-			Convolution: spec.Convolution{InputChannels: 1, KernelSteps: 5, Filters: []int{2}, PoolSteps: 1}},
+			Activation: spec.ActivationReLU, Risk: spec.LossSoftmax,
+			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 2, FiltersPerLayer: []int{5, 7},
+				PoolSteps: 2}},
+		"raw conv1d": {Kind: spec.ModelConv1D, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.LossLogistic,
+			Convolution: spec.Convolution{InputChannels: 1, KernelSteps: 5, FiltersPerLayer: []int{2}, PoolSteps: 1}},
 		"identity": {HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
-			Risk: spec.RiskLogistic},
+			Risk: spec.LossLogistic},
 	} {
 		if a.Inputs = 3; a.Kind == spec.ModelConv1D {
 			a.Inputs = 24 // in 3 channels of 8 steps, of which pools of 3 leave no rest, and those of 2 one
@@ -166,7 +167,7 @@ func TestC(t *testing.T) {
 	for name, m := range models(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file, err := export.Encode(export.C, m)
+			file, err := export.Encode(export.FormatC, m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -221,7 +222,7 @@ func compare(t *testing.T, m *modelfile.Model, all [][]float32, said string) {
 // TestWrite: the same model has the same bytes; what predicts nothing is refused.
 func TestWrite(t *testing.T) {
 	m := models(t)["tanh"]
-	for _, f := range []export.Format{export.ONNX, export.C} {
+	for _, f := range []export.Format{export.FormatONNX, export.FormatC} {
 		one, err := export.Encode(f, m)
 		if err != nil {
 			t.Fatal(err)

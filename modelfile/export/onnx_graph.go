@@ -23,25 +23,27 @@ const (
 // protoMessage is a message of protobuf as it grows.
 type protoMessage []byte
 
-func (m *protoMessage) bytes(field protowire.Number, b []byte) {
+func (m *protoMessage) appendBytes(field protowire.Number, b []byte) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), b)
 }
 
-func (m *protoMessage) text(field protowire.Number, text string) { m.bytes(field, []byte(text)) }
+func (m *protoMessage) appendText(field protowire.Number, text string) {
+	m.appendBytes(field, []byte(text))
+}
 
-func (m *protoMessage) number(field protowire.Number, v int) {
+func (m *protoMessage) appendNumber(field protowire.Number, v int) {
 	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
 }
 
-// graph is a graph of ONNX as it grows: each node takes the last one's output.
-type graph struct {
+// onnxGraph is a graph of ONNX as it grows: each node takes the last one's output.
+type onnxGraph struct {
 	nodes, constants protoMessage
 	lastOutput       string
 	nodeCount        int
 }
 
 // addNode adds an operation on inputs, whose output becomes the last.
-func (g *graph) addNode(op string, attributes []protoMessage, inputs ...string) string {
+func (g *onnxGraph) addNode(op string, attributes []protoMessage, inputs ...string) string {
 	g.nodeCount++
 	g.lastOutput = fmt.Sprint("t", g.nodeCount)
 	g.addNamedNode(op, attributes, g.lastOutput, inputs...)
@@ -49,108 +51,110 @@ func (g *graph) addNode(op string, attributes []protoMessage, inputs ...string) 
 }
 
 // addNamedNode adds an operation with an output of that name.
-func (g *graph) addNamedNode(op string, attributes []protoMessage, output string, inputs ...string) {
+func (g *onnxGraph) addNamedNode(op string, attributes []protoMessage, output string, inputs ...string) {
 	var n protoMessage
 	for _, name := range inputs {
-		n.text(1, name)
+		n.appendText(1, name)
 	}
-	n.text(2, output)
-	n.text(4, op)
+	n.appendText(2, output)
+	n.appendText(4, op)
 	for _, a := range attributes {
-		n.bytes(5, a)
+		n.appendBytes(5, a)
 	}
-	g.nodes.bytes(1, n)
+	g.nodes.appendBytes(1, n)
 	g.lastOutput = output
 }
 
-// constant adds a tensor.
-func (g *graph) constant(name string, kind int, shape []int, raw []byte) string {
+// addConstant adds a tensor.
+func (g *onnxGraph) addConstant(name string, kind int, shape []int, raw []byte) string {
 	var t protoMessage
 	for _, n := range shape {
-		t.number(1, n)
+		t.appendNumber(1, n)
 	}
-	t.number(2, kind)
-	t.text(8, name)
-	t.bytes(9, raw)
-	g.constants.bytes(5, t)
+	t.appendNumber(2, kind)
+	t.appendText(8, name)
+	t.appendBytes(9, raw)
+	g.constants.appendBytes(5, t)
 	return name
 }
 
-func (g *graph) floats(name string, v []float32, shape ...int) string {
-	return g.constant(name, onnxFloat, shape, wire.AppendVector(nil, v))
+func (g *onnxGraph) addFloats(name string, v []float32, shape ...int) string {
+	return g.addConstant(name, onnxFloat, shape, wire.AppendVector(nil, v))
 }
 
-func (g *graph) doubles(name string, v []float64, shape ...int) string {
-	return g.constant(name, onnxDouble, shape, wire.AppendVector(nil, v))
+func (g *onnxGraph) addDoubles(name string, v []float64, shape ...int) string {
+	return g.addConstant(name, onnxDouble, shape, wire.AppendVector(nil, v))
 }
 
 // intAttribute is an attribute.
 func intAttribute(name string, v int) protoMessage {
 	var a protoMessage
-	a.text(1, name)
-	a.number(3, v)
-	a.number(20, attributeInt)
+	a.appendText(1, name)
+	a.appendNumber(3, v)
+	a.appendNumber(20, attributeInt)
 	return a
 }
 
 // intsAttribute is an attribute of a list.
 func intsAttribute(name string, all ...int) protoMessage {
 	var a protoMessage
-	a.text(1, name)
+	a.appendText(1, name)
 	for _, v := range all {
-		a.number(8, v)
+		a.appendNumber(8, v)
 	}
-	a.number(20, attributeInts)
+	a.appendNumber(20, attributeInts)
 	return a
 }
 
-// cast makes the last output another type.
-func (g *graph) cast(to int) { g.addNode("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutput) }
+// addCast makes the last output another type.
+func (g *onnxGraph) addCast(to int) {
+	g.addNode("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutput)
+}
 
 // onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an autoencoder,
 // or "probabilities" [N, classes] and "class" [N].
 func (n *network) onnx() []byte {
-	g := &graph{lastOutput: "row"}
+	g := &onnxGraph{lastOutput: "row"}
 	n.addStandardizeNodes(g)
 	row := g.lastOutput
 	n.addFilterNodes(g)
 	for i, l := range n.layers {
 		name := fmt.Sprint("layer", len(n.filters)+i)
-		inputs := []string{g.lastOutput, g.floats(name+".weight", l.w, l.out, l.in)}
+		inputs := []string{g.lastOutput, g.addFloats(name+".weight", l.w, l.out, l.in)}
 		if l.b != nil {
-			inputs = append(inputs, g.floats(name+".bias", l.b, l.out))
+			inputs = append(inputs, g.addFloats(name+".bias", l.b, l.out))
 		}
 		g.addNode("Gemm", []protoMessage{intAttribute("transB", 1)}, inputs...)
-		if op := operators[n.activation()]; i < len(n.layers)-1 && op != "" {
+		if op := onnxOperatorByActivation[n.activation()]; i < len(n.layers)-1 && op != "" {
 			g.addNode(op, nil, g.lastOutput)
 		}
 	}
 	var outputs protoMessage
 	switch {
-	case n.autoencodes():
+	case n.isAutoencoder():
 		miss := g.addNode("Sub", nil, g.lastOutput, row)
 		g.addNode("ReduceMean", []protoMessage{intsAttribute("axes", 1)}, g.addNode("Mul", nil, miss, miss))
 		g.addNamedNode("Sqrt", nil, "value", g.lastOutput)
-		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
+		outputs.appendBytes(12, valueInfo("value", onnxFloat, 1))
 	case n.classes == 0:
 		mean, scale := n.targetScaling()
-		g.cast(onnxDouble)
-		g.addNode("Mul", nil, g.lastOutput, g.doubles("target.scale", []float64{scale}, 1))
-		g.addNode("Add", nil, g.lastOutput, g.doubles("target.mean", []float64{mean}, 1))
+		g.addCast(onnxDouble)
+		g.addNode("Mul", nil, g.lastOutput, g.addDoubles("target.scale", []float64{scale}, 1))
+		g.addNode("Add", nil, g.lastOutput, g.addDoubles("target.mean", []float64{mean}, 1))
 		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.lastOutput)
-		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
+		outputs.appendBytes(12, valueInfo("value", onnxFloat, 1))
 	default:
 		n.addProbabilityNodes(g)
 		g.addNamedNode("ArgMax", []protoMessage{intAttribute("axis", 1), intAttribute("keepdims", 0)}, "class",
 			"probabilities")
-		outputs.bytes(12, valueInfo("probabilities", onnxFloat, n.classes))
-		outputs.bytes(12, valueInfo("class", onnxInt64))
+		outputs.appendBytes(12, valueInfo("probabilities", onnxFloat, n.classes))
+		outputs.appendBytes(12, valueInfo("class", onnxInt64))
 	}
 	return n.encodeModel(g, outputs)
 }
 
 // addFilterNodes brings rows through the filters, to [N, filters·steps].
-func (n *network) addFilterNodes(g *graph) {
+func (n *network) addFilterNodes(g *onnxGraph) {
 	if len(n.filters) == 0 {
 		return
 	}
@@ -159,15 +163,15 @@ func (n *network) addFilterNodes(g *graph) {
 	for _, v := range []int{first.channels, first.inputSteps} {
 		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
 	}
-	g.addNode("Reshape", nil, g.lastOutput, g.constant("channels", onnxInt64, []int{3}, shape))
+	g.addNode("Reshape", nil, g.lastOutput, g.addConstant("channels", onnxInt64, []int{3}, shape))
 	for i, f := range n.filters {
 		name := fmt.Sprint("layer", i)
-		inputs := []string{g.lastOutput, g.floats(name+".weight", f.w, f.out, f.channels, f.kernel)}
+		inputs := []string{g.lastOutput, g.addFloats(name+".weight", f.w, f.out, f.channels, f.kernel)}
 		if f.b != nil {
-			inputs = append(inputs, g.floats(name+".bias", f.b, f.out))
+			inputs = append(inputs, g.addFloats(name+".bias", f.b, f.out))
 		}
 		g.addNode("Conv", []protoMessage{intsAttribute("kernel_shape", f.kernel)}, inputs...)
-		if op := operators[n.activation()]; op != "" {
+		if op := onnxOperatorByActivation[n.activation()]; op != "" {
 			g.addNode(op, nil, g.lastOutput)
 		}
 		if f.pool > 1 {
@@ -180,24 +184,24 @@ func (n *network) addFilterNodes(g *graph) {
 }
 
 // addStandardizeNodes brings the row into the units inside, with the rounding of training.
-func (n *network) addStandardizeNodes(g *graph) {
+func (n *network) addStandardizeNodes(g *onnxGraph) {
 	st, inputs := &n.Standardization, len(n.Features)
-	if !n.standardized() {
+	if !n.isStandardized() {
 		return
 	}
-	g.cast(onnxDouble)
-	g.addNode("Sub", nil, g.lastOutput, g.doubles("mean", st.Mean[:inputs], inputs))
-	g.addNode("Div", nil, g.lastOutput, g.doubles("scale", st.Scale[:inputs], inputs))
+	g.addCast(onnxDouble)
+	g.addNode("Sub", nil, g.lastOutput, g.addDoubles("mean", st.Mean[:inputs], inputs))
+	g.addNode("Div", nil, g.lastOutput, g.addDoubles("scale", st.Scale[:inputs], inputs))
 	if st.Clip > 0 {
-		g.addNode("Clip", nil, g.lastOutput, g.doubles("clip.least", []float64{-st.Clip}), g.doubles("clip.most",
+		g.addNode("Clip", nil, g.lastOutput, g.addDoubles("clip.least", []float64{-st.Clip}), g.addDoubles("clip.most",
 			[]float64{st.Clip}))
 	}
-	g.cast(onnxFloat)
+	g.addCast(onnxFloat)
 }
 
 // addProbabilityNodes makes them of the last layer's outputs.
-func (n *network) addProbabilityNodes(g *graph) {
-	if !n.logistic() {
+func (n *network) addProbabilityNodes(g *onnxGraph) {
+	if !n.isLogistic() {
 		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.lastOutput)
 		return
 	}
@@ -210,35 +214,35 @@ func (n *network) addProbabilityNodes(g *graph) {
 // valueInfo describes an input or output [N, …].
 func valueInfo(name string, kind int, shape ...int) protoMessage {
 	var dims, first protoMessage
-	first.text(2, "N")
-	dims.bytes(1, first)
+	first.appendText(2, "N")
+	dims.appendBytes(1, first)
 	for _, n := range shape {
 		var d protoMessage
-		d.number(1, n)
-		dims.bytes(1, d)
+		d.appendNumber(1, n)
+		dims.appendBytes(1, d)
 	}
 	var tensor, of, v protoMessage
-	tensor.number(1, kind)
-	tensor.bytes(2, dims)
-	of.bytes(1, tensor)
-	v.text(1, name)
-	v.bytes(2, of)
+	tensor.appendNumber(1, kind)
+	tensor.appendBytes(2, dims)
+	of.appendBytes(1, tensor)
+	v.appendText(1, name)
+	v.appendBytes(2, of)
 	return v
 }
 
 // encodeModel is the file.
-func (n *network) encodeModel(g *graph, outputs protoMessage) []byte {
+func (n *network) encodeModel(g *onnxGraph, outputs protoMessage) []byte {
 	body := g.nodes
-	body.text(2, n.Task)
+	body.appendText(2, n.Task)
 	body = append(body, g.constants...)
-	body.bytes(11, valueInfo("row", onnxFloat, len(n.Features)))
+	body.appendBytes(11, valueInfo("row", onnxFloat, len(n.Features)))
 	body = append(body, outputs...)
 	var opset, m protoMessage
-	opset.number(2, opsetVersion)
-	m.number(1, irVersion)
-	m.text(2, "fedmesh")
-	m.bytes(7, body)
-	m.bytes(8, opset)
+	opset.appendNumber(2, opsetVersion)
+	m.appendNumber(1, irVersion)
+	m.appendText(2, "fedmesh")
+	m.appendBytes(7, body)
+	m.appendBytes(8, opset)
 	about := [][2]string{{"task", n.Task}, {"model", n.DisplayName()}, {"hash", n.Hash.String()},
 		{"target", n.Target}}
 	for i, f := range n.Features {
@@ -246,12 +250,12 @@ func (n *network) encodeModel(g *graph, outputs protoMessage) []byte {
 	}
 	for _, pair := range about {
 		var entry protoMessage
-		entry.text(1, pair[0])
-		entry.text(2, pair[1])
-		m.bytes(14, entry)
+		entry.appendText(1, pair[0])
+		entry.appendText(2, pair[1])
+		m.appendBytes(14, entry)
 	}
 	return m
 }
 
-// operators are ONNX's for activations.
-var operators = map[spec.Activation]string{spec.ActivationTanh: "Tanh", spec.ActivationReLU: "Relu"}
+// onnxOperatorByActivation are ONNX's for activations.
+var onnxOperatorByActivation = map[spec.Activation]string{spec.ActivationTanh: "Tanh", spec.ActivationReLU: "Relu"}

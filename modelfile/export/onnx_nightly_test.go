@@ -39,7 +39,7 @@ func TestONNX(t *testing.T) {
 		}
 	}
 	for name, m := range models(t) {
-		file, err := export.Encode(export.ONNX, m)
+		file, err := export.Encode(export.FormatONNX, m)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -86,7 +86,7 @@ func TestRetainingWhileSomebodyLooks(t *testing.T) {
 			}
 			looker.Subscribe(mqtt.AtMostOnce, "end")
 			for {
-				if m, ok := (<-looker.Events()).(mqtt.Received); !ok || m.Topic == "end" {
+				if m, ok := (<-looker.Events()).(mqtt.MessageReceived); !ok || m.Topic == "end" {
 					return
 				}
 			}

@@ -20,7 +20,7 @@ func BenchmarkReceiver(b *testing.B) {
 			for k := range o.Manifest.Chunks {
 				chunks = append(chunks, chunkOf("a", o.Manifest, blob, k))
 			}
-			r := openingReceiver(NewReceiver(DefaultReceiverConfig()))
+			r := openingReceiver(NewUpdateReceiver(DefaultReceiverConfig()))
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
 			for b.Loop() {
@@ -31,7 +31,7 @@ func BenchmarkReceiver(b *testing.B) {
 						done = done || complete
 					}
 				}
-				r.Step(epoch, UpdateStored{"a"})
+				r.Step(epoch, RoomReleased{"a"})
 				r.Step(epoch, DropAgent{"a"})
 				if !done {
 					b.Fatal("not complete")
@@ -49,7 +49,7 @@ func BenchmarkReceiverQueue(b *testing.B) {
 			blob := blobOf(1, 100<<10)
 			m := manifestOf(blob)
 			for b.Loop() {
-				r := openingReceiver(NewReceiver(DefaultReceiverConfig()))
+				r := openingReceiver(NewUpdateReceiver(DefaultReceiverConfig()))
 				var granted []GrantCredit
 				step := func(ev ReceiveEvent) {
 					for _, e := range r.Step(epoch, ev) {
@@ -66,7 +66,7 @@ func BenchmarkReceiverQueue(b *testing.B) {
 					a := granted[k].Agent
 					step(chunkOf(a, m, blob, 0))
 					step(chunkOf(a, m, blob, 1))
-					step(UpdateStored{a})
+					step(RoomReleased{a})
 				}
 				if len(granted) != n {
 					b.Fatalf("%d of %d were received", len(granted), n)

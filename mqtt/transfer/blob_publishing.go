@@ -11,7 +11,7 @@ import (
 // pullers need, each under its last topic level: first the chunks, then the
 // manifest, so that a puller that sees the manifest finds the chunks. Each
 // message is built when it is asked for. The schema is that of the vector
-// inside, zero for a task. A blob must have 1 to wire.MaxBlob bytes.
+// inside, zero for a task. A blob must have 1 to wire.MaxBlobBytes bytes.
 func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, []byte], error) {
 	m, err := wire.NewManifest(blob, schema)
 	if err != nil {
@@ -23,21 +23,21 @@ func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[stri
 
 // SealedBlobMessages is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal
 // blobs have equal messages under one seal.
-func SealedBlobMessages(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.BlobRef, iter.Seq2[string, []byte]) {
+func SealedBlobMessages(m wire.Manifest, blob []byte, seal *wire.BlobSealer) (wire.BlobRef, iter.Seq2[string, []byte]) {
 	manifest := ManifestMessage(m, seal)
 	ref := wire.BlobRef{Hash: m.Hash, ManifestHash: sha256.Sum256(manifest), Length: m.Length}
 	return ref, func(yield func(string, []byte) bool) {
 		for k := range m.Chunks {
-			if !yield(ChunkPart(k), ChunkMessage(m.Hash, blob, k, seal)) {
+			if !yield(ChunkPartName(k), ChunkMessage(m.Hash, blob, k, seal)) {
 				return
 			}
 		}
-		yield(ManifestPart, manifest)
+		yield(ManifestPartName, manifest)
 	}
 }
 
 // ManifestMessage returns the message of a blob's manifest, sealed unless seal is nil.
-func ManifestMessage(m wire.Manifest, seal *wire.BlobSeal) []byte {
+func ManifestMessage(m wire.Manifest, seal *wire.BlobSealer) []byte {
 	if seal != nil {
 		return seal.SealManifest(m.Append(nil))
 	}
@@ -45,7 +45,7 @@ func ManifestMessage(m wire.Manifest, seal *wire.BlobSeal) []byte {
 }
 
 // ChunkMessage returns the message of chunk k of blob, whose hash is given, sealed unless seal is nil.
-func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []byte {
+func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSealer) []byte {
 	payload := wire.ChunkOf(blob, k)
 	if seal != nil {
 		return seal.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)+wire.SealOverhead), k, payload)
@@ -53,10 +53,11 @@ func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []b
 	return wire.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)), hash, k, payload)
 }
 
-// openChunk returns the payload of a chunk as it was before it was sealed, in its place, or as it came if seal is nil.
-func openChunk(seal *wire.BlobSeal, k int, payload []byte) ([]byte, error) {
+// openSealedChunk returns the payload of a chunk as it was before it was sealed, in its place, or as it came if seal is
+// nil.
+func openSealedChunk(seal *wire.BlobSealer, k int, payload []byte) ([]byte, error) {
 	if seal == nil {
 		return payload, nil
 	}
-	return seal.Open(payload[:0], k, payload)
+	return seal.OpenPart(payload[:0], k, payload)
 }

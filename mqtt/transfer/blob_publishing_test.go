@@ -9,7 +9,7 @@ import (
 )
 
 func TestPublish(t *testing.T) {
-	blob := blobOf(5, 2*wire.MaxChunk)
+	blob := blobOf(5, 2*wire.MaxChunkBytes)
 	schema := digestOf([]byte("schema"))
 	ref, parts, err := BlobMessages(blob, schema)
 	if err != nil {
@@ -22,16 +22,16 @@ func TestPublish(t *testing.T) {
 		if len(message) > wire.MaxMessage {
 			t.Errorf("part %s has %d bytes", name, len(message))
 		}
-		if name == ManifestPart {
+		if name == ManifestPartName {
 			m, err := wire.DecodeManifest(message)
-			if err != nil || m.Schema != schema || m.Hash != ref.Hash || m.Length != ref.Length ||
+			if err != nil || m.VectorSchema != schema || m.Hash != ref.Hash || m.Length != ref.Length ||
 				digestOf(message) != ref.ManifestHash {
 				t.Errorf("manifest %+v of %+v: %v", m, ref, err)
 			}
 			continue
 		}
 		k, payload, err := wire.DecodeChunk(message, ref.Hash)
-		if err != nil || ChunkPart(k) != name {
+		if err != nil || ChunkPartName(k) != name {
 			t.Errorf("part %s: chunk %d, %v", name, k, err)
 		}
 		whole = append(whole, payload...)

@@ -10,16 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Why a Puller failed.
+// Why a BlobPuller failed.
 var (
-	// ErrTooLarge: the announced length is over the puller's policy.
-	ErrTooLarge = errors.New("blob is too large")
-	// ErrCorrupt: what the announcement names contradicts itself, so that
+	// ErrBlobTooLarge: the announced length is over the puller's policy.
+	ErrBlobTooLarge = errors.New("blob is too large")
+	// ErrBlobCorrupt: what the announcement names contradicts itself, so that
 	// asking again cannot help.
-	ErrCorrupt = errors.New("blob contradicts its announcement")
-	// ErrGone: nothing useful came for long; the blob may have been deleted.
+	ErrBlobCorrupt = errors.New("blob contradicts its announcement")
+	// ErrBlobGone: nothing useful came for long; the blob may have been deleted.
 	// The host reads the announcement again and says hello.
-	ErrGone = errors.New("blob is gone")
+	ErrBlobGone = errors.New("blob is gone")
 	// ErrStorageFailed: the storage failed for as long as a blob may be missing.
 	ErrStorageFailed = errors.New("blob could not be stored")
 )
@@ -38,25 +38,25 @@ type (
 	Tick struct{}
 )
 
-func (Start) pullEvent()        {}
-func (Connected) pullEvent()    {}
-func (Disconnected) pullEvent() {}
-func (Cancel) pullEvent()       {}
-func (Tick) pullEvent()         {}
+func (Start) isPullEvent()        {}
+func (Connected) isPullEvent()    {}
+func (Disconnected) isPullEvent() {}
+func (Cancel) isPullEvent()       {}
+func (Tick) isPullEvent()         {}
 
-func (Start) sendEvent()        {}
-func (Connected) sendEvent()    {}
-func (Disconnected) sendEvent() {}
-func (Cancel) sendEvent()       {}
-func (Tick) sendEvent()         {}
+func (Start) isSendEvent()        {}
+func (Connected) isSendEvent()    {}
+func (Disconnected) isSendEvent() {}
+func (Cancel) isSendEvent()       {}
+func (Tick) isSendEvent()         {}
 
-func (Tick) receiveEvent() {}
+func (Tick) isReceiveEvent() {}
 
-// ManifestPart is the last topic level of a manifest, where a chunk has its number.
-const ManifestPart = "m"
+// ManifestPartName is the last topic level of a manifest, where a chunk has its number.
+const ManifestPartName = "m"
 
-// ChunkPart returns the last topic level of chunk k.
-func ChunkPart(k int) string { return strconv.Itoa(k) }
+// ChunkPartName returns the last topic level of chunk k.
+func ChunkPartName(k int) string { return strconv.Itoa(k) }
 
 // UploadID returns how topics name the upload of an update: the first 8 bytes of
 // its digest, which its chunks carry too, in 16 hexadecimal digits.

@@ -25,7 +25,7 @@ type disk struct {
 func newDisk(m wire.Manifest) *disk { return &disk{m: m, data: make([]byte, m.Length)} }
 
 func (d *disk) write(k int, payload []byte) {
-	copy(d.data[k*wire.MaxChunk:], payload)
+	copy(d.data[k*wire.MaxChunkBytes:], payload)
 	d.recent = append(d.recent, k)
 	d.written++
 }
@@ -61,9 +61,9 @@ type handle struct {
 
 var errFull = errors.New("no space left on device")
 
-func (h *handle) Has(k int) bool { return h.have[k] }
+func (h *handle) HasChunk(k int) bool { return h.have[k] }
 
-func (h *handle) Put(k int, payload []byte) error {
+func (h *handle) PutChunk(k int, payload []byte) error {
 	switch {
 	case h.closed:
 		panic("put after close")

@@ -1,7 +1,7 @@
 // Package transfer moves blobs in chunks over a transport that may lose,
 // double, delay and reorder every message: models and tasks are pulled from
-// retained messages (Publish, Puller), updates are sent against credit
-// (Sender on the agent, Receiver on the coordinator).
+// retained messages (BlobPuller), updates are sent against credit
+// (UpdateSender on the agent, UpdateReceiver on the coordinator).
 //
 // Each machine is a pure state machine. It reads no clock, starts no
 // goroutine and sends nothing: events go in, effects come out, and its host
@@ -18,8 +18,8 @@
 // answers every event with no effects. A machine takes a link for granted
 // until it is told Disconnected; a host without one says so before Start.
 //
-// Where the chunks go is a Storage, which the host opens when it is asked to
-// (Open, Opened): in memory, or in a file that outlives the process.
+// Where the chunks go is a ChunkStorage, which the host opens when it is asked to
+// (OpenStorage, StorageOpened): in memory, or in a file that outlives the process.
 //
 // Trust: a chunk's hash stands in a manifest, the manifest's
 // hash in a signed announcement (models) or the manifest in a signed envelope

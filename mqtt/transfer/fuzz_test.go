@@ -29,7 +29,8 @@ func fuzzSeeds(f *testing.F) {
 
 func FuzzReceiver(f *testing.F) {
 	fuzzSeeds(f)
-	blobs := [][]byte{blobOf(1, 1), blobOf(2, wire.MaxChunk+5), blobOf(3, 3*wire.MaxChunk), blobOf(4, 2*wire.MaxChunk)}
+	blobs := [][]byte{blobOf(1, 1), blobOf(2, wire.MaxChunkBytes+5), blobOf(3, 3*wire.MaxChunkBytes), blobOf(4,
+		2*wire.MaxChunkBytes)}
 	var manifests []wire.Manifest
 	for _, b := range blobs {
 		manifests = append(manifests, manifestOf(b))
@@ -43,7 +44,7 @@ func FuzzReceiver(f *testing.F) {
 	agents := []wire.AgentID{"a", "b", "c", "d"}
 
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, now, raw := script(data), epoch, NewReceiver(tight())
+		s, now, raw := script(data), epoch, NewUpdateReceiver(tight())
 		r := openingReceiver(raw)
 		for len(s) > 0 {
 			agent, i := agents[s.pick(4)], s.pick(len(blobs))
@@ -58,7 +59,7 @@ func FuzzReceiver(f *testing.F) {
 			case 2:
 				ev = DropAgent{agent}
 			case 4:
-				ev = UpdateStored{agent}
+				ev = RoomReleased{agent}
 			case 3:
 				now = now.Add(time.Duration(s.pick(20)) * time.Second)
 				ev = Tick{}
@@ -69,7 +70,7 @@ func FuzzReceiver(f *testing.F) {
 			}
 			for _, e := range r.Step(now, ev) {
 				if c, ok := e.(UpdateComplete); ok && c.Digest != lying.Hash &&
-					(wire.BlobDigest(bytesOf(c.Data)) != c.Digest || !isOneOf(bytesOf(c.Data), blobs)) {
+					(wire.BlobDigest(bytesOf(c.Storage)) != c.Digest || !isOneOf(bytesOf(c.Storage), blobs)) {
 					t.Fatalf("%s: a wrong result", c.Agent)
 				}
 			}
@@ -115,15 +116,15 @@ func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
 
 func FuzzPuller(f *testing.F) {
 	fuzzSeeds(f)
-	blob := blobOf(5, 4*wire.MaxChunk+9)
+	blob := blobOf(5, 4*wire.MaxChunkBytes+9)
 	ref, parts := published(f, blob)
-	_, otherParts := published(f, blobOf(6, 2*wire.MaxChunk))
+	_, otherParts := published(f, blobOf(6, 2*wire.MaxChunkBytes))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, now := script(data), epoch
-		cfg := PullerConfig{MaxBytes: len(blob), WindowChunks: 1 + s.pick(6), FirstTimeout: time.Second,
-			MaxTimeout: time.Second,
-			MaxStalls:  1 + s.pick(3)}
-		p, subs, ended := openingPuller(NewPuller(cfg, ref, seeded(1))), subscriptions{}, false
+		cfg := PullerConfig{MaxBlobBytes: len(blob), WindowChunks: 1 + s.pick(6), FirstStallTimeout: time.Second,
+			MaxStallTimeout: time.Second,
+			MaxStalls:       1 + s.pick(3)}
+		p, subs, ended := openingPuller(NewBlobPuller(cfg, ref, seeded(1))), subscriptions{}, false
 		events := []PullEvent{Start{}, Connected{}, Disconnected{}, Tick{}, Cancel{}}
 		for len(s) > 0 {
 			var ev PullEvent
@@ -134,13 +135,13 @@ func FuzzPuller(f *testing.F) {
 				now = now.Add(time.Duration(s.pick(20)) * 100 * time.Millisecond)
 				ev = Tick{}
 			case i < 16:
-				ev = PartReceived{ManifestPart, damaged(&s, parts[ManifestPart]), false}
+				ev = PartReceived{ManifestPartName, damaged(&s, parts[ManifestPartName]), false}
 			default:
 				from := parts
 				if s.pick(8) == 0 {
 					from = otherParts
 				}
-				ev = PartReceived{ChunkPart(s.pick(6)), damaged(&s, from[ChunkPart(s.pick(5))]), false}
+				ev = PartReceived{ChunkPartName(s.pick(6)), damaged(&s, from[ChunkPartName(s.pick(5))]), false}
 			}
 			effects := p.Step(now, ev)
 			if ended && len(effects) > 0 {
@@ -151,7 +152,7 @@ func FuzzPuller(f *testing.F) {
 				switch e := e.(type) {
 				case PullDone:
 					ended = true
-					if !bytes.Equal(bytesOf(e.Data), blob) {
+					if !bytes.Equal(bytesOf(e.Storage), blob) {
 						t.Fatal("a wrong result")
 					}
 				case PullFailed:

@@ -92,17 +92,17 @@ func play[E, F any](t *testing.T, m machine[E, F], script []step[E]) {
 	}
 }
 
-// opening is a Puller or Receiver whose host answers Open at once, with memory.
+// opening is a BlobPuller or UpdateReceiver whose host answers OpenStorage at once, with memory.
 type opening[E, F any] struct {
 	machine[E, F]
 	opened func(StorageOpened) E
 }
 
-func openingPuller(p *Puller) opening[PullEvent, PullEffect] {
+func openingPuller(p *BlobPuller) opening[PullEvent, PullEffect] {
 	return opening[PullEvent, PullEffect]{p, func(o StorageOpened) PullEvent { return o }}
 }
 
-func openingReceiver(r *Receiver) opening[ReceiveEvent, ReceiveEffect] {
+func openingReceiver(r *UpdateReceiver) opening[ReceiveEvent, ReceiveEffect] {
 	return opening[ReceiveEvent, ReceiveEffect]{r, func(o StorageOpened) ReceiveEvent { return o }}
 }
 
@@ -120,7 +120,7 @@ func (h opening[E, F]) Step(now time.Time, ev E) []F {
 }
 
 // bytesOf returns what a storage holds.
-func bytesOf(s Storage) []byte {
+func bytesOf(s ChunkStorage) []byte {
 	if h, ok := s.(*handle); ok {
 		return h.whole()
 	}
@@ -142,9 +142,9 @@ func describeOne(e any) string {
 	case Unsubscribe:
 		return "unsub " + strings.Join(e.Parts, " ")
 	case PartsMissing:
-		return fmt.Sprintf("lacking %v %v", e.Manifest, e.Chunks)
+		return fmt.Sprintf("lacking %v %v", e.ManifestMissing, e.Chunks)
 	case PullDone:
-		return fmt.Sprintf("done %d", len(bytesOf(e.Data)))
+		return fmt.Sprintf("done %d", len(bytesOf(e.Storage)))
 	case PullFailed:
 		return "failed " + failure(e.Err)
 	case SendManifest:
@@ -158,7 +158,7 @@ func describeOne(e any) string {
 		if e.Accepted {
 			return "accepted"
 		}
-		return "refused " + e.Reason.String()
+		return "refused " + e.RefusalReason.String()
 	case GrantCredit:
 		ranges := ""
 		for _, c := range e.Credit.Chunks {
@@ -166,7 +166,7 @@ func describeOne(e any) string {
 		}
 		return fmt.Sprintf("grant %s%s for %dms", e.Agent, ranges, e.Credit.LeaseMillis)
 	case UpdateComplete:
-		return fmt.Sprintf("complete %s %d", e.Agent, len(bytesOf(e.Data)))
+		return fmt.Sprintf("complete %s %d", e.Agent, len(bytesOf(e.Storage)))
 	case OpenStorage:
 		return strings.TrimSpace(fmt.Sprintf("open %d %s", e.Manifest.Length, e.Agent))
 	case StorageFailed:
@@ -178,7 +178,7 @@ func describeOne(e any) string {
 }
 
 func failure(err error) string {
-	for name, is := range map[string]error{"gone": ErrGone, "corrupt": ErrCorrupt, "too large": ErrTooLarge,
+	for name, is := range map[string]error{"gone": ErrBlobGone, "corrupt": ErrBlobCorrupt, "too large": ErrBlobTooLarge,
 		"unstored": ErrStorageFailed} {
 		if errors.Is(err, is) {
 			return name

@@ -19,17 +19,17 @@ func (r LinkRate) sendTime(bytes int) time.Duration {
 }
 
 const (
-	// aheadTime bounds what a pull has the broker queue for a slow link: answers
+	// maxQueuedPullTime bounds what a pull has the broker queue for a slow link: answers
 	// to pings wait behind it.
-	aheadTime = 24 * time.Second
-	leastPull = 2 // chunks, at any rate: one arrives, one is on its way
+	maxQueuedPullTime   = 24 * time.Second
+	minPullWindowChunks = 2 // chunks, at any rate: one arrives, one is on its way
 )
 
-// For returns the policy on a link of this rate: what is asked for at a time
+// ForLinkRate returns the policy on a link of this rate: what is asked for at a time
 // comes within seconds, and a timeout leaves time for three chunks.
-func (c PullerConfig) For(r LinkRate) PullerConfig {
+func (c PullerConfig) ForLinkRate(r LinkRate) PullerConfig {
 	if chunk := r.sendTime(wire.MaxMessage); chunk > 0 {
-		c.WindowChunks = min(c.WindowChunks, max(leastPull, int(aheadTime/chunk)))
+		c.WindowChunks = min(c.WindowChunks, max(minPullWindowChunks, int(maxQueuedPullTime/chunk)))
 		c.MaxChunkTime = chunk
 	}
 	return c

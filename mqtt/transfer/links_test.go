@@ -108,8 +108,8 @@ func hosted[E, F any](l *links, m machine[E, F], tick E, over func() bool, perfo
 type uploads struct {
 	*links
 	cfg      ReceiverConfig
-	ahead    int       // the first credit
-	receiver *Receiver // of the present process
+	ahead    int             // the first credit
+	receiver *UpdateReceiver // of the present process
 	step     func(ReceiveEvent)
 	agents   []*upload
 	stored   []wire.AgentID
@@ -141,7 +141,7 @@ func (u *uploads) allDone() bool {
 
 // restart begins a process of the coordinator.
 func (u *uploads) restart() {
-	r := NewReceiver(u.cfg)
+	r := NewUpdateReceiver(u.cfg)
 	u.receiver = r
 	u.step = hosted(u.links, r, ReceiveEvent(Tick{}), func() bool { return u.receiver != r }, u.perform)
 }
@@ -157,12 +157,12 @@ func (u *uploads) add(payload []byte, m wire.Manifest, known, line LinkRate, spr
 // boot begins a process of an agent.
 func (u *uploads) boot(a *upload, spread time.Duration) {
 	a.boot++
-	boot, s := a.boot, NewSender(a.manifest, a.payload, spread, u.ahead, a.rate, seeded(u.rng.Uint64()))
+	boot, s := a.boot, NewUpdateSender(a.manifest, a.payload, spread, u.ahead, a.rate, seeded(u.rng.Uint64()))
 	a.step = hosted(u.links, s, SendEvent(Tick{}), func() bool { return a.boot != boot }, func(e SendEffect) {
 		switch e := e.(type) {
 		case SendManifest:
-			a.line.send(32*len(a.manifest.Chunks)+len(s.Inline()), func() {
-				u.step(UpdateOffer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline(),
+			a.line.send(32*len(a.manifest.Chunks)+len(s.InlinePayload()), func() {
+				u.step(UpdateOffer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.InlinePayload(),
 					UnsolicitedChunks: e.UnsolicitedChunks})
 				if a.accepted {
 					u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: a.manifest.Hash}})
@@ -170,7 +170,7 @@ func (u *uploads) boot(a *upload, spread time.Duration) {
 			})
 		case SendChunk:
 			a.sent++
-			chunk := s.Chunk(e.ChunkIndex)
+			chunk := s.ChunkMessage(e.ChunkIndex)
 			a.line.send(len(chunk), func() { u.step(ChunkReceived{a.id, UploadID(a.manifest.Hash), chunk}) })
 		case UploadFinished:
 			a.done = true
@@ -202,17 +202,17 @@ func (u *uploads) perform(e ReceiveEffect) {
 		})
 	case UpdateComplete:
 		a, step := u.agent(e.Agent), u.step
-		if !bytes.Equal(bytesOf(e.Data), a.payload) {
+		if !bytes.Equal(bytesOf(e.Storage), a.payload) {
 			u.t.Fatalf("%s: the result is not what was sent", a.id)
 		}
-		if a.disk.wantOnce(u.t); e.Data.Close() != nil {
+		if a.disk.wantOnce(u.t); e.Storage.Close() != nil {
 			u.t.Fatalf("%s: the update cannot be closed", a.id)
 		}
 		u.after(20*time.Millisecond, func() {
 			a.accepted = true
 			u.stored = append(u.stored, a.id)
 			u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: e.Digest}})
-			step(UpdateStored{a.id})
+			step(RoomReleased{a.id})
 		})
 	case RefuseUpdate:
 		u.t.Fatalf("%s is refused: %v", e.Agent, e.Reason)
@@ -231,7 +231,7 @@ type download struct {
 	line     way
 	life     int
 	step     func(PullEvent)
-	puller   *Puller
+	puller   *BlobPuller
 	parts    int // that were sent
 	done     bool
 	err      error
@@ -248,7 +248,7 @@ func newDownload(l *links, blob []byte, cfg PullerConfig, line LinkRate) *downlo
 func (d *download) begin() {
 	d.life++
 	life, subs := d.life, subscriptions{}
-	d.puller = NewPuller(d.cfg, d.ref, seeded(d.rng.Uint64()))
+	d.puller = NewBlobPuller(d.cfg, d.ref, seeded(d.rng.Uint64()))
 	over := func() bool { return d.life != life || d.done }
 	d.step = hosted(d.links, d.puller, PullEvent(Tick{}), over, func(e PullEffect) {
 		subs.apply(d.t, []PullEffect{e}, d.cfg.WindowChunks)
@@ -263,12 +263,12 @@ func (d *download) begin() {
 			}
 		case OpenStorage:
 			step := d.step
-			d.after(d.upTo(time.Second), func() { step(StorageOpened{Blob: d.ref.Hash, Data: d.disk.open()}) })
+			d.after(d.upTo(time.Second), func() { step(StorageOpened{Blob: d.ref.Hash, Storage: d.disk.open()}) })
 		case PullDone:
-			if !bytes.Equal(bytesOf(e.Data), d.blob) {
+			if !bytes.Equal(bytesOf(e.Storage), d.blob) {
 				d.t.Fatal("the result is not what was published")
 			}
-			if d.disk.wantOnce(d.t); e.Data.Close() != nil {
+			if d.disk.wantOnce(d.t); e.Storage.Close() != nil {
 				d.t.Fatal("the blob cannot be closed")
 			}
 			d.done = true
@@ -287,16 +287,16 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 		l := newLinks(t, seed)
 		l.loss, l.double = 0.3*l.rng.Float64(), 0.2*l.rng.Float64()
 		cfg := tight()
-		cfg.MaxUpdate, cfg.MaxBufferedBytes, cfg.MaxEmptyLeases = 9*wire.MaxChunk, 12*wire.MaxChunk, 8
+		cfg.MaxUpdateBytes, cfg.MaxBufferedBytes, cfg.MaxEmptyLeases = 9*wire.MaxChunkBytes, 12*wire.MaxChunkBytes, 8
 		u := newUploads(l, cfg)
 		u.ahead = l.rng.IntN(5)
 		for i := range uint64(4) {
-			p := blobOf(seed<<8+i, 1+l.rng.IntN(cfg.MaxUpdate)>>l.rng.IntN(3))
+			p := blobOf(seed<<8+i, 1+l.rng.IntN(cfg.MaxUpdateBytes)>>l.rng.IntN(3))
 			u.add(p, manifestOf(p), 0, 0, 5*time.Second)
 		}
 		pull := DefaultPullerConfig()
 		pull.WindowChunks, pull.MaxStalls = 3, 60
-		d := newDownload(l, blobOf(seed, 1+l.rng.IntN(12*wire.MaxChunk)), pull, 0)
+		d := newDownload(l, blobOf(seed, 1+l.rng.IntN(12*wire.MaxChunkBytes)), pull, 0)
 		for range 12 {
 			l.after(l.upTo(time.Minute), func() { u.trouble(d) })
 		}
@@ -305,13 +305,13 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 			t.Fatal(d.err)
 		}
 		s := u.receiver.Stats()
-		met.ExpiredLeases, met.Duplicates, met.ResumedChunks = met.ExpiredLeases+s.ExpiredLeases,
-			met.Duplicates+s.Duplicates,
+		met.ExpiredLeases, met.DuplicateChunks, met.ResumedChunks = met.ExpiredLeases+s.ExpiredLeases,
+			met.DuplicateChunks+s.DuplicateChunks,
 			met.ResumedChunks+s.ResumedChunks
 		met.StorageFailures, met.UnknownChunks = met.StorageFailures+s.StorageFailures,
 			met.UnknownChunks+s.UnknownChunks
 	}
-	if met.ExpiredLeases == 0 || met.Duplicates == 0 || met.ResumedChunks == 0 || met.StorageFailures == 0 ||
+	if met.ExpiredLeases == 0 || met.DuplicateChunks == 0 || met.ResumedChunks == 0 || met.StorageFailures == 0 ||
 		met.UnknownChunks == 0 {
 		t.Errorf("some of the troubles never came: %+v", met)
 	}
@@ -352,7 +352,7 @@ func (u *uploads) trouble(d *download) {
 func TestManyUploadsAreFair(t *testing.T) {
 	const agents, size = 100, 2 << 20
 	cfg := DefaultReceiverConfig()
-	cfg.MaxUpdate, cfg.MaxBufferedBytes = size, 3*size
+	cfg.MaxUpdateBytes, cfg.MaxBufferedBytes = size, 3*size
 	u := newUploads(newLinks(t, 1), cfg)
 	blob := blobOf(1, size)
 	m := manifestOf(blob)
@@ -366,7 +366,7 @@ func TestManyUploadsAreFair(t *testing.T) {
 			t.Errorf("%s came as number %d and was done as number %d", id, turn, place)
 		}
 	}
-	if s := u.receiver.Stats(); s.Completed != agents || s.DroppedTransfers != 0 || s.ExpiredLeases != 0 {
+	if s := u.receiver.Stats(); s.CompletedUpdates != agents || s.DroppedTransfers != 0 || s.ExpiredLeases != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -374,7 +374,7 @@ func TestManyUploadsAreFair(t *testing.T) {
 // R13: on links on which a chunk takes as long as several leases nothing is sent twice, and no time is lost.
 func TestTransfersOnSlowLinks(t *testing.T) {
 	const chunks = 40
-	blob := blobOf(1, chunks*wire.MaxChunk)
+	blob := blobOf(1, chunks*wire.MaxChunkBytes)
 	m := manifestOf(blob)
 	late := func(took, least time.Duration) bool { return took > least+least/10+20*time.Second }
 	for _, tt := range []struct {
@@ -391,13 +391,13 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 		if again := u.agents[0].sent - chunks; (again > 0) != tt.again {
 			t.Errorf("%+v: %d chunks were sent again", tt, again)
 		}
-		if took := u.now.Sub(epoch); !tt.again && late(took, tt.line.sendTime(chunks*maxChunkMessage)) {
+		if took := u.now.Sub(epoch); !tt.again && late(took, tt.line.sendTime(chunks*maxChunkMessageBytes)) {
 			t.Errorf("%+v: took %v", tt, took)
 		}
 	}
 	// A window comes in less than the time for the answer to a ping, which is four chunks' or 30 s.
 	for _, rate := range []LinkRate{0, 1_000_000, 20_000, 2000, 1000} {
-		d := newDownload(newLinks(t, 1), blob, DefaultPullerConfig().For(rate), rate)
+		d := newDownload(newLinks(t, 1), blob, DefaultPullerConfig().ForLinkRate(rate), rate)
 		d.run(func() bool { return d.done })
 		if most := max(30*time.Second, 4*rate.sendTime(wire.MaxMessage)); d.line.ahead > most {
 			t.Errorf("%d B/s: %v of chunks on the line, want at most %v", rate, d.line.ahead, most)
@@ -405,7 +405,7 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 		if s := d.puller.Stats(); d.err != nil || d.parts != chunks+1 || s.Stalls != 0 {
 			t.Errorf("%d B/s: %v, %d parts were sent, %d stalls", rate, d.err, d.parts, s.Stalls)
 		}
-		if took := d.now.Sub(epoch); late(took, rate.sendTime(chunks*maxChunkMessage)) {
+		if took := d.now.Sub(epoch); late(took, rate.sendTime(chunks*maxChunkMessageBytes)) {
 			t.Errorf("%d B/s: took %v", rate, took)
 		}
 	}

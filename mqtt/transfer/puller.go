@@ -11,17 +11,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// manifestNumber is the number of the manifest among the chunks.
-const manifestNumber = -1
+// manifestPartNumber is the number of the manifest among the chunks.
+const manifestPartNumber = -1
 
-// lackingFrom is the stall in a row from which on the coordinator is told: after the first the broker may be late.
-const lackingFrom = 2
+// stallsUntilPartsMissing is the stall in a row from which on the coordinator is told: after the first the broker may
+// be late.
+const stallsUntilPartsMissing = 2
 
-// Puller downloads one blob. It first pulls the manifest, then opens a storage for the blob, then pulls the chunks that
-// the storage lacks, subscribing to a window of them at a time. Of a short blob it asks for the first window with the
-// manifest.
-// In memory it holds the manifest, one message, and the chunks of a window that came before the storage was open.
-type Puller struct {
+// BlobPuller downloads one blob. It first pulls the manifest, then opens a storage for the blob, then pulls the chunks
+// that the storage lacks, subscribing to a window of them at a time. Of a short blob it asks for the first window with
+// the manifest. In memory it holds the manifest, one message, and the chunks of a window that came before the storage
+// was open.
+type BlobPuller struct {
 	cfg   PullerConfig
 	ref   wire.BlobRef
 	rng   *rand.Rand
@@ -29,44 +30,44 @@ type Puller struct {
 
 	started, ended, connected bool
 
-	manifest         wire.Manifest  // no chunks until it has come
-	storageRequested bool           // the host has been asked for the storage
-	storage          Storage        // nil until it is open
-	storageError     error          // why the storage fails, if it does
-	earlyChunks      map[int][]byte // chunks that came before it was open
-	have             []bool
-	missing          int
-	next             int   // chunks from here on have not been asked for
-	requestedParts   []int // subscribed to and missing
-	arrivedParts     []int // here, and still subscribed to; may hold manifestNumber
-	stalls           int   // in a row
-	partsUnavailable bool  // the broker returns no parts: the coordinator is told of all that are asked for
-	timeoutAt        time.Time
+	manifest            wire.Manifest  // no chunks until it has come
+	storageRequested    bool           // the host has been asked for the storage
+	storage             ChunkStorage   // nil until it is open
+	storageError        error          // why the storage fails, if it does
+	earlyPayloadByChunk map[int][]byte // chunks that came before it was open
+	hasChunk            []bool
+	missingChunks       int
+	nextChunk           int   // chunks from here on have not been asked for
+	requestedParts      []int // subscribed to and missing
+	arrivedParts        []int // here, and still subscribed to; may hold manifestPartNumber
+	consecutiveStalls   int   // in a row
+	partsUnavailable    bool  // the broker returns no parts: the coordinator is told of all that are asked for
+	timeoutAt           time.Time
 }
 
-// NewPuller returns a Puller that downloads ref. It panics if cfg is not valid.
-func NewPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *Puller {
+// NewBlobPuller returns a BlobPuller that downloads ref. It panics if cfg is not valid.
+func NewBlobPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *BlobPuller {
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewPuller: " + err.Error())
 	}
-	return &Puller{cfg: cfg, ref: ref, rng: rng, connected: true, partsUnavailable: cfg.PartsUnavailable}
+	return &BlobPuller{cfg: cfg, ref: ref, rng: rng, connected: true, partsUnavailable: cfg.PartsUnavailable}
 }
 
 // PartsUnavailable reports whether the broker has not returned the last parts, so that a next blob's can be asked for
 // at once.
-func (p *Puller) PartsUnavailable() bool { return p.partsUnavailable }
+func (p *BlobPuller) PartsUnavailable() bool { return p.partsUnavailable }
 
 // Stats returns the counts so far.
-func (p *Puller) Stats() PullerStats { return p.stats }
+func (p *BlobPuller) Stats() PullerStats { return p.stats }
 
 // Deadline returns when the puller wants a Tick, if it does.
-func (p *Puller) Deadline() (time.Time, bool) { return p.timeoutAt, !p.timeoutAt.IsZero() }
+func (p *BlobPuller) Deadline() (time.Time, bool) { return p.timeoutAt, !p.timeoutAt.IsZero() }
 
 // Step takes one event and returns the effects to carry out, in order.
-func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
+func (p *BlobPuller) Step(now time.Time, ev PullEvent) []PullEffect {
 	if p.ended {
 		if late, ok := ev.(StorageOpened); ok {
-			closeUnused(late.Data)
+			closeUnusedStorage(late.Storage)
 		}
 		return nil
 	}
@@ -78,11 +79,11 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 		}
 	case Connected:
 		p.connected = true
-		p.rearm(now)
+		p.rearmTimer(now)
 	case Disconnected:
 		p.connected = false
-		p.rearm(now)
-		return p.unsubscribeArrived()
+		p.rearmTimer(now)
+		return p.unsubscribeArrivedParts()
 	case PartReceived:
 		if p.started {
 			return p.handlePart(now, ev)
@@ -99,33 +100,33 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 	return nil
 }
 
-func (p *Puller) start(now time.Time) []PullEffect {
+func (p *BlobPuller) start(now time.Time) []PullEffect {
 	switch {
-	case int64(p.ref.Length) > int64(p.cfg.MaxBytes):
-		return p.end(PullFailed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrTooLarge, p.ref.Length,
-			p.cfg.MaxBytes)})
-	case !p.ref.Present():
-		return p.end(PullFailed{fmt.Errorf("%w: its length is 0", ErrCorrupt)})
+	case int64(p.ref.Length) > int64(p.cfg.MaxBlobBytes):
+		return p.end(PullFailed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrBlobTooLarge, p.ref.Length,
+			p.cfg.MaxBlobBytes)})
+	case !p.ref.IsSet():
+		return p.end(PullFailed{fmt.Errorf("%w: its length is 0", ErrBlobCorrupt)})
 	case len(p.ref.Inline) > 0:
-		return p.takeInline()
+		return p.handleInlineBlob()
 	}
-	p.rearm(now)
-	all := []int{manifestNumber}
+	p.rearmTimer(now)
+	all := []int{manifestPartNumber}
 	if n := wire.ChunkCount(int(p.ref.Length)); n < 2*p.cfg.WindowChunks { // of a longer one the storage may have some
-		for ; p.next < min(n, p.cfg.WindowChunks); p.next++ {
-			all = append(all, p.next)
+		for ; p.nextChunk < min(n, p.cfg.WindowChunks); p.nextChunk++ {
+			all = append(all, p.nextChunk)
 		}
 	}
 	return p.subscribeParts(all)
 }
 
-// rearm restarts the timer. It is off while there is no link, and while the host opens the storage.
-func (p *Puller) rearm(now time.Time) {
+// rearmTimer restarts the timer. It is off while there is no link, and while the host opens the storage.
+func (p *BlobPuller) rearmTimer(now time.Time) {
 	p.timeoutAt = time.Time{}
 	if !p.started || !p.connected || p.storageRequested {
 		return
 	}
-	wait := min(p.cfg.FirstTimeout<<min(p.stalls, 30), p.cfg.MaxTimeout)
+	wait := min(p.cfg.FirstStallTimeout<<min(p.consecutiveStalls, 30), p.cfg.MaxStallTimeout)
 	if len(p.manifest.Chunks) > 0 {
 		wait = max(wait, 3*p.cfg.MaxChunkTime)
 	} else {
@@ -135,28 +136,28 @@ func (p *Puller) rearm(now time.Time) {
 	p.timeoutAt = now.Add(jitter(p.rng, wait))
 }
 
-func (p *Puller) handlePart(now time.Time, ev PartReceived) []PullEffect {
+func (p *BlobPuller) handlePart(now time.Time, ev PartReceived) []PullEffect {
 	if ev.Retained {
 		p.partsUnavailable = false
 	}
-	if ev.Name == ManifestPart {
-		return p.takeManifest(now, ev.Payload)
+	if ev.PartName == ManifestPartName {
+		return p.handleManifest(now, ev.Payload)
 	}
 	k, payload, err := wire.DecodeChunk(ev.Payload, p.ref.Hash)
 	switch {
-	case err != nil, ev.Name != ChunkPart(k):
+	case err != nil, ev.PartName != ChunkPartName(k):
 		p.stats.CorruptMessages++
 		return nil
 	case p.storage == nil && !slices.Contains(p.requestedParts, k):
 		p.stats.IgnoredMessages++
 		return nil
 	case p.storage == nil:
-		if p.earlyChunks == nil {
-			p.earlyChunks = map[int][]byte{}
+		if p.earlyPayloadByChunk == nil {
+			p.earlyPayloadByChunk = map[int][]byte{}
 		}
-		p.earlyChunks[k] = payload
-		p.stalls = 0
-		p.rearm(now)
+		p.earlyPayloadByChunk[k] = payload
+		p.consecutiveStalls = 0
+		p.rearmTimer(now)
 		return nil
 	}
 	if stored, effects := p.storeChunk(k, payload); !stored {
@@ -166,32 +167,32 @@ func (p *Puller) handlePart(now time.Time, ev PartReceived) []PullEffect {
 }
 
 // storeChunk stores a chunk, unless it is here, or is not what the manifest says.
-func (p *Puller) storeChunk(k int, payload []byte) (stored bool, effects []PullEffect) {
+func (p *BlobPuller) storeChunk(k int, payload []byte) (stored bool, effects []PullEffect) {
 	switch {
-	case k >= len(p.have):
+	case k >= len(p.hasChunk):
 		p.stats.CorruptMessages++
 		return false, nil
-	case p.have[k]:
+	case p.hasChunk[k]:
 		p.stats.IgnoredMessages++
 		return false, nil
 	}
-	payload, err := openChunk(p.cfg.Seal, k, payload)
+	payload, err := openSealedChunk(p.cfg.Sealer, k, payload)
 	switch {
 	case err != nil, len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
 		p.stats.CorruptMessages++ // still missing: asked for again after the timeout
 		return false, nil
 	}
-	if err := p.storage.Put(k, payload); err != nil {
+	if err := p.storage.PutChunk(k, payload); err != nil {
 		return false, p.reportStorageError(err)
 	}
 	p.storageError = nil
-	p.have[k] = true
-	p.missing--
+	p.hasChunk[k] = true
+	p.missingChunks--
 	p.stats.StoredChunks++
 	return true, nil
 }
 
-func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
+func (p *BlobPuller) handleManifest(now time.Time, message []byte) []PullEffect {
 	if len(p.manifest.Chunks) > 0 {
 		p.stats.IgnoredMessages++
 		return nil
@@ -200,69 +201,69 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 		p.stats.CorruptMessages++
 		return nil
 	}
-	if p.cfg.Seal != nil {
-		opened, err := p.cfg.Seal.OpenManifest(message)
+	if p.cfg.Sealer != nil {
+		opened, err := p.cfg.Sealer.OpenManifest(message)
 		if err != nil {
-			return p.end(PullFailed{fmt.Errorf("%w: its manifest: %w", ErrCorrupt, err)})
+			return p.end(PullFailed{fmt.Errorf("%w: its manifest: %w", ErrBlobCorrupt, err)})
 		}
 		message = opened
 	}
 	m, err := wire.DecodeManifest(message)
 	if err != nil {
-		return p.end(PullFailed{fmt.Errorf("%w: %w", ErrCorrupt, err)})
+		return p.end(PullFailed{fmt.Errorf("%w: %w", ErrBlobCorrupt, err)})
 	}
 	if m.Hash != p.ref.Hash || m.Length != p.ref.Length {
-		return p.end(PullFailed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
+		return p.end(PullFailed{fmt.Errorf("%w: its manifest describes another blob", ErrBlobCorrupt)})
 	}
 	p.manifest = m
-	p.markArrived(manifestNumber)
-	p.stalls = 0
+	p.markPartArrived(manifestPartNumber)
+	p.consecutiveStalls = 0
 	return p.requestStorage(now)
 }
 
 // requestStorage asks the host for the storage.
-func (p *Puller) requestStorage(now time.Time) []PullEffect {
+func (p *BlobPuller) requestStorage(now time.Time) []PullEffect {
 	p.storageRequested = true
-	p.rearm(now)
+	p.rearmTimer(now)
 	return []PullEffect{OpenStorage{Manifest: p.manifest}}
 }
 
 // handleStorageOpened counts the chunks that the storage has, and goes on with the others.
-func (p *Puller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffect {
+func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffect {
 	if !p.storageRequested {
-		closeUnused(ev.Data)
+		closeUnusedStorage(ev.Storage)
 		return nil
 	}
 	p.storageRequested = false
 	if ev.Err != nil {
-		p.rearm(now) // opened again after the timeout
+		p.rearmTimer(now) // opened again after the timeout
 		return p.reportStorageError(ev.Err)
 	}
-	p.storage, p.storageError = ev.Data, nil
-	p.have = make([]bool, len(p.manifest.Chunks))
-	for k := range p.have {
-		p.have[k] = p.storage.Has(k)
-		if p.have[k] {
+	p.storage, p.storageError = ev.Storage, nil
+	p.hasChunk = make([]bool, len(p.manifest.Chunks))
+	for k := range p.hasChunk {
+		p.hasChunk[k] = p.storage.HasChunk(k)
+		if p.hasChunk[k] {
 			p.stats.ResumedChunks++
-			p.markArrived(k)
+			p.markPartArrived(k)
 		} else {
-			p.missing++
+			p.missingChunks++
 		}
 	}
 	effects := p.reportMissingParts(p.requestedParts) // the manifest was not returned, either
-	early := p.earlyChunks
-	p.earlyChunks = nil
+	early := p.earlyPayloadByChunk
+	p.earlyPayloadByChunk = nil
 	for _, k := range slices.Sorted(maps.Keys(early)) {
 		stored, failing := p.storeChunk(k, early[k])
 		if effects = append(effects, failing...); stored {
-			p.markArrived(k)
+			p.markPartArrived(k)
 		}
 	}
-	return append(effects, p.continueAfterPart(now, manifestNumber)...)
+	return append(effects, p.continueAfterPart(now, manifestPartNumber)...)
 }
 
-// markArrived notes that a part that was asked for is here.
-func (p *Puller) markArrived(k int) {
+// markPartArrived notes that a part that was asked for is here.
+func (p *BlobPuller) markPartArrived(k int) {
 	if i := slices.Index(p.requestedParts, k); i >= 0 {
 		p.requestedParts = slices.Delete(p.requestedParts, i, i+1)
 		p.arrivedParts = append(p.arrivedParts, k)
@@ -270,7 +271,7 @@ func (p *Puller) markArrived(k int) {
 }
 
 // reportStorageError reports an error of the storage, once until the storage works again.
-func (p *Puller) reportStorageError(err error) []PullEffect {
+func (p *BlobPuller) reportStorageError(err error) []PullEffect {
 	p.stats.StorageFailures++
 	told := p.storageError != nil
 	if p.storageError = err; told {
@@ -280,34 +281,35 @@ func (p *Puller) reportStorageError(err error) []PullEffect {
 }
 
 // continueAfterPart goes on after part k has come.
-func (p *Puller) continueAfterPart(now time.Time, k int) []PullEffect {
-	p.stalls = 0
-	p.rearm(now)
-	p.markArrived(k)
-	if p.missing == 0 {
+func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
+	p.consecutiveStalls = 0
+	p.rearmTimer(now)
+	p.markPartArrived(k)
+	if p.missingChunks == 0 {
 		data := p.storage
 		p.storage = nil // it belongs to the host now
 		return p.end(PullDone{data})
 	}
-	if p.next == len(p.have) || 2*len(p.requestedParts) > p.cfg.WindowChunks {
+	if p.nextChunk == len(p.hasChunk) || 2*len(p.requestedParts) > p.cfg.WindowChunks {
 		return nil // each change costs two packets: half a window at a time
 	}
 	var effects []PullEffect
 	if 2*len(p.arrivedParts) >= p.cfg.WindowChunks {
-		effects = p.unsubscribeArrived()
+		effects = p.unsubscribeArrivedParts()
 	}
 	var more []int
-	for ; len(p.requestedParts)+len(p.arrivedParts)+len(more) < p.cfg.WindowChunks && p.next < len(p.have); p.next++ {
-		if !p.have[p.next] {
-			more = append(more, p.next)
+	for ; len(p.requestedParts)+len(p.arrivedParts)+len(more) < p.cfg.WindowChunks &&
+		p.nextChunk < len(p.hasChunk); p.nextChunk++ {
+		if !p.hasChunk[p.nextChunk] {
+			more = append(more, p.nextChunk)
 		}
 	}
 	return append(effects, p.subscribeParts(more)...)
 }
 
-// unsubscribeArrived ends the subscriptions to parts that have come. They do no harm on this link, but on a new one
-// they would bring the parts again.
-func (p *Puller) unsubscribeArrived() []PullEffect {
+// unsubscribeArrivedParts ends the subscriptions to parts that have come. They do no harm on this link, but on a new
+// one they would bring the parts again.
+func (p *BlobPuller) unsubscribeArrivedParts() []PullEffect {
 	if len(p.arrivedParts) == 0 {
 		return nil
 	}
@@ -318,48 +320,49 @@ func (p *Puller) unsubscribeArrived() []PullEffect {
 
 // handleStall subscribes to the window again, so that the broker sends its retained
 // messages again; while the manifest is missing, to it alone, since it comes before the others.
-func (p *Puller) handleStall(now time.Time) []PullEffect {
-	p.stalls++
+func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
+	p.consecutiveStalls++
 	p.stats.Stalls++
 	switch {
-	case p.stalls >= p.cfg.MaxStalls && p.storageError != nil:
+	case p.consecutiveStalls >= p.cfg.MaxStalls && p.storageError != nil:
 		return p.end(PullFailed{fmt.Errorf("%w: %w", ErrStorageFailed, p.storageError)})
-	case p.stalls >= p.cfg.MaxStalls:
+	case p.consecutiveStalls >= p.cfg.MaxStalls:
 		return p.end(PullFailed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
-			ErrGone, p.stalls, p.missing, len(p.have))})
+			ErrBlobGone, p.consecutiveStalls, p.missingChunks, len(p.hasChunk))})
 	case p.storage == nil && len(p.manifest.Chunks) > 0:
 		return p.requestStorage(now)
 	}
-	p.rearm(now)
+	p.rearmTimer(now)
 	again := p.requestedParts
 	if len(p.manifest.Chunks) == 0 {
-		again = []int{manifestNumber} // chunks may be on their way, over a slow link
+		again = []int{manifestPartNumber} // chunks may be on their way, over a slow link
 	}
 	names := partNames(again)
-	p.partsUnavailable = p.partsUnavailable || p.stalls >= lackingFrom && p.storageError == nil
-	return append(append(p.unsubscribeArrived(), Unsubscribe{names}, Subscribe{names}), p.reportMissingParts(again)...)
+	p.partsUnavailable = p.partsUnavailable || p.consecutiveStalls >= stallsUntilPartsMissing && p.storageError == nil
+	return append(append(p.unsubscribeArrivedParts(), Unsubscribe{names}, Subscribe{names}),
+		p.reportMissingParts(again)...)
 }
 
 // reportMissingParts tells of parts that the broker does not return.
-func (p *Puller) reportMissingParts(ks []int) []PullEffect {
+func (p *BlobPuller) reportMissingParts(ks []int) []PullEffect {
 	if !p.partsUnavailable {
 		return nil
 	}
 	var e PartsMissing
 	for _, k := range slices.Sorted(slices.Values(ks)) {
-		if k == manifestNumber {
-			e.Manifest = true
-		} else if _, early := p.earlyChunks[k]; !early {
+		if k == manifestPartNumber {
+			e.ManifestMissing = true
+		} else if _, early := p.earlyPayloadByChunk[k]; !early {
 			e.Chunks = append(e.Chunks, k)
 		}
 	}
-	if !e.Manifest && len(e.Chunks) == 0 {
+	if !e.ManifestMissing && len(e.Chunks) == 0 {
 		return nil
 	}
 	return []PullEffect{e}
 }
 
-func (p *Puller) subscribeParts(ks []int) []PullEffect {
+func (p *BlobPuller) subscribeParts(ks []int) []PullEffect {
 	if len(ks) == 0 {
 		return nil
 	}
@@ -367,30 +370,30 @@ func (p *Puller) subscribeParts(ks []int) []PullEffect {
 	return append([]PullEffect{Subscribe{partNames(ks)}}, p.reportMissingParts(ks)...)
 }
 
-// takeInline checks a blob that is inline in the announcement.
-func (p *Puller) takeInline() []PullEffect {
+// handleInlineBlob checks a blob that is inline in the announcement.
+func (p *BlobPuller) handleInlineBlob() []PullEffect {
 	if len(p.ref.Inline) != int(p.ref.Length) || wire.BlobDigest(p.ref.Inline) != p.ref.Hash {
-		return p.end(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrCorrupt)})
+		return p.end(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrBlobCorrupt)})
 	}
 	return p.end(PullDone{inlineStorage(p.ref.Inline)})
 }
 
 // end ends all subscriptions and closes the storage.
-func (p *Puller) end(last ...PullEffect) []PullEffect {
+func (p *BlobPuller) end(last ...PullEffect) []PullEffect {
 	p.arrivedParts = append(p.arrivedParts, p.requestedParts...)
-	effects := p.unsubscribeArrived()
-	closeUnused(p.storage)
+	effects := p.unsubscribeArrivedParts()
+	closeUnusedStorage(p.storage)
 	p.ended, p.timeoutAt = true, time.Time{}
-	p.storage, p.have, p.requestedParts, p.earlyChunks, p.manifest = nil, nil, nil, nil, wire.Manifest{}
+	p.storage, p.hasChunk, p.requestedParts, p.earlyPayloadByChunk, p.manifest = nil, nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)
 }
 
 func partNames(ks []int) []string {
 	names := make([]string, len(ks))
 	for i, k := range ks {
-		names[i] = ChunkPart(k)
-		if k == manifestNumber {
-			names[i] = ManifestPart
+		names[i] = ChunkPartName(k)
+		if k == manifestPartNumber {
+			names[i] = ManifestPartName
 		}
 	}
 	return names

@@ -8,37 +8,37 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// PullerConfig is the policy of a Puller.
+// PullerConfig is the policy of a BlobPuller.
 type PullerConfig struct {
-	MaxBytes     int // longest blob that is accepted, in bytes
+	MaxBlobBytes int // longest blob that is accepted, in bytes
 	WindowChunks int // chunks subscribed to at a time
 	// without progress, ± 25 %, until the window is asked for again; it doubles up to Timeout
-	FirstTimeout time.Duration
-	MaxTimeout   time.Duration
-	MaxChunkTime time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
-	MaxStalls    int           // timeouts in a row until the blob is taken for gone
+	FirstStallTimeout time.Duration
+	MaxStallTimeout   time.Duration
+	MaxChunkTime      time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
+	MaxStalls         int           // timeouts in a row until the blob is taken for gone
 	// PartsUnavailable tells that the broker did not return the parts of the blob before, so that they are asked for at
 	// once.
 	PartsUnavailable bool
-	// Seal opens manifest and chunks; nil = they are open.
-	Seal *wire.BlobSeal
+	// Sealer opens manifest and chunks; nil = they are open.
+	Sealer *wire.BlobSealer
 }
 
 // DefaultPullerConfig returns the defaults: a window is one SUBSCRIBE of the
 // strictest managed broker; a blob is gone after 65 s.
 func DefaultPullerConfig() PullerConfig {
-	return PullerConfig{MaxBytes: wire.MaxBlob, WindowChunks: 8, FirstTimeout: time.Second,
-		MaxTimeout: 10 * time.Second,
-		MaxStalls:  9}
+	return PullerConfig{MaxBlobBytes: wire.MaxBlobBytes, WindowChunks: 8, FirstStallTimeout: time.Second,
+		MaxStallTimeout: 10 * time.Second,
+		MaxStalls:       9}
 }
 
 // Validate reports every field that cannot work.
 func (c PullerConfig) Validate() error {
 	return errors.Join(
-		checkRange("MaxBytes", c.MaxBytes, 1, wire.MaxBlob),
-		checkRange("Window", c.WindowChunks, 1, wire.MaxChunks),
-		checkPositive("First", c.FirstTimeout),
-		checkPositive("Timeout", c.MaxTimeout),
+		checkRange("MaxBytes", c.MaxBlobBytes, 1, wire.MaxBlobBytes),
+		checkRange("Window", c.WindowChunks, 1, wire.MaxBlobChunks),
+		checkPositive("First", c.FirstStallTimeout),
+		checkPositive("Timeout", c.MaxStallTimeout),
 		checkRange("Attempts", c.MaxStalls, 1, 1000),
 	)
 }
@@ -57,22 +57,22 @@ func checkPositive(field string, d time.Duration) error {
 	return nil
 }
 
-// PullEvent is Start, Connected, Disconnected, Part, Opened, Cancel or Tick.
-type PullEvent interface{ pullEvent() }
+// PullEvent is Start, Connected, Disconnected, PartReceived, StorageOpened, Cancel or Tick.
+type PullEvent interface{ isPullEvent() }
 
-// PartReceived is a message of the blob: Name is its topic's last level. The payload
+// PartReceived is a message of the blob: PartName is its topic's last level. The payload
 // goes to the storage, which may keep it: nobody writes to it any more. A sealed
 // one is opened in its place.
 type PartReceived struct {
-	Name     string
+	PartName string
 	Payload  []byte
 	Retained bool // the broker has returned it; else it was published just now
 }
 
-func (PartReceived) pullEvent() {}
+func (PartReceived) isPullEvent() {}
 
-// PullEffect is Subscribe, Unsubscribe, Lacking, Open, Unstored, Done or Failed.
-type PullEffect interface{ pullEffect() }
+// PullEffect is Subscribe, Unsubscribe, PartsMissing, OpenStorage, StorageFailed, PullDone or PullFailed.
+type PullEffect interface{ isPullEffect() }
 
 type (
 	// Subscribe asks for the retained messages of these parts.
@@ -82,25 +82,25 @@ type (
 	// PartsMissing says that the broker does not return parts, or is not expected to. The coordinator may publish them
 	// once more, if it is told. A node of a cluster may return nothing new for as long as another one is away.
 	PartsMissing struct {
-		Manifest bool
-		Chunks   []int // ascending
+		ManifestMissing bool
+		Chunks          []int // ascending
 	}
 	// PullDone ends the transfer and hands the storage over: the one that was opened,
-	// or a *Memory with the reference's own slice of an inline blob. Each chunk was
+	// or a *MemoryStorage with the reference's own slice of an inline blob. Each chunk was
 	// what the manifest says when it came, and so the whole is right in memory; a
 	// file the host holds against the blob's hash when it reads it.
-	PullDone struct{ Data Storage }
-	// PullFailed ends the transfer with ErrTooLarge, ErrCorrupt, ErrGone or ErrStorageFailed.
+	PullDone struct{ Storage ChunkStorage }
+	// PullFailed ends the transfer with ErrBlobTooLarge, ErrBlobCorrupt, ErrBlobGone or ErrStorageFailed.
 	PullFailed struct{ Err error }
 )
 
-func (Subscribe) pullEffect()    {}
-func (Unsubscribe) pullEffect()  {}
-func (PartsMissing) pullEffect() {}
-func (PullDone) pullEffect()     {}
-func (PullFailed) pullEffect()   {}
+func (Subscribe) isPullEffect()    {}
+func (Unsubscribe) isPullEffect()  {}
+func (PartsMissing) isPullEffect() {}
+func (PullDone) isPullEffect()     {}
+func (PullFailed) isPullEffect()   {}
 
-// PullerStats counts what came over a Puller's life.
+// PullerStats counts what came over a BlobPuller's life.
 type PullerStats struct {
 	StoredChunks    uint64 // chunks that were stored
 	ResumedChunks   uint64 // chunks that were in the storage at the beginning

@@ -12,13 +12,13 @@ import (
 )
 
 func TestPullerTakesParts(t *testing.T) {
-	blob := blobOf(1, 3*wire.MaxChunk+5)
+	blob := blobOf(1, 3*wire.MaxChunkBytes+5)
 	ref, parts := published(t, blob)
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
 	cfg := DefaultPullerConfig()
-	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls = 2, cfg.MaxTimeout, 2
+	cfg.WindowChunks, cfg.FirstStallTimeout, cfg.MaxStalls = 2, cfg.MaxStallTimeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"straight": {
@@ -65,17 +65,17 @@ func TestPullerTakesParts(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, openingPuller(NewPuller(cfg, ref, unjittered())), script)
+			play(t, openingPuller(NewBlobPuller(cfg, ref, unjittered())), script)
 		})
 	}
 }
 
 func TestPullerWaits(t *testing.T) {
-	blob := blobOf(1, 3*wire.MaxChunk+5)
+	blob := blobOf(1, 3*wire.MaxChunkBytes+5)
 	ref, parts := published(t, blob)
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
-	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls = 2, cfg.MaxTimeout, 2
+	cfg.WindowChunks, cfg.FirstStallTimeout, cfg.MaxStalls = 2, cfg.MaxStallTimeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"gone": {
@@ -105,13 +105,13 @@ func TestPullerWaits(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, openingPuller(NewPuller(cfg, ref, unjittered())), script)
+			play(t, openingPuller(NewBlobPuller(cfg, ref, unjittered())), script)
 		})
 	}
 }
 
 func TestPullerReferences(t *testing.T) {
-	blob := blobOf(2, wire.MaxChunk+1)
+	blob := blobOf(2, wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
 	small := blob[:100]
 	inline := wire.BlobRef{Hash: manifestOf(small).Hash, Length: 100, Inline: small}
@@ -120,7 +120,7 @@ func TestPullerReferences(t *testing.T) {
 		return r
 	}
 	cfg := DefaultPullerConfig()
-	cfg.MaxBytes = len(blob)
+	cfg.MaxBlobBytes = len(blob)
 	for name, c := range map[string]struct {
 		ref  wire.BlobRef
 		want string
@@ -133,7 +133,7 @@ func TestPullerReferences(t *testing.T) {
 		"huge":            {with(ref, func(r *wire.BlobRef) { r.Length = math.MaxUint32 }), "failed too large"},
 		"largest":         {ref, "sub m 0 1"},
 	} {
-		if got := describe(NewPuller(cfg, c.ref, unjittered()).Step(epoch, Start{})); got != c.want {
+		if got := describe(NewBlobPuller(cfg, c.ref, unjittered()).Step(epoch, Start{})); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestPullerReferences(t *testing.T) {
 		"another length": {func(r *wire.BlobRef) { r.Length-- }, "unsub m 0; failed corrupt"},
 		"another blob":   {func(r *wire.BlobRef) { r.Hash[31]++ }, "unsub m 0 1; failed corrupt"},
 	} {
-		p := NewPuller(cfg, with(ref, c.change), unjittered())
+		p := NewBlobPuller(cfg, with(ref, c.change), unjittered())
 		p.Step(epoch, Start{})
 		if got := describe(p.Step(epoch, PartReceived{"m", parts["m"], false})); got != c.want {
 			t.Errorf("%s: got %q", name, got)
@@ -156,11 +156,11 @@ func TestPullerReferences(t *testing.T) {
 
 // A storage that has some of the blob, that cannot be opened at first, and that fails.
 func TestPullerStorage(t *testing.T) {
-	blob := blobOf(3, 3*wire.MaxChunk+1)
+	blob := blobOf(3, 3*wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
-	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls = 2, cfg.MaxTimeout, 3
+	cfg.WindowChunks, cfg.FirstStallTimeout, cfg.MaxStalls = 2, cfg.MaxStallTimeout, 3
 	disk := newDisk(manifestOf(blob))
 	disk.write(1, wire.ChunkOf(blob, 1))
 	full := errors.New("full")
@@ -168,9 +168,9 @@ func TestPullerStorage(t *testing.T) {
 		if err != nil {
 			return StorageOpened{Blob: ref.Hash, Err: err}
 		}
-		return StorageOpened{Blob: ref.Hash, Data: disk.open()}
+		return StorageOpened{Blob: ref.Hash, Storage: disk.open()}
 	}
-	p := NewPuller(cfg, ref, unjittered())
+	p := NewBlobPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
 		{"0s", opened(nil), "", ""}, // nobody asked
 		{"0s", Start{}, "sub m", "10s"},
@@ -202,7 +202,7 @@ func TestPullerStorage(t *testing.T) {
 	}
 
 	disk.full = false
-	p = NewPuller(cfg, ref, unjittered())
+	p = NewBlobPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
 		{"0s", Start{}, "sub m", "10s"},
 		{"0s", part("m"), "open 184249", ""},
@@ -218,7 +218,7 @@ func TestPullerJitterAndStats(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 10))
 	least, most := time.Hour, time.Duration(0)
 	for seed := range uint64(200) {
-		p := NewPuller(DefaultPullerConfig(), ref, seeded(seed))
+		p := NewBlobPuller(DefaultPullerConfig(), ref, seeded(seed))
 		p.Step(epoch, Start{})
 		at, _ := p.Deadline()
 		least, most = min(least, at.Sub(epoch)), max(most, at.Sub(epoch))
@@ -228,7 +228,7 @@ func TestPullerJitterAndStats(t *testing.T) {
 		t.Errorf("timeouts are from %v to %v, want about 0.75s to 1.25s", least, most)
 	}
 
-	raw := NewPuller(DefaultPullerConfig(), ref, unjittered())
+	raw := NewBlobPuller(DefaultPullerConfig(), ref, unjittered())
 	p := openingPuller(raw)
 	for _, ev := range []PullEvent{Start{}, PartReceived{"m", nil, false}, PartReceived{"m", parts["m"], false},
 		PartReceived{"1", parts["0"], false}, PartReceived{"0", parts["0"], false}} {
@@ -243,7 +243,7 @@ func TestPullerConfigValidate(t *testing.T) {
 	if err := DefaultPullerConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	err := PullerConfig{MaxBytes: wire.MaxBlob + 1}.Validate()
+	err := PullerConfig{MaxBlobBytes: wire.MaxBlobBytes + 1}.Validate()
 	for _, field := range []string{"MaxBytes", "Window", "First", "Timeout", "Attempts"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s is not in %v", field, err)
@@ -254,11 +254,11 @@ func TestPullerConfigValidate(t *testing.T) {
 // Each change of the subscriptions costs two packets, so that the window moves
 // by half of it, and the manifest is given up with the first chunks.
 func TestPullerMovesItsWindowByHalves(t *testing.T) {
-	ref, parts := published(t, blobOf(4, 8*wire.MaxChunk))
+	ref, parts := published(t, blobOf(4, 8*wire.MaxChunkBytes))
 	cfg := DefaultPullerConfig()
-	cfg.WindowChunks, cfg.FirstTimeout = 4, cfg.MaxTimeout
+	cfg.WindowChunks, cfg.FirstStallTimeout = 4, cfg.MaxStallTimeout
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
-	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
+	play(t, openingPuller(NewBlobPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m", "10s"},
 		{"0s", part("m"), "sub 0 1 2", "10s"},
 		{"0s", part("0"), "unsub m 0; sub 3 4", "10s"},
@@ -272,7 +272,7 @@ func TestPullerMovesItsWindowByHalves(t *testing.T) {
 // A short blob is asked for at once, manifest and chunks, in whatever order they come; what is missing is asked for
 // again after 1 s, then after twice that.
 func TestPullerAsksForAllAtOnce(t *testing.T) {
-	ref, parts := published(t, blobOf(4, 6*wire.MaxChunk+1))
+	ref, parts := published(t, blobOf(4, 6*wire.MaxChunkBytes+1))
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
@@ -307,47 +307,48 @@ func TestPullerAsksForAllAtOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, openingPuller(NewPuller(DefaultPullerConfig(), ref, unjittered())), script)
+			play(t, openingPuller(NewBlobPuller(DefaultPullerConfig(), ref, unjittered())), script)
 		})
 	}
 }
 
 // Chunks that a slow link may be carrying are not asked for again; a manifest is.
 func TestPullerOnASlowLink(t *testing.T) {
-	ref, parts := published(t, blobOf(4, wire.MaxChunk))
-	play(t, openingPuller(NewPuller(DefaultPullerConfig().For(20_000), ref, unjittered())), []step[PullEvent]{
-		{"0s", Start{}, "sub m 0", "1.0016s"},
-		{"1100ms", Tick{}, "unsub m; sub m", "3.1016s"},
-		{"2s", PartReceived{"m", parts["m"], false}, "", "11.8304s"},
-		{"11830400us", Tick{}, "unsub m; unsub 0; sub 0", "21.6608s"},
-		{"15s", PartReceived{"0", parts["0"], false}, "unsub 0; done 61416", ""},
-	})
+	ref, parts := published(t, blobOf(4, wire.MaxChunkBytes))
+	play(t, openingPuller(NewBlobPuller(DefaultPullerConfig().ForLinkRate(20_000), ref, unjittered())),
+		[]step[PullEvent]{
+			{"0s", Start{}, "sub m 0", "1.0016s"},
+			{"1100ms", Tick{}, "unsub m; sub m", "3.1016s"},
+			{"2s", PartReceived{"m", parts["m"], false}, "", "11.8304s"},
+			{"11830400us", Tick{}, "unsub m; unsub 0; sub 0", "21.6608s"},
+			{"15s", PartReceived{"0", parts["0"], false}, "unsub 0; done 61416", ""},
+		})
 }
 
 // A pull does not wait for what its storage already has.
 func TestPullerResumesAWindow(t *testing.T) {
-	blob := blobOf(3, 2*wire.MaxChunk+1)
+	blob := blobOf(3, 2*wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
 	disk := newDisk(manifestOf(blob))
 	disk.write(1, wire.ChunkOf(blob, 1))
 	disk.write(2, wire.ChunkOf(blob, 2))
-	p := NewPuller(DefaultPullerConfig(), ref, unjittered())
+	p := NewBlobPuller(DefaultPullerConfig(), ref, unjittered())
 	play(t, p, []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "1s"},
 		{"0s", PartReceived{"0", parts["0"], false}, "", "1s"},
 		{"0s", PartReceived{"m", parts["m"], false}, "open 122833", ""},
-		{"0s", StorageOpened{Blob: ref.Hash, Data: disk.open()}, "unsub m 1 2 0; done 122833", ""},
+		{"0s", StorageOpened{Blob: ref.Hash, Storage: disk.open()}, "unsub m 1 2 0; done 122833", ""},
 	})
 }
 
 // A broker that returns no part: the coordinator is told after the second time in vain, and of what comes then at once,
 // until the broker returns one.
 func TestPullerLacks(t *testing.T) {
-	ref, parts := published(t, blobOf(4, 4*wire.MaxChunk))
+	ref, parts := published(t, blobOf(4, 4*wire.MaxChunkBytes))
 	cfg := DefaultPullerConfig()
 	cfg.WindowChunks = 2
 	part := func(name string, retained bool) PartReceived { return PartReceived{name, parts[name], retained} }
-	p := NewPuller(cfg, ref, unjittered())
+	p := NewBlobPuller(cfg, ref, unjittered())
 	play(t, openingPuller(p), []step[PullEvent]{
 		{"0s", Start{}, "sub m", "1s"},
 		{"1s", Tick{}, "unsub m; sub m", "3s"},
@@ -361,7 +362,7 @@ func TestPullerLacks(t *testing.T) {
 		{"8s", part("3", false), "unsub 2 3; done 245664", ""},
 	})
 	cfg.PartsUnavailable = true
-	p = NewPuller(cfg, ref, unjittered())
+	p = NewBlobPuller(cfg, ref, unjittered())
 	play(t, openingPuller(p), []step[PullEvent]{{"0s", Start{}, "sub m; lacking true []", "1s"}})
 	if !p.PartsUnavailable() {
 		t.Error("no part was returned, and none is missed")

@@ -16,15 +16,15 @@ import (
 // memory for one blob of three chunks and one of two, three chunks outstanding.
 func tight() ReceiverConfig {
 	return ReceiverConfig{
-		MaxUpdate: 3 * wire.MaxChunk, MaxBufferedBytes: 5 * wire.MaxChunk,
-		MaxOutstandingChunks: 3, MaxOutstandingBytes: 3 * maxChunkMessage,
+		MaxUpdateBytes: 3 * wire.MaxChunkBytes, MaxBufferedBytes: 5 * wire.MaxChunkBytes,
+		MaxOutstandingChunks: 3, MaxOutstandingBytes: 3 * maxChunkMessageBytes,
 		WindowChunks: 2, LeaseDuration: 10 * time.Second, MaxEmptyLeases: 2,
 	}
 }
 
 // The uploads of the transcripts: blobs of three chunks, of two, and a small one.
 var (
-	three, two, small = blobOf(10, 3*wire.MaxChunk), blobOf(11, wire.MaxChunk+1), blobOf(12, 100)
+	three, two, small = blobOf(10, 3*wire.MaxChunkBytes), blobOf(11, wire.MaxChunkBytes+1), blobOf(12, 100)
 	m3, m2, ms        = manifestOf(three), manifestOf(two), manifestOf(small)
 )
 
@@ -51,7 +51,7 @@ func playReceiver(t *testing.T, scripts map[string][]step[ReceiveEvent]) {
 	t.Helper()
 	for name, script := range scripts {
 		t.Run(name, func(t *testing.T) {
-			r := NewReceiver(tight())
+			r := NewUpdateReceiver(tight())
 			play(t, openingReceiver(r), script)
 			checkReceiver(t, r)
 		})
@@ -69,7 +69,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"4s", offer("a", m3), "", ""},
 			{"4s", c3("a", 2), "", ""},
 			{"4s", offer("a", m2), "", ""}, // while it is being stored
-			{"4s", UpdateStored{"a"}, "", ""},
+			{"4s", RoomReleased{"a"}, "", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"5s", offer("a", m2), "grant a 0-1 for 10000ms", "15s"},
 			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer one
@@ -84,7 +84,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"0s", inline("a", ms, two[:100]), "", ""},
 			{"0s", DropAgent{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "", ""}, // it is still being stored
-			{"0s", UpdateStored{"a"}, "", ""},
+			{"0s", RoomReleased{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "complete a 100", ""},
 		},
 		"another digest replaces": {
@@ -109,7 +109,7 @@ func TestReceiverChunks(t *testing.T) {
 	other.Chunks = slices.Clone(m3.Chunks)
 	other.Chunks[0][0]++
 	beyond := ChunkReceived{"a", UploadID(m3.Hash), wire.AppendChunk(nil, m3.Hash, len(m3.Chunks),
-		three[:wire.MaxChunk])}
+		three[:wire.MaxChunkBytes])}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"the same hash and other chunks begin anew": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
@@ -124,7 +124,7 @@ func TestReceiverChunks(t *testing.T) {
 			{"2s", c3("a", 0), "", "12s"},
 		},
 	})
-	r := NewReceiver(tight())
+	r := NewUpdateReceiver(tight())
 	h := openingReceiver(r)
 	h.Step(epoch, offer("a", m3))
 	if h.Step(epoch, beyond); r.Stats().CorruptChunks != 1 {
@@ -189,7 +189,7 @@ func TestReceiverLends(t *testing.T) {
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"3s", inline("d", ms, small), "complete d 100", ""},
 			{"3s", DropAgent{"a"}, "", ""}, // the host still holds it
-			{"3s", UpdateStored{"a"}, "grant b 0-1 for 10000ms", "13s"},
+			{"3s", RoomReleased{"a"}, "grant b 0-1 for 10000ms", "13s"},
 			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had room, no credit
 			{"5s", DropAgent{"b"}, "", "14s"},
 		},
@@ -203,7 +203,7 @@ func TestReceiverStorage(t *testing.T) {
 	disk.write(1, wire.ChunkOf(three, 1))
 	full := errors.New("full")
 	opened := func(a wire.AgentID) StorageOpened { return StorageOpened{a, m3.Hash, disk.open(), nil} }
-	r := NewReceiver(tight())
+	r := NewUpdateReceiver(tight())
 	play(t, r, []step[ReceiveEvent]{
 		{"0s", opened("a"), "", ""}, // nobody asked
 		{"0s", offer("a", m3), "open 184248 a", ""},
@@ -233,14 +233,14 @@ func TestReceiverStorage(t *testing.T) {
 		{"15s", opened("a"), "grant a 2-2 for 10000ms", "25s"},
 	})
 	if effects := r.Step(epoch, c3("a", 2)); len(effects) != 1 ||
-		!bytes.Equal(effects[0].(UpdateComplete).Data.(*handle).whole(), three) {
+		!bytes.Equal(effects[0].(UpdateComplete).Storage.(*handle).whole(), three) {
 		t.Fatalf("%d effects", len(effects))
 	}
-	r.Step(epoch, UpdateStored{"a"})
+	r.Step(epoch, RoomReleased{"a"})
 	r.Step(epoch, DropAgent{"a"})
 	r.Step(epoch, offer("a", m3))
 	if effects := r.Step(epoch, opened("a")); len(effects) != 1 ||
-		!bytes.Equal(effects[0].(UpdateComplete).Data.(*handle).whole(), three) {
+		!bytes.Equal(effects[0].(UpdateComplete).Storage.(*handle).whole(), three) {
 		t.Errorf("a whole storage is not complete: %d effects", len(effects))
 	}
 	if disk.handles != 2 { // the two that are the host's
@@ -255,10 +255,10 @@ func TestReceiverStorage(t *testing.T) {
 // order; the bytes that are lent are bounded too; an agent that restarts while it waits keeps its one place.
 func TestReceiverLeases(t *testing.T) {
 	cfg := tight()
-	cfg.MaxBufferedBytes, cfg.MaxOutstandingChunks = 100*wire.MaxChunk, 100
-	cfg.MaxOutstandingBytes = 9 * maxChunkMessage
+	cfg.MaxBufferedBytes, cfg.MaxOutstandingChunks = 100*wire.MaxChunkBytes, 100
+	cfg.MaxOutstandingBytes = 9 * maxChunkMessageBytes
 	cfg.MaxEmptyLeases = 1
-	r := openingReceiver(NewReceiver(cfg))
+	r := openingReceiver(NewUpdateReceiver(cfg))
 	for i, a := range []wire.AgentID{"e", "d", "c", "b", "a"} {
 		if got := describe(r.Step(epoch, offer(a, m2))); got != fmt.Sprintf("grant %s 0-1 for 10000ms", a) {
 			t.Fatalf("%s: %q", a, got)
@@ -268,7 +268,7 @@ func TestReceiverLeases(t *testing.T) {
 			t.Errorf("%s: deadline %v", a, at.Sub(epoch))
 		}
 	}
-	raw := r.machine.(*Receiver)
+	raw := r.machine.(*UpdateReceiver)
 	play(t, r, []step[ReceiveEvent]{
 		{"6s", offer("f", m3), "grant f 0-1 for 10000ms", "11s"},
 		{"6s", offer("g", m3), "grant g 0-1 for 10000ms", "11s"},
@@ -289,7 +289,7 @@ func TestReceiverLeases(t *testing.T) {
 }
 
 func TestReceiverStats(t *testing.T) {
-	raw := NewReceiver(tight())
+	raw := NewUpdateReceiver(tight())
 	r := openingReceiver(raw)
 	send := func(a wire.AgentID, k int) { r.Step(epoch, c3(a, k)) }
 	r.Step(epoch, reboot("a", 2, m3))
@@ -300,9 +300,9 @@ func TestReceiverStats(t *testing.T) {
 	send("b", 0)
 	r.Step(epoch, ChunkReceived{"a", UploadID(m3.Hash), []byte("noise")})
 	want := ReceiverStats{
-		ActiveTransfers: 1, Queued: 1, BufferedBytes: len(three), OutstandingChunks: 1,
-		OutstandingBytes: maxChunkMessage,
-		Credits:          1, StoredChunks: 1, Duplicates: 1, CorruptChunks: 1, UnknownChunks: 1, StaleOffers: 1,
+		ActiveTransfers: 1, QueuedTransfers: 1, BufferedBytes: len(three), OutstandingChunks: 1,
+		OutstandingBytes: maxChunkMessageBytes,
+		SentCredits:      1, StoredChunks: 1, DuplicateChunks: 1, CorruptChunks: 1, UnknownChunks: 1, StaleOffers: 1,
 	}
 	if got := raw.Stats(); got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -310,10 +310,10 @@ func TestReceiverStats(t *testing.T) {
 }
 
 func TestReceiverWindowFollowsTheLink(t *testing.T) {
-	blob := blobOf(13, 60*wire.MaxChunk)
+	blob := blobOf(13, 60*wire.MaxChunkBytes)
 	m := manifestOf(blob)
 	cfg := DefaultReceiverConfig()
-	r := openingReceiver(NewReceiver(cfg))
+	r := openingReceiver(NewUpdateReceiver(cfg))
 	lent := func(effects []ReceiveEffect) (n int) {
 		for _, c := range effects[0].(GrantCredit).Credit.Chunks {
 			n += int(c.Last-c.First) + 1
@@ -351,9 +351,9 @@ func TestReceiverConfigValidate(t *testing.T) {
 		t.Error(err)
 	}
 	bad := DefaultReceiverConfig()
-	bad.MaxBufferedBytes = bad.MaxUpdate - 1
+	bad.MaxBufferedBytes = bad.MaxUpdateBytes - 1
 	bad.MaxOutstandingChunks = bad.WindowChunks - 1
-	bad.MaxOutstandingBytes = bad.WindowChunks*maxChunkMessage - 1
+	bad.MaxOutstandingBytes = bad.WindowChunks*maxChunkMessageBytes - 1
 	bad.LeaseDuration, bad.MaxEmptyLeases = 0, 0
 	err := bad.Validate()
 	for _, field := range []string{"MaxBuffered", "MaxOutstandingChunks", "MaxOutstandingBytes", "Lease is", "Leases"} {
@@ -365,30 +365,31 @@ func TestReceiverConfigValidate(t *testing.T) {
 
 // checkReceiver counts anew what the receiver keeps counts of, and holds it
 // against the policy.
-func checkReceiver(t testing.TB, r *Receiver) {
+func checkReceiver(t testing.TB, r *UpdateReceiver) {
 	t.Helper()
 	buffered, chunks, bytes, waiting := 0, 0, 0, 0
 	for _, room := range r.storingBytesByAgent {
 		buffered += room
 	}
 	opening := 0
-	for agent, tr := range r.transfers {
-		if tr.reservedBytes > 0 && tr.data == nil {
+	for agent, tr := range r.transferByAgent {
+		if tr.reservedBytes > 0 && tr.storage == nil {
 			opening++
 		}
 		buffered += tr.reservedBytes
-		chunks += len(tr.lentChunks)
-		bytes += tr.messageBytes(tr.lentChunks)
-		if len(tr.lentChunks) == 0 {
+		chunks += len(tr.creditedChunks)
+		bytes += tr.chunkMessageBytes(tr.creditedChunks)
+		if len(tr.creditedChunks) == 0 {
 			waiting++
 		}
-		if leased := r.leasedTransferByAgent[agent]; (leased == tr) != (len(tr.lentChunks) > 0) ||
+		if leased := r.leasedTransferByAgent[agent]; (leased == tr) != (len(tr.creditedChunks) > 0) ||
 			tr.waitsForRoom != slices.Contains(r.agentsAwaitingRoom, agent) {
-			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lentChunks),
+			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.creditedChunks),
 				leased == tr, tr.waitsForRoom)
 		}
-		if len(tr.lentChunks) > r.cfg.WindowChunks || tr.missing == 0 || tr.reservedBytes > r.cfg.MaxUpdate {
-			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lentChunks), tr.missing,
+		if len(tr.creditedChunks) > r.cfg.WindowChunks || tr.missingChunks == 0 ||
+			tr.reservedBytes > r.cfg.MaxUpdateBytes {
+			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.creditedChunks), tr.missingChunks,
 				tr.reservedBytes)
 		}
 	}
@@ -452,8 +453,8 @@ func TestReceiverTakesWhatIsAhead(t *testing.T) {
 		},
 	})
 	t.Run("before there is room, and a storage", func(t *testing.T) {
-		r := NewReceiver(tight())
-		memory := StorageOpened{Agent: "b", Blob: m3.Hash, Data: NewMemoryStorage(int(m3.Length))}
+		r := NewUpdateReceiver(tight())
+		memory := StorageOpened{Agent: "b", Blob: m3.Hash, Storage: NewMemoryStorage(int(m3.Length))}
 		play(t, r, []step[ReceiveEvent]{
 			{"0s", ahead("a", m3, 2), "open 184248 a", ""},
 			{"0s", ahead("b", m3, 2), "", ""},

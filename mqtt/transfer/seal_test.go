@@ -14,7 +14,7 @@ var sealKey, otherKey = wire.SealKey{1}, wire.SealKey{2}
 func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef, parts map[string][]byte) {
 	t.Helper()
 	m := manifestOf(blob)
-	ref, all := SealedBlobMessages(m, blob, key.BlobSeal(m.Hash))
+	ref, all := SealedBlobMessages(m, blob, key.BlobSealer(m.Hash))
 	parts = map[string][]byte{}
 	for name, p := range all {
 		parts[name] = p
@@ -28,15 +28,16 @@ func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef,
 // TestPullerOpensSeals: parts that are sealed with another key, for another place or of another blob, or not at all, do
 // not count, and are asked for again.
 func TestPullerOpensSeals(t *testing.T) {
-	blob := blobOf(1, 2*wire.MaxChunk+5)
+	blob := blobOf(1, 2*wire.MaxChunkBytes+5)
 	ref, parts := sealedParts(t, blob, sealKey)
 	_, others := sealedParts(t, blob, otherKey)
 	_, open := published(t, blob)
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	moved := wire.AppendChunk(nil, ref.Hash, 1, parts["0"][wire.ChunkHeaderSize:])
 	cfg := DefaultPullerConfig()
-	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls, cfg.Seal = 3, cfg.MaxTimeout, 2, sealKey.BlobSeal(ref.Hash)
-	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
+	cfg.WindowChunks, cfg.FirstStallTimeout, cfg.MaxStalls, cfg.Sealer = 3, cfg.MaxStallTimeout, 2,
+		sealKey.BlobSealer(ref.Hash)
+	play(t, openingPuller(NewBlobPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "10s"},
 		{"1s", PartReceived{"m", open["m"], false}, "", "10s"},
 		{"1s", PartReceived{"m", others["m"], false}, "", "10s"},
@@ -52,10 +53,10 @@ func TestPullerOpensSeals(t *testing.T) {
 
 // TestPullerRefusesAnotherManifest: a manifest that the announcement names, and the key does not open, ends the pull.
 func TestPullerRefusesAnotherManifest(t *testing.T) {
-	ref, parts := sealedParts(t, blobOf(1, wire.MaxChunk+5), otherKey)
+	ref, parts := sealedParts(t, blobOf(1, wire.MaxChunkBytes+5), otherKey)
 	cfg := DefaultPullerConfig()
-	cfg.FirstTimeout, cfg.Seal = cfg.MaxTimeout, sealKey.BlobSeal(ref.Hash)
-	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
+	cfg.FirstStallTimeout, cfg.Sealer = cfg.MaxStallTimeout, sealKey.BlobSealer(ref.Hash)
+	play(t, openingPuller(NewBlobPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1", "10s"},
 		{"1s", PartReceived{"m", parts["m"], false}, "unsub m 0 1; failed corrupt", ""},
 	})
@@ -65,10 +66,10 @@ func TestPullerRefusesAnotherManifest(t *testing.T) {
 // of the key before or in the open do not. A manifest that comes again after a change of the key says how.
 func TestReceiverOpensSeals(t *testing.T) {
 	sealed := func(key wire.SealKey, k int) ChunkReceived {
-		return ChunkReceived{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.BlobSeal(m3.Hash))}
+		return ChunkReceived{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.BlobSealer(m3.Hash))}
 	}
 	offered := func(key wire.SealKey) UpdateOffer {
-		return UpdateOffer{Agent: "a", Boot: 1, Manifest: m3, Seal: key.BlobSeal(m3.Hash)}
+		return UpdateOffer{Agent: "a", Boot: 1, Manifest: m3, Sealer: key.BlobSealer(m3.Hash)}
 	}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"another key": {

@@ -9,88 +9,91 @@ import (
 )
 
 const (
-	firstRepeat = 2 * time.Second  // from a manifest to its first repeat, ± 25 %
-	lastRepeat  = 30 * time.Second // the doubling of the repeats ends here
-	patience    = 10 * time.Second // from the end of a lease to the next manifest
-	burst       = 8                // most chunks of one step
-	envelope    = 512              // bytes of a manifest without its hashes, with topic and framing; at most
+	firstManifestRepeatDelay = 2 * time.Second  // from a manifest to its first repeat, ± 25 %
+	maxManifestRepeatDelay   = 30 * time.Second // the doubling of the repeats ends here
+	manifestDelayAfterLease  = 10 * time.Second // from the end of a lease to the next manifest
+	maxBurstChunks           = 8                // most chunks of one step
+	// Bytes of a manifest without its hashes, with topic and framing; at most.
+	manifestOverheadBytes = 512
 )
 
-// Sender uploads one update. It repeats the manifest until the coordinator
+// UpdateSender uploads one update. It repeats the manifest until the coordinator
 // answers, and sends chunks only against a credit whose lease lasts, but for those that go with the first manifest.
 //
 // An update of up to wire.MaxInlineUpdate bytes travels in its manifest; the
 // coordinator then gives no credit, and only the manifest is repeated.
-type Sender struct {
+type UpdateSender struct {
 	manifest          wire.Manifest
 	payload           []byte
-	seal              *wire.BlobSeal // of the chunks; nil = they are open
-	startSpread       time.Duration
+	sealer            *wire.BlobSealer // of the chunks; nil = they are open
+	maxStartDelay     time.Duration
 	unsolicitedChunks int // chunks that go with the first manifest
-	rate              LinkRate
+	linkRate          LinkRate
 	rng               *rand.Rand
 	stats             SenderStats
 
 	started, ended, connected bool
-	isFirstManifest           bool // the next manifest is the first that the coordinator gets
+	isNextManifestFirst       bool // the next manifest is the first that the coordinator gets
 
-	announceAt       time.Time     // of the next manifest
-	repeatDelay      time.Duration // from the next manifest to the one after
-	pending          []int         // chunks of the credit that are still to be sent
-	leaseEndsAt      time.Time     // end of the credit's lease
-	linkFreeAt       time.Time     // when the link has carried what was sent on this session
-	carriedAtByChunk []time.Time   // by chunk: when the link has carried it; zero if it was not sent on this session
-	lastStepAt       time.Time     // of the newest step
+	nextManifestAt      time.Time     // of the next manifest
+	manifestRepeatDelay time.Duration // from the next manifest to the one after
+	pendingChunks       []int         // chunks of the credit that are still to be sent
+	leaseEndsAt         time.Time     // end of the credit's lease
+	linkFreeAt          time.Time     // when the link has carried what was sent on this session
+	carriedAtByChunk    []time.Time   // by chunk: when the link has carried it; zero if it was not sent on this session
+	lastStepAt          time.Time     // of the newest step
 }
 
-// NewSender returns a Sender that uploads payload, which m describes. The first manifest waits a random time of up to
-// spread, and the first chunks go with it, as many as ahead says. Chunks that the link may still be carrying, by its
-// rate, are not sent again. The payload is not copied. NewSender panics if payload and m differ in length or spread is
-// negative.
-func NewSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
-	rng *rand.Rand) *Sender {
+// NewUpdateSender returns an UpdateSender that uploads payload, which m describes. The first manifest waits a random
+// time of up to spread, and the first chunks go with it, as many as ahead says. Chunks that the link may still be
+// carrying, by its rate, are not sent again. The payload is not copied. NewUpdateSender panics if payload and m differ
+// in length or spread is negative.
+func NewUpdateSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
+	rng *rand.Rand) *UpdateSender {
 	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
 			len(payload), m.Length, len(m.Chunks), spread))
 	}
-	s := &Sender{manifest: m, payload: payload, startSpread: spread, rate: rate, rng: rng, connected: true,
-		isFirstManifest:  true,
-		carriedAtByChunk: make([]time.Time, len(m.Chunks))}
-	if s.Inline() == nil {
-		s.unsolicitedChunks = min(ahead, len(m.Chunks), burst)
+	s := &UpdateSender{manifest: m, payload: payload, maxStartDelay: spread, linkRate: rate, rng: rng, connected: true,
+		isNextManifestFirst: true,
+		carriedAtByChunk:    make([]time.Time, len(m.Chunks))}
+	if s.InlinePayload() == nil {
+		s.unsolicitedChunks = min(ahead, len(m.Chunks), maxBurstChunks)
 	}
 	return s
 }
 
-// Inline returns the payload if it is to travel in the manifest, else nil.
-func (s *Sender) Inline() []byte {
+// InlinePayload returns the payload if it is to travel in the manifest, else nil.
+func (s *UpdateSender) InlinePayload() []byte {
 	if len(s.payload) <= wire.MaxInlineUpdate {
 		return s.payload
 	}
 	return nil
 }
 
-// SetSeal has the chunks sealed from now on as the manifest says that goes out; with nil they are open.
-func (s *Sender) SetSeal(seal *wire.BlobSeal) { s.seal = seal }
+// SetSealer has the chunks sealed from now on as the manifest says that goes out; with nil they are open.
+func (s *UpdateSender) SetSealer(seal *wire.BlobSealer) { s.sealer = seal }
 
-// Chunk returns the message of chunk k.
-func (s *Sender) Chunk(k int) []byte { return ChunkMessage(s.manifest.Hash, s.payload, k, s.seal) }
+// ChunkMessage returns the message of chunk k.
+func (s *UpdateSender) ChunkMessage(k int) []byte {
+	return ChunkMessage(s.manifest.Hash, s.payload, k, s.sealer)
+}
 
 // Stats returns the counts so far.
-func (s *Sender) Stats() SenderStats { return s.stats }
+func (s *UpdateSender) Stats() SenderStats { return s.stats }
 
 // Deadline returns when the sender wants a Tick, if it does. While chunks wait
 // for the next burst, that is at once.
-func (s *Sender) Deadline() (time.Time, bool) {
-	if len(s.pending) > 0 {
+func (s *UpdateSender) Deadline() (time.Time, bool) {
+	if len(s.pendingChunks) > 0 {
 		return s.lastStepAt, true
 	}
-	return s.announceAt, !s.announceAt.IsZero()
+	return s.nextManifestAt, !s.nextManifestAt.IsZero()
 }
 
 // Step takes one event and returns the effects to carry out, in order: at most
 // one burst of chunks, so that the host can look after others in between.
-func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
+func (s *UpdateSender) Step(now time.Time, ev SendEvent) []SendEffect {
 	if s.ended {
 		return nil
 	}
@@ -99,45 +102,45 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 	case Start:
 		if !s.started {
 			s.started = true
-			s.restartSession(now)
+			s.restartUpload(now)
 		}
 	case Connected:
 		s.connected = true
 		s.forgetSentChunks()
-		s.restartSession(now)
+		s.restartUpload(now)
 	case Disconnected:
 		s.connected = false
-		s.restartSession(now)
+		s.restartUpload(now)
 	case CoordinatorRestarted:
 		clear(s.carriedAtByChunk)
-		s.isFirstManifest = true
-		s.restartSession(now)
+		s.isNextManifestFirst = true
+		s.restartUpload(now)
 	case UpdateRequested:
 		if !now.Before(s.leaseEndsAt) {
-			s.restartSession(now)
+			s.restartUpload(now)
 		}
 	case CreditGranted:
-		s.handleCredit(now, ev.Credit)
+		s.handleCredit(now, ev.ChunkCredit)
 	case UpdateAccepted:
 		if s.isOwnUpdate(ev.Update) {
 			return s.end(UploadFinished{Accepted: true})
 		}
 	case UpdateRefused:
 		if s.isOwnUpdate(ev.Update) {
-			return s.end(UploadFinished{Reason: ev.Reason})
+			return s.end(UploadFinished{RefusalReason: ev.Reason})
 		}
 	case Cancel:
 		return s.end()
 	case Tick:
-		if !s.announceAt.IsZero() && !now.Before(s.announceAt) {
-			return s.announce(now)
+		if !s.nextManifestAt.IsZero() && !now.Before(s.nextManifestAt) {
+			return s.sendManifest(now)
 		}
 	}
-	return s.burst(now)
+	return s.sendChunkBurst(now)
 }
 
 // isOwnUpdate reports whether an answer is about this update.
-func (s *Sender) isOwnUpdate(update wire.Digest) bool {
+func (s *UpdateSender) isOwnUpdate(update wire.Digest) bool {
 	if update != s.manifest.Hash {
 		s.stats.IgnoredAnswers++
 		return false
@@ -145,57 +148,58 @@ func (s *Sender) isOwnUpdate(update wire.Digest) bool {
 	return true
 }
 
-// restartSession starts over on the present session, or waits for one. A credit ends with its session: chunks sent
+// restartUpload starts over on the present session, or waits for one. A credit ends with its session: chunks sent
 // against it may be lost.
-func (s *Sender) restartSession(now time.Time) {
-	s.pending, s.announceAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
-	s.repeatDelay = firstRepeat
+func (s *UpdateSender) restartUpload(now time.Time) {
+	s.pendingChunks, s.nextManifestAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
+	s.manifestRepeatDelay = firstManifestRepeatDelay
 	if s.started && s.connected {
-		s.announceAt = now.Add(time.Duration(s.rng.Int64N(int64(s.startSpread) + 1)))
+		s.nextManifestAt = now.Add(time.Duration(s.rng.Int64N(int64(s.maxStartDelay) + 1)))
 	}
 }
 
 // forgetSentChunks forgets the chunks that were on their way: they may be lost.
-func (s *Sender) forgetSentChunks() {
+func (s *UpdateSender) forgetSentChunks() {
 	clear(s.carriedAtByChunk)
 	s.linkFreeAt = time.Time{}
 }
 
-// chargeLink adds bytes to the load of the link, and returns when the link has carried them.
-func (s *Sender) chargeLink(now time.Time, bytes int) time.Time {
+// addLinkLoad adds bytes to the load of the link, and returns when the link has carried them.
+func (s *UpdateSender) addLinkLoad(now time.Time, bytes int) time.Time {
 	if s.linkFreeAt.Before(now) {
 		s.linkFreeAt = now
 	}
-	s.linkFreeAt = s.linkFreeAt.Add(s.rate.sendTime(bytes))
+	s.linkFreeAt = s.linkFreeAt.Add(s.linkRate.sendTime(bytes))
 	return s.linkFreeAt
 }
 
-func (s *Sender) announce(now time.Time) []SendEffect {
-	s.pending = nil // the lease is long over
-	carried := s.chargeLink(now, envelope+len(s.Inline())+len(s.manifest.Chunks)*len(wire.Digest{}))
-	s.announceAt = carried.Add(jitter(s.rng, s.repeatDelay))
-	s.repeatDelay = min(2*s.repeatDelay, lastRepeat)
-	s.stats.Manifests++
-	if !s.isFirstManifest {
+func (s *UpdateSender) sendManifest(now time.Time) []SendEffect {
+	s.pendingChunks = nil // the lease is long over
+	carried := s.addLinkLoad(now,
+		manifestOverheadBytes+len(s.InlinePayload())+len(s.manifest.Chunks)*len(wire.Digest{}))
+	s.nextManifestAt = carried.Add(jitter(s.rng, s.manifestRepeatDelay))
+	s.manifestRepeatDelay = min(2*s.manifestRepeatDelay, maxManifestRepeatDelay)
+	s.stats.SentManifests++
+	if !s.isNextManifestFirst {
 		return []SendEffect{SendManifest{}}
 	}
-	s.isFirstManifest = false
+	s.isNextManifestFirst = false
 	effects := []SendEffect{SendManifest{UnsolicitedChunks: s.unsolicitedChunks}}
 	for k := range s.unsolicitedChunks {
-		effects = append(effects, s.send(now, k))
+		effects = append(effects, s.sendChunk(now, k))
 	}
 	return effects
 }
 
-// send sends a chunk.
-func (s *Sender) send(now time.Time, k int) SendEffect {
-	s.carriedAtByChunk[k] = s.chargeLink(now, maxChunkMessage)
-	s.stats.Chunks++
+// sendChunk sends a chunk.
+func (s *UpdateSender) sendChunk(now time.Time, k int) SendEffect {
+	s.carriedAtByChunk[k] = s.addLinkLoad(now, maxChunkMessageBytes)
+	s.stats.SentChunks++
 	return SendChunk{k}
 }
 
 // handleCredit replaces the rest of an older credit.
-func (s *Sender) handleCredit(now time.Time, c wire.Credit) {
+func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	if !s.isOwnUpdate(c.Update) {
 		return
 	}
@@ -205,8 +209,8 @@ func (s *Sender) handleCredit(now time.Time, c wire.Credit) {
 	}
 	s.stats.ReceivedCredits++
 	s.leaseEndsAt = now.Add(time.Duration(c.LeaseMillis) * time.Millisecond)
-	s.announceAt = s.leaseEndsAt.Add(patience)
-	s.repeatDelay = firstRepeat
+	s.nextManifestAt = s.leaseEndsAt.Add(manifestDelayAfterLease)
+	s.manifestRepeatDelay = firstManifestRepeatDelay
 	// Through a set, because ranges that overlap must not multiply the work.
 	lent := make([]bool, len(s.manifest.Chunks))
 	for _, r := range c.Chunks {
@@ -214,34 +218,34 @@ func (s *Sender) handleCredit(now time.Time, c wire.Credit) {
 			lent[k] = true
 		}
 	}
-	s.pending = nil
+	s.pendingChunks = nil
 	// in when a chunk was carried, for one that the coordinator has not got yet
-	doubt := s.rate.sendTime(maxChunkMessage)
+	doubt := s.linkRate.sendTime(maxChunkMessageBytes)
 	for k, ok := range lent {
 		switch {
 		case ok && s.carriedAtByChunk[k].Add(doubt).After(now): // lent again too soon
 			s.stats.HeldBackChunks++
 		case ok:
-			s.pending = append(s.pending, k)
+			s.pendingChunks = append(s.pendingChunks, k)
 		}
 	}
 }
 
-// burst sends the next chunks of the credit, if its lease lasts.
-func (s *Sender) burst(now time.Time) []SendEffect {
+// sendChunkBurst sends the next chunks of the credit, if its lease lasts.
+func (s *UpdateSender) sendChunkBurst(now time.Time) []SendEffect {
 	if !now.Before(s.leaseEndsAt) {
-		s.pending = nil
+		s.pendingChunks = nil
 	}
-	n := min(burst, len(s.pending))
+	n := min(maxBurstChunks, len(s.pendingChunks))
 	effects := make([]SendEffect, n)
-	for i, k := range s.pending[:n] {
-		effects[i] = s.send(now, k)
+	for i, k := range s.pendingChunks[:n] {
+		effects[i] = s.sendChunk(now, k)
 	}
-	s.pending = s.pending[n:]
+	s.pendingChunks = s.pendingChunks[n:]
 	return effects
 }
 
-func (s *Sender) end(last ...SendEffect) []SendEffect {
-	s.ended, s.pending, s.announceAt = true, nil, time.Time{}
+func (s *UpdateSender) end(last ...SendEffect) []SendEffect {
+	s.ended, s.pendingChunks, s.nextManifestAt = true, nil, time.Time{}
 	return last
 }

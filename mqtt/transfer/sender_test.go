@@ -9,11 +9,11 @@ import (
 )
 
 func creditOf(update wire.Digest, lease time.Duration, ranges ...wire.ChunkRange) CreditGranted {
-	return CreditGranted{wire.Credit{Update: update, LeaseMillis: uint32(lease.Milliseconds()), Chunks: ranges}}
+	return CreditGranted{wire.ChunkCredit{Update: update, LeaseMillis: uint32(lease.Milliseconds()), Chunks: ranges}}
 }
 
 func TestSenderRepeatsItsManifest(t *testing.T) {
-	payload := blobOf(6, 19*wire.MaxChunk+1) // 20 chunks
+	payload := blobOf(6, 19*wire.MaxChunkBytes+1) // 20 chunks
 	m := manifestOf(payload)
 	other := digestOf([]byte("another update"))
 	all := wire.ChunkRange{First: 0, Last: 19}
@@ -50,13 +50,13 @@ func TestSenderRepeatsItsManifest(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 4*time.Second, 0, 0, unjittered()), script)
+			play(t, NewUpdateSender(m, payload, 4*time.Second, 0, 0, unjittered()), script)
 		})
 	}
 }
 
 func TestSenderObeysCredit(t *testing.T) {
-	payload := blobOf(6, 19*wire.MaxChunk+1) // 20 chunks
+	payload := blobOf(6, 19*wire.MaxChunkBytes+1) // 20 chunks
 	m := manifestOf(payload)
 	all := wire.ChunkRange{First: 0, Last: 19}
 	accepted := UpdateAccepted{wire.UpdateAccepted{Update: m.Hash}}
@@ -126,7 +126,7 @@ func TestSenderObeysCredit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 4*time.Second, 0, 0, unjittered()), script)
+			play(t, NewUpdateSender(m, payload, 4*time.Second, 0, 0, unjittered()), script)
 		})
 	}
 }
@@ -134,7 +134,7 @@ func TestSenderObeysCredit(t *testing.T) {
 // A sender does not send again what a slow link may still be carrying, but to a
 // coordinator that has forgotten the update it is: there it belongs to nothing.
 func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
-	payload := blobOf(6, 2*wire.MaxChunk)
+	payload := blobOf(6, 2*wire.MaxChunkBytes)
 	m := manifestOf(payload)
 	both := creditOf(m.Hash, 15*time.Second, wire.ChunkRange{First: 0, Last: 1})
 	for name, script := range map[string][]step[SendEvent]{
@@ -157,7 +157,7 @@ func TestSenderAfterRestartOfTheCoordinator(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			play(t, NewSender(m, payload, 0, 0, 10_000, unjittered()), script)
+			play(t, NewUpdateSender(m, payload, 0, 0, 10_000, unjittered()), script)
 		})
 	}
 }
@@ -167,7 +167,7 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 	m := manifestOf(payload)
 	least, most := time.Hour, time.Duration(0)
 	for seed := range uint64(200) {
-		s := NewSender(m, payload, 10*time.Second, 0, 0, seeded(seed))
+		s := NewUpdateSender(m, payload, 10*time.Second, 0, 0, seeded(seed))
 		s.Step(epoch, Start{})
 		at, _ := s.Deadline()
 		least, most = min(least, at.Sub(epoch)), max(most, at.Sub(epoch))
@@ -175,7 +175,7 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 	if least > time.Second || most < 9*time.Second || most > 10*time.Second {
 		t.Errorf("first manifests are from %v to %v, want about 0 to 10s", least, most)
 	}
-	if s := NewSender(m, payload, 0, 0, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" ||
+	if s := NewUpdateSender(m, payload, 0, 0, 0, seeded(1)); describe(s.Step(epoch, Start{})) != "" ||
 		describe(s.Step(epoch, Tick{})) != "manifest" {
 		t.Error("without a spread the manifest is not sent at once")
 	}
@@ -184,31 +184,31 @@ func TestSenderSpreadsTheFirstManifest(t *testing.T) {
 func TestSenderMessages(t *testing.T) {
 	payload := blobOf(8, wire.MaxInlineUpdate+1)
 	m := manifestOf(payload)
-	s := NewSender(m, payload, 0, 0, 0, unjittered())
-	k, got, err := wire.DecodeChunk(s.Chunk(0), m.Hash)
-	if err != nil || k != 0 || !bytes.Equal(got, payload) || s.Inline() != nil {
-		t.Errorf("chunk %d of %d bytes, inline %d: %v", k, len(got), len(s.Inline()), err)
+	s := NewUpdateSender(m, payload, 0, 0, 0, unjittered())
+	k, got, err := wire.DecodeChunk(s.ChunkMessage(0), m.Hash)
+	if err != nil || k != 0 || !bytes.Equal(got, payload) || s.InlinePayload() != nil {
+		t.Errorf("chunk %d of %d bytes, inline %d: %v", k, len(got), len(s.InlinePayload()), err)
 	}
 	small := payload[:wire.MaxInlineUpdate]
-	if s := NewSender(manifestOf(small), small, 0, 0, 0, unjittered()); !bytes.Equal(s.Inline(), small) {
-		t.Errorf("%d bytes are inline, want all %d", len(s.Inline()), len(small))
+	if s := NewUpdateSender(manifestOf(small), small, 0, 0, 0, unjittered()); !bytes.Equal(s.InlinePayload(), small) {
+		t.Errorf("%d bytes are inline, want all %d", len(s.InlinePayload()), len(small))
 	}
 	defer func() {
 		if recover() == nil {
 			t.Error("a payload that is not the manifest's was taken")
 		}
 	}()
-	NewSender(m, small, 0, 0, 0, unjittered())
+	NewUpdateSender(m, small, 0, 0, 0, unjittered())
 }
 
 // TestSenderGoesAhead: the chunks of the first credit go with the first manifest, with no other, and again when the
 // coordinator has restarted.
 func TestSenderGoesAhead(t *testing.T) {
-	payload := blobOf(1, 6*wire.MaxChunk)
+	payload := blobOf(1, 6*wire.MaxChunkBytes)
 	m := manifestOf(payload)
-	credit := CreditGranted{wire.Credit{Update: m.Hash, LeaseMillis: 10_000, Chunks: []wire.ChunkRange{{First: 4,
+	credit := CreditGranted{wire.ChunkCredit{Update: m.Hash, LeaseMillis: 10_000, Chunks: []wire.ChunkRange{{First: 4,
 		Last: 5}}}}
-	play(t, NewSender(m, payload, 0, 4, 0, unjittered()), []step[SendEvent]{
+	play(t, NewUpdateSender(m, payload, 0, 4, 0, unjittered()), []step[SendEvent]{
 		{"0s", Start{}, "", "0s"},
 		{"0s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "2s"},
 		{"1s", Disconnected{}, "", ""},
@@ -220,15 +220,15 @@ func TestSenderGoesAhead(t *testing.T) {
 		{"6s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "8s"},
 	})
 	small := payload[:100]
-	for _, s := range []*Sender{NewSender(manifestOf(small), small, 0, 4, 0, unjittered()),
-		NewSender(m, payload, 0, 0, 0, unjittered())} {
+	for _, s := range []*UpdateSender{NewUpdateSender(manifestOf(small), small, 0, 4, 0, unjittered()),
+		NewUpdateSender(m, payload, 0, 0, 0, unjittered())} {
 		s.Step(epoch, Start{})
 		if got := describe(s.Step(epoch, Tick{})); got != "manifest" {
 			t.Errorf("got %q", got)
 		}
 	}
-	payload = payload[:wire.MaxChunk+1]
-	s := NewSender(manifestOf(payload), payload, 0, 4, 0, unjittered())
+	payload = payload[:wire.MaxChunkBytes+1]
+	s := NewUpdateSender(manifestOf(payload), payload, 0, 4, 0, unjittered())
 	s.Step(epoch, Start{})
 	if got := describe(s.Step(epoch, Tick{})); got != "manifest +2; chunk 0; chunk 1" {
 		t.Errorf("an update of two chunks: %q", got)

@@ -4,26 +4,26 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Storage keeps the chunks of one blob on its way here. The machine that was
-// given one is its only user until it hands it over (Done, Complete) or has
+// ChunkStorage keeps the chunks of one blob on its way here. The machine that was
+// given one is its only user until it hands it over (PullDone, UpdateComplete) or has
 // closed it. Its first content was verified when it was opened: a
 // storage that outlives a process is how a transfer outlives it.
-type Storage interface {
-	// Has reports whether chunk k is there. It is asked once, at the beginning.
-	Has(k int) bool
-	// Put keeps the payload of chunk k, which the machine has verified; nobody
+type ChunkStorage interface {
+	// HasChunk reports whether chunk k is there. It is asked once, at the beginning.
+	HasChunk(k int) bool
+	// PutChunk keeps the payload of chunk k, which the machine has verified; nobody
 	// writes to the slice any more. After an error the chunk counts as missing and
 	// comes again.
-	Put(k int, payload []byte) error
+	PutChunk(k int, payload []byte) error
 	// Close ends the use; what a storage on disk holds stays there.
 	Close() error
 }
 
-// MemoryStorage is a Storage in memory. It holds the chunks as they came: copied
+// MemoryStorage is a ChunkStorage in memory. It holds the chunks as they came: copied
 // together, they would cost twice the blob for a moment.
 type MemoryStorage struct{ pieces [][]byte }
 
-var _ Storage = (*MemoryStorage)(nil)
+var _ ChunkStorage = (*MemoryStorage)(nil)
 
 // NewMemoryStorage returns the storage of a blob of n bytes.
 func NewMemoryStorage(n int) *MemoryStorage {
@@ -34,37 +34,37 @@ func NewMemoryStorage(n int) *MemoryStorage {
 func inlineStorage(p []byte) *MemoryStorage { return &MemoryStorage{[][]byte{p}} }
 
 // Pieces returns the blob, once it is complete, as views that make it up in
-// this order. Each but the last has wire.MaxChunk bytes.
+// this order. Each but the last has wire.MaxChunkBytes bytes.
 func (m *MemoryStorage) Pieces() [][]byte { return m.pieces }
 
-// Has implements Storage: nothing is there at first.
-func (m *MemoryStorage) Has(int) bool { return false }
+// HasChunk implements ChunkStorage: nothing is there at first.
+func (m *MemoryStorage) HasChunk(int) bool { return false }
 
-// Put implements Storage. It never fails.
-func (m *MemoryStorage) Put(k int, payload []byte) error {
+// PutChunk implements ChunkStorage. It never fails.
+func (m *MemoryStorage) PutChunk(k int, payload []byte) error {
 	m.pieces[k] = payload
 	return nil
 }
 
-// Close implements Storage.
+// Close implements ChunkStorage.
 func (m *MemoryStorage) Close() error { return nil }
 
 // Messages between machines and hosts about storage. Agent is empty on
-// the way of a Puller.
+// the way of a BlobPuller.
 type (
 	// OpenStorage asks the host for a storage of the manifest's length, with what an
-	// earlier process left of this blob. The host answers with Opened, at once or
+	// earlier process left of this blob. The host answers with StorageOpened, at once or
 	// later. The length has been held against the policy.
 	OpenStorage struct {
 		Agent    wire.AgentID
 		Manifest wire.Manifest
 	}
-	// StorageOpened answers Open. Blob is the manifest's hash.
+	// StorageOpened answers OpenStorage. Blob is the manifest's hash.
 	StorageOpened struct {
-		Agent wire.AgentID
-		Blob  wire.Digest
-		Data  Storage // nil with an error
-		Err   error
+		Agent   wire.AgentID
+		Blob    wire.Digest
+		Storage ChunkStorage // nil with an error
+		Err     error
 	}
 	// StorageFailed tells that the storage fails, once until it works again. The
 	// transfer goes on: what could not be stored is asked for again.
@@ -74,16 +74,16 @@ type (
 	}
 )
 
-func (OpenStorage) pullEffect()      {}
-func (OpenStorage) receiveEffect()   {}
-func (StorageOpened) pullEvent()     {}
-func (StorageOpened) receiveEvent()  {}
-func (StorageFailed) pullEffect()    {}
-func (StorageFailed) receiveEffect() {}
+func (OpenStorage) isPullEffect()      {}
+func (OpenStorage) isReceiveEffect()   {}
+func (StorageOpened) isPullEvent()     {}
+func (StorageOpened) isReceiveEvent()  {}
+func (StorageFailed) isPullEffect()    {}
+func (StorageFailed) isReceiveEffect() {}
 
-// closeUnused closes a storage that came too late to be used. Nobody waits for what
+// closeUnusedStorage closes a storage that came too late to be used. Nobody waits for what
 // it holds, so an error has no one to tell.
-func closeUnused(s Storage) {
+func closeUnusedStorage(s ChunkStorage) {
 	if s != nil {
 		_ = s.Close()
 	}

@@ -69,7 +69,7 @@ func secured(t *testing.T, acl []byte) (*brokers.Mosquitto, *acltest.Authority, 
 // expect takes the next message.
 func expect(t *testing.T, s *mqtt.Session, topic, payload string) {
 	t.Helper()
-	if e, ok := mqtttest.Event(t, s).(mqtt.Received); !ok || e.Topic != topic || string(e.Payload) != payload {
+	if e, ok := mqtttest.Event(t, s).(mqtt.MessageReceived); !ok || e.Topic != topic || string(e.Payload) != payload {
 		t.Errorf("got %.200v, want %s under %s", e, payload, topic)
 	}
 }
@@ -256,7 +256,7 @@ func TestBoundsAndPersistence(t *testing.T) {
 	early.Subscribe(mqtt.AtMostOnce, "fl/v1/air/d/end")
 	largest := mqtt.Message{Topic: "fl/v1/air/d/end", Payload: make([]byte, 64<<10)}
 	mqtttest.Publish(t, early, largest)
-	if e, ok := mqtttest.Event(t, early).(mqtt.Received); !ok || len(e.Payload) != 64<<10 {
+	if e, ok := mqtttest.Event(t, early).(mqtt.MessageReceived); !ok || len(e.Payload) != 64<<10 {
 		t.Fatalf("got %.200v, want the largest message", e)
 	}
 	_ = early.Close()
@@ -264,7 +264,7 @@ func TestBoundsAndPersistence(t *testing.T) {
 		late := mqtttest.Dial(t, o)
 		late.Subscribe(mqtt.AtLeastOnce, "fl/v1/air/p/+")
 		for i := range n {
-			if _, ok := mqtttest.Event(t, late).(mqtt.Received); !ok {
+			if _, ok := mqtttest.Event(t, late).(mqtt.MessageReceived); !ok {
 				t.Fatalf("%s: %d messages", when, i)
 			}
 		}

@@ -13,12 +13,12 @@ import (
 
 // rules writes the acl of a federation.
 // rules are those of devices that mix at this broker, too.
-func rules(t *testing.T, federation wire.Federation, agents ...wire.AgentID) []byte {
+func rules(t *testing.T, federation wire.FederationName, agents ...wire.AgentID) []byte {
 	t.Helper()
 	return written(t, federation, agents, true)
 }
 
-func written(t testing.TB, federation wire.Federation, agents []wire.AgentID, mix bool) []byte {
+func written(t testing.TB, federation wire.FederationName, agents []wire.AgentID, mix bool) []byte {
 	t.Helper()
 	table, err := acl.New("")
 	if err != nil {

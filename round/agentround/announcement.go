@@ -11,95 +11,97 @@ import (
 func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 	switch order := e.Position.Compare(a.obeyedPosition); {
 	case order < 0:
-		a.report(AnnouncementIgnored{e.Position, IgnoredOlder})
+		a.reportEvent(AnnouncementIgnored{e.Position, IgnoredOlderAnnouncement})
 		a.scheduleCorrectiveHello(now, &e.Announcement)
-	case order == 0 && e.EnvelopeDigest != a.obeyedDigest:
-		a.report(AnnouncementIgnored{e.Position, IgnoredConflict})
+	case order == 0 && e.EnvelopeDigest != a.obeyedAnnouncementDigest:
+		a.reportEvent(AnnouncementIgnored{e.Position, IgnoredConflictingAnnouncement})
 	case order > 0:
-		a.acceptSelection(now, &e)
-		a.emit(SavePosition{e.Position, e.EnvelopeDigest}) // beside what follows
-		a.follow(now, e)
+		a.makeInvitationFromSelection(now, &e)
+		a.emitEffect(SaveAnnouncementPosition{e.Position, e.EnvelopeDigest}) // beside what follows
+		a.followAnnouncement(now, e)
 	case a.currentAnnouncement == nil:
-		a.acceptSelection(now, &e)
-		a.follow(now, e)
+		a.makeInvitationFromSelection(now, &e)
+		a.followAnnouncement(now, e)
 	} // else the broker said it again
 }
 
-// acceptSelection takes an announcement that names this agent for an invitation, if the broker did not keep it: then
-// the round has just begun. Else the agent says hello, and the answer tells how much time is left. So it does when it
-// cannot tell of how many rows the coordinator takes an update: the answer says that, too.
-func (a *Machine) acceptSelection(now time.Time, e *AnnouncementReceived) {
+// makeInvitationFromSelection takes an announcement that names this agent for an invitation, if the broker did not keep
+// it: then the round has just begun. Else the agent says hello, and the answer tells how much time is left. So it does
+// when it cannot tell of how many rows the coordinator takes an update: the answer says that, too.
+func (a *Machine) makeInvitationFromSelection(now time.Time, e *AnnouncementReceived) {
 	switch {
 	case e.StepWeight == 0, e.Announcement.Phase != wire.PhaseOpen:
-	case a.earlyInvitation != nil && a.earlyInvitation.AnnouncementDigest == e.EnvelopeDigest: // invited already
-	case e.Retained, a.rowsKnownToCoordinator == 0, a.lastHelloRows != a.rowsKnownToCoordinator,
+	case a.pendingInvitation != nil && a.pendingInvitation.AnnouncementDigest == e.EnvelopeDigest: // invited already
+	case e.IsRetained, a.rowsKnownToCoordinator == 0, a.lastHelloRows != a.rowsKnownToCoordinator,
 		a.task.hostHasCheckedTask && a.task.localRows < a.rowsKnownToCoordinator:
 		a.helloDue, a.lotteryLost = true, false
 	default:
 		left := time.Duration(e.Announcement.RoundTimeoutMillis) * time.Millisecond
-		a.earlyInvitation, a.earlyInvitationAt = &InvitationReceived{AnnouncementDigest: e.EnvelopeDigest,
-			TimeLeft:   left,
-			StepWeight: e.StepWeight,
-			MustUpload: true,
-			Samples:    a.rowsKnownToCoordinator}, now
+		a.pendingInvitation, a.pendingInvitationSince = &InvitationReceived{AnnouncementDigest: e.EnvelopeDigest,
+			TimeLeft:      left,
+			StepWeight:    e.StepWeight,
+			MustUpload:    true,
+			KnownRowCount: a.rowsKnownToCoordinator}, now
 	}
 }
 
 // handlePositionSaved takes whether the place of an announcement is saved. Updates wait for it, since none may be
 // offered for a round that a restart would forget; while it cannot be saved the agent declines. Later it may be saved
 // after all.
-func (a *Machine) handlePositionSaved(now time.Time, e PositionSaved) {
+func (a *Machine) handlePositionSaved(now time.Time, e AnnouncementPositionSaved) {
 	if e.Position != a.obeyedPosition {
 		return // a later one is being saved
 	}
 	before := a.unfitReason()
-	if a.positionUnsaved = e.Failed; !e.Failed {
+	if a.positionSaveFailed = e.Failed; !e.Failed {
 		a.savedPosition = e.Position
 	}
 	switch w := a.currentWork; {
 	case w == nil:
 	case !e.Failed:
-		a.offer()
-	case w.state <= workHolding && !a.mayOffer():
-		a.decline(now, wire.DeclineStorage)
+		a.offerUpdate()
+	case w.state <= workHoldingUpdate && !a.mayOfferUpdate():
+		a.declineRound(now, wire.DeclineStorageFailing)
 	}
 	a.helloDue = a.helloDue || a.unfitReason() != before
 }
 
-// follow makes an announcement the one that the agent works for.
-func (a *Machine) follow(now time.Time, e AnnouncementReceived) {
+// followAnnouncement makes an announcement the one that the agent works for.
+func (a *Machine) followAnnouncement(now time.Time, e AnnouncementReceived) {
 	// A coordinator of another epoch knows of its agents what they told the one before it at most.
 	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
 	// Whoever has missed a whole round may count as gone since: the link behind the broker was cut, say.
 	missed := a.currentAnnouncement != nil && e.Position.Round > a.currentAnnouncement.Position.Round+1
-	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position, e.EnvelopeDigest, &e,
+	a.obeyedPosition, a.obeyedAnnouncementDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position,
+		e.EnvelopeDigest, &e,
 		time.Time{}
-	a.report(AnnouncementObeyed{e.Position})
-	a.emit(FollowAnnouncement{e.Position})
+	a.reportEvent(AnnouncementObeyed{e.Position})
+	a.emitEffect(FollowAnnouncement{e.Position})
 	if err := e.Announcement.Extra.CheckSupported(); err != nil {
-		a.report(MessageUnsupported{wire.TypeAnnouncement, err})
+		a.reportEvent(MessageUnsupported{wire.TypeAnnouncement, err})
 	}
-	if a.earlyInvitation != nil && a.earlyInvitation.AnnouncementDigest != e.EnvelopeDigest {
-		a.earlyInvitation = nil // of a round that has gone by
+	if a.pendingInvitation != nil && a.pendingInvitation.AnnouncementDigest != e.EnvelopeDigest {
+		a.pendingInvitation = nil // of a round that has gone by
 	}
-	a.noteNotSelected(&e)
+	a.recordNonSelection(&e)
 	hadPart := a.currentWork != nil
-	a.leaveOldWork()
-	a.disconnectState.hadWorkSinceLastDraw = a.disconnectState.hadWorkSinceLastDraw || hadPart && a.currentWork == nil
-	a.resumeSaved(now)
-	a.offerAgain()
+	a.endObsoleteWork()
+	a.disconnectState.hadWorkSinceLastLottery = a.disconnectState.hadWorkSinceLastLottery || hadPart &&
+		a.currentWork == nil
+	a.resumeSavedUpdate(now)
+	a.reofferUpdate()
 	if anew || missed || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
 		a.drawLottery(&e)
 	}
-	again := a.task.hostHasCheckedTask && a.task.unfitReason == wire.DeclineFetch // perhaps it can be had now
-	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {
+	again := a.task.hostHasCheckedTask && a.task.unfitReason == wire.DeclineFetchFailed // perhaps it can be had now
+	if t := &e.Announcement.Task; t.IsSet() && (t.Hash != a.task.hash || again) {
 		a.task = taskState{hash: t.Hash}
-		a.emit(PrepareTask{*t})
+		a.emitEffect(PrepareTask{*t})
 	}
 	a.checkRoundBudget()
-	a.replayEarlyInvitation(now)
+	a.handlePendingInvitation(now)
 }
 
 // scheduleCorrectiveHello owes the coordinator a hello that names the place which the agent obeys, since one that
@@ -109,7 +111,8 @@ func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcemen
 	if !a.correctiveHelloAt.IsZero() || now.Before(a.noCorrectiveHelloBefore) {
 		return
 	}
-	if a.noCorrectiveHelloBefore = now.Add(helloMost); !a.winsLottery(older.Respond.AnswerThreshold) {
+	a.noCorrectiveHelloBefore = now.Add(maxHelloRetryInterval)
+	if !a.winsLottery(older.ResponsePolicy.AnswerProbability) {
 		return
 	}
 	within := time.Duration(older.HelloSpreadMillis) * time.Millisecond
@@ -121,7 +124,7 @@ func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcemen
 func (a *Machine) sendCorrectiveHello(now time.Time) {
 	if a.linkUp && !a.correctiveHelloAt.IsZero() && !now.Before(a.correctiveHelloAt) {
 		a.correctiveHelloAt = time.Time{}
-		a.sayHello()
+		a.sendHello()
 	}
 }
 
@@ -142,64 +145,65 @@ func (a *Machine) isUpdateObsolete(epoch wire.Epoch, run wire.RunID, round wire.
 		o.Round == round && ann.Phase == wire.PhaseOpen && ann.BaseModel.Hash != base
 }
 
-// leaveOldWork ends the work of a round that is over.
-func (a *Machine) leaveOldWork() {
+// endObsoleteWork ends the work of a round that is over.
+func (a *Machine) endObsoleteWork() {
 	w := a.currentWork
-	if w == nil || !a.isUpdateObsolete(w.epoch, w.run, w.round, w.base) {
+	if w == nil || !a.isUpdateObsolete(w.epoch, w.run, w.round, w.baseModelDigest) {
 		return
 	}
 	a.currentWork = nil
-	a.giveUpAwaitedOutcome()
+	a.giveUpAwaitedFate()
 	if w.mustUpload() || w.updateOffered { // another attempt may have chosen other uploaders
-		a.requestOutcome(w.run, w.round, w.update)
+		a.requestUpdateFate(w.run, w.round, w.updateDigest)
 	}
 	switch {
-	case w.state == workSubmitting && w.linkWasLost && a.currentAnnouncement.Position.Run == w.run:
-		a.workAwaitingOutcome = w // offered again with the link, it is answered
-	case w.state == workHolding && !w.mustUpload() && !w.updateOffered:
-		a.reportWorkEnd(w, WorkEnded{Result: WorkMixed})
+	case w.state == workSubmitting && w.connectionWasLost && a.currentAnnouncement.Position.Run == w.run:
+		a.workAwaitingFate = w // offered again with the link, it is answered
+	case w.state == workHoldingUpdate && !w.mustUpload() && !w.updateOffered:
+		a.reportWorkEnd(w, WorkEnded{Result: WorkMixedOnly})
 	default:
 		a.reportWorkEnd(w, WorkEnded{Result: WorkSuperseded})
 	}
-	a.emit(ReleaseRound{})
+	a.emitEffect(EndRoundWork{})
 }
 
-// requestOutcome finds out what became of an update of the announced run.
-func (a *Machine) requestOutcome(run wire.RunID, round wire.RoundID, update wire.Digest) {
+// requestUpdateFate finds out what became of an update of the announced run.
+func (a *Machine) requestUpdateFate(run wire.RunID, round wire.RoundID, update wire.Digest) {
 	if c := a.currentAnnouncement; !update.IsZero() && c.Position.Run == run && c.Announcement.LastEndedRound >= round {
-		a.emit(FindUpdateFate{c.Position, round, update, c.Announcement.LastRoundOutcome,
+		a.emitEffect(FindUpdateFate{c.Position, round, update, c.Announcement.LastRoundOutcome,
 			c.Announcement.LastEndedRound})
 	}
 }
 
-// giveUpAwaitedOutcome counts the work that went by while the link was down as lost.
-func (a *Machine) giveUpAwaitedOutcome() {
-	if w := a.workAwaitingOutcome; w != nil {
-		a.workAwaitingOutcome = nil
+// giveUpAwaitedFate counts the work that went by while the link was down as lost.
+func (a *Machine) giveUpAwaitedFate() {
+	if w := a.workAwaitingFate; w != nil {
+		a.workAwaitingFate = nil
 		a.reportWorkEnd(w, WorkEnded{Result: WorkSuperseded})
 	}
 }
 
-// offerAgain has an update on its way offered to a coordinator that has announced
+// reofferUpdate has an update on its way offered to a coordinator that has announced
 // the round anew: it has restarted, and what it lent is void.
-func (a *Machine) offerAgain() {
-	if w := a.currentWork; w != nil && w.state == workSubmitting && a.isCurrentRound(w.run, w.round, w.base) {
-		w.state = workHolding
-		a.offer()
+func (a *Machine) reofferUpdate() {
+	if w := a.currentWork; w != nil && w.state == workSubmitting && a.isCurrentRound(w.run, w.round,
+		w.baseModelDigest) {
+		w.state = workHoldingUpdate
+		a.offerUpdate()
 	}
 }
 
-// resumeSaved takes up an update that an earlier process left on disk, or
+// resumeSavedUpdate takes up an update that an earlier process left on disk, or
 // throws it away if its round is over.
-func (a *Machine) resumeSaved(now time.Time) {
+func (a *Machine) resumeSavedUpdate(now time.Time) {
 	s := a.savedUpdate
 	switch {
 	case s == nil:
 		return
 	case a.isUpdateObsolete(s.Epoch, s.Run, s.Round, s.BaseModelDigest):
 		a.savedUpdate = nil
-		a.requestOutcome(s.Run, s.Round, s.UpdateDigest)
-		a.emit(ReleaseRound{})
+		a.requestUpdateFate(s.Run, s.Round, s.UpdateDigest)
+		a.emitEffect(EndRoundWork{})
 		return
 	case !a.isCurrentRound(s.Run, s.Round, s.BaseModelDigest):
 		return // it is not announced yet
@@ -207,22 +211,22 @@ func (a *Machine) resumeSaved(now time.Time) {
 	a.savedUpdate = nil
 	within := time.Duration(a.currentAnnouncement.Announcement.RoundTimeoutMillis) * time.Millisecond
 	a.currentWork = &roundWork{
-		epoch: s.Epoch, run: s.Run, round: s.Round, base: s.BaseModelDigest,
+		epoch: s.Epoch, run: s.Run, round: s.Round, baseModelDigest: s.BaseModelDigest,
 		kind:  a.currentAnnouncement.Announcement.Kind,
-		state: workSubmitting, deadline: now.Add(within), update: s.UpdateDigest,
+		state: workSubmitting, deadline: now.Add(within), updateDigest: s.UpdateDigest,
 	}
 }
 
 // handleTaskChecked takes the host's word on whether the local data fit the task, and how many rows there are by now.
 func (a *Machine) handleTaskChecked(now time.Time, e TaskChecked) {
-	if e.Task != a.task.hash {
+	if e.TaskDigest != a.task.hash {
 		return
 	}
 	a.task.hostHasCheckedTask, a.task.unfitReason, a.task.localRows, a.task.statisticsUpdateBytes = true,
-		e.UnfitReason, e.Samples,
+		e.UnfitReason, e.RowCount,
 		e.StatisticsUpdateBytes
-	a.report(TaskPrepared{UnfitReason: e.UnfitReason, Samples: e.Samples})
+	a.reportEvent(TaskFitnessChecked{UnfitReason: e.UnfitReason, RowCount: e.RowCount})
 	a.checkRoundBudget()
 	a.helloDue = true // the coordinator may count on an unfit agent, or have given up a slow one
-	a.replayEarlyInvitation(now)
+	a.handlePendingInvitation(now)
 }

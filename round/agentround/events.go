@@ -26,12 +26,12 @@ type (
 		Position       wire.AnnouncementPosition
 		EnvelopeDigest wire.Digest // digest of the signed envelope
 		Announcement   wire.Announcement
-		Retained       bool    // the broker sent its stored copy, which may be old
+		IsRetained     bool    // the broker sent its stored copy, which may be old
 		StepWeight     float64 // factor of the agent's local step size if the announcement names it as drawn; else 0
 	}
-	// PositionSaved is the result of SavePosition, unless a later SavePosition has replaced it. After a failure a
-	// second one may follow, when the disk has recovered.
-	PositionSaved struct {
+	// AnnouncementPositionSaved is the result of SaveAnnouncementPosition, unless a later SaveAnnouncementPosition has
+	// replaced it. After a failure a second one may follow, when the disk has recovered.
+	AnnouncementPositionSaved struct {
 		Position wire.AnnouncementPosition
 		Failed   bool
 	}
@@ -41,36 +41,36 @@ type (
 		TimeLeft           time.Duration
 		StepWeight         float64
 		MustUpload         bool
-		EdgeBlockRound     wire.RoundID
-		MixingPeers        []wire.Peer
+		MixingBlockRound   wire.RoundID
+		MixingPeers        []wire.MixingPeer
 		EndedEdges         []wire.EndedEdge
-		Samples            uint64 // number of rows that the coordinator knows of; 0 = unknown
+		KnownRowCount      uint64 // number of rows that the coordinator knows of; 0 = unknown
 		UnsupportedErr     error  // names the parts of the invitation that this version does not support; nil if none
 	}
 	// RoundStandingReceived: the coordinator has answered a hello.
 	RoundStandingReceived struct {
 		AnnouncementDigest wire.Digest
-		Standing           wire.RoundStanding
-		Samples            uint64 // number of rows that the coordinator knows of
+		Standing           wire.SelectionStatus
+		KnownRowCount      uint64 // number of rows that the coordinator knows of
 	}
-	// AcceptanceReceived: the coordinator has stored the update.
-	AcceptanceReceived struct {
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Digest
+	// UpdateAcceptanceReceived: the coordinator has stored the update.
+	UpdateAcceptanceReceived struct {
+		Run          wire.RunID
+		Round        wire.RoundID
+		UpdateDigest wire.Digest
 	}
-	// RefusalReceived: the coordinator has refused the update.
-	RefusalReceived struct {
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Digest
-		Reason wire.UpdateRefusalReason
+	// UpdateRefusalReceived: the coordinator has refused the update.
+	UpdateRefusalReceived struct {
+		Run          wire.RunID
+		Round        wire.RoundID
+		UpdateDigest wire.Digest
+		Reason       wire.UpdateRefusalReason
 	}
 	// TaskChecked is the result of PrepareTask.
 	TaskChecked struct {
-		Task        wire.Digest
+		TaskDigest  wire.Digest
 		UnfitReason wire.DeclineReason // 0 = the local data fit the task
-		Samples     uint64
+		RowCount    uint64
 		// StatisticsUpdateBytes is the size of the update of a statistics round.
 		StatisticsUpdateBytes uint32
 	}
@@ -80,32 +80,32 @@ type (
 		// NeededBeyondRound means that the agent needs the data even if it was not drawn to answer.
 		NeededBeyondRound bool
 	}
-	// PartsMissing: the broker does not have the data of a download. The agent sends a hello at once, so that the
-	// coordinator publishes them again.
-	PartsMissing struct{}
-	// UpdateOutcomeUnknown: the next hello must ask for the outcome of an update.
-	UpdateOutcomeUnknown struct{}
+	// DownloadDataMissing: the broker does not have the data of a download. The agent sends a hello at once, so that
+	// the coordinator publishes them again.
+	DownloadDataMissing struct{}
+	// UpdateFateUnknown: the next hello must ask for the outcome of an update.
+	UpdateFateUnknown struct{}
 	// EvaluationDone: the next hello reports an evaluation.
 	EvaluationDone struct{}
-	// NeighborsFound: the neighbours that the next hello reports have changed.
-	NeighborsFound struct{}
+	// NeighborsChanged: the neighbours that the next hello reports have changed.
+	NeighborsChanged struct{}
 	// NewRowsAvailable: there are enough new rows, and the last hello did not report them.
 	NewRowsAvailable struct{}
 	// UplinkBudgetChanged sets how many bytes the agent may still send in this month. The default is no limit.
 	UplinkBudgetChanged struct{ BytesLeft uint64 }
-	// OwnerBarredRounds sets whether one of the owner's rules prevents the device from beginning a round. The agent
+	// OwnerRuleChanged sets whether one of the owner's rules prevents the device from beginning a round. The agent
 	// declines while any rule prevents it, with the reason of the first rule by name.
-	OwnerBarredRounds struct {
-		Rule   string             // name of the rule, or of the part that has it
-		Reason wire.DeclineReason // 0 = the rule allows rounds
+	OwnerRuleChanged struct {
+		RuleName string             // name of the rule, or of the part that has it
+		Reason   wire.DeclineReason // 0 = the rule allows rounds
 	}
 	// ModelFetched is the result of FetchModel.
 	ModelFetched struct {
-		Base   wire.Digest
-		Failed bool
+		BaseModelDigest wire.Digest
+		Failed          bool
 	}
-	// Trained is the result of Train.
-	Trained struct {
+	// TrainingEnded is the result of Train.
+	TrainingEnded struct {
 		Run           wire.RunID
 		Round         wire.RoundID
 		UpdateDigest  wire.Digest
@@ -115,23 +115,23 @@ type (
 	}
 )
 
-func (Tick) event()                  {}
-func (LinkUp) event()                {}
-func (LinkDown) event()              {}
-func (AnnouncementReceived) event()  {}
-func (PositionSaved) event()         {}
-func (InvitationReceived) event()    {}
-func (RoundStandingReceived) event() {}
-func (AcceptanceReceived) event()    {}
-func (RefusalReceived) event()       {}
-func (TaskChecked) event()           {}
-func (FetchStalled) event()          {}
-func (PartsMissing) event()          {}
-func (UpdateOutcomeUnknown) event()  {}
-func (EvaluationDone) event()        {}
-func (NeighborsFound) event()        {}
-func (NewRowsAvailable) event()      {}
-func (UplinkBudgetChanged) event()   {}
-func (OwnerBarredRounds) event()     {}
-func (ModelFetched) event()          {}
-func (Trained) event()               {}
+func (Tick) event()                      {}
+func (LinkUp) event()                    {}
+func (LinkDown) event()                  {}
+func (AnnouncementReceived) event()      {}
+func (AnnouncementPositionSaved) event() {}
+func (InvitationReceived) event()        {}
+func (RoundStandingReceived) event()     {}
+func (UpdateAcceptanceReceived) event()  {}
+func (UpdateRefusalReceived) event()     {}
+func (TaskChecked) event()               {}
+func (FetchStalled) event()              {}
+func (DownloadDataMissing) event()       {}
+func (UpdateFateUnknown) event()         {}
+func (EvaluationDone) event()            {}
+func (NeighborsChanged) event()          {}
+func (NewRowsAvailable) event()          {}
+func (UplinkBudgetChanged) event()       {}
+func (OwnerRuleChanged) event()          {}
+func (ModelFetched) event()              {}
+func (TrainingEnded) event()             {}

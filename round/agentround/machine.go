@@ -9,14 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// An agent repeats its hello until the coordinator answers, with waits from helloFirst to helloMost. It then repeats
-// the hello at the interval helloRest, because the coordinator may have forgotten the agent: after a restart, or after
-// a late message of the broker that the agent is lost.
+// An agent repeats its hello until the coordinator answers, with waits from firstHelloRetryInterval to
+// maxHelloRetryInterval. It then repeats the hello at the interval helloRepeatInterval, because the coordinator may
+// have forgotten the agent: after a restart, or after a late message of the broker that the agent is lost.
 const (
-	helloFirst = 5 * time.Second
-	helloMost  = time.Minute
-	helloRest  = 10 * time.Minute
-	helloSpent = 2 * time.Hour // in place of helloRest while the uplink budget is spent
+	firstHelloRetryInterval = 5 * time.Second
+	maxHelloRetryInterval   = time.Minute
+	helloRepeatInterval     = 10 * time.Minute
+	helloIntervalOverBudget = 2 * time.Hour // in place of helloRepeatInterval while the uplink budget is spent
 )
 
 // Machine is the state machine of an agent. It is not safe for concurrent use: one goroutine owns it.
@@ -24,37 +24,38 @@ type Machine struct {
 	rng    *rand.Rand
 	linkUp bool
 
-	obeyedPosition wire.AnnouncementPosition // nothing older is obeyed
-	obeyedDigest   wire.Digest               // of the announcement at the floor
+	obeyedPosition           wire.AnnouncementPosition // nothing older is obeyed
+	obeyedAnnouncementDigest wire.Digest               // of the announcement at the floor
 	// the newest place that is on disk: no update of a later round is offered
-	savedPosition       wire.AnnouncementPosition
-	positionUnsaved     bool // the floor could not be saved: nothing is begun for it
-	currentAnnouncement *AnnouncementReceived
-	earlyInvitation     *InvitationReceived // came before it could be answered
-	earlyInvitationAt   time.Time
-	endedEdges          []wire.EndedEdge // as its newest invitation says
+	savedPosition          wire.AnnouncementPosition
+	positionSaveFailed     bool // the floor could not be saved: nothing is begun for it
+	currentAnnouncement    *AnnouncementReceived
+	pendingInvitation      *InvitationReceived // came before it could be answered
+	pendingInvitationSince time.Time
+	endedEdges             []wire.EndedEdge // as its newest invitation says
 
-	uplinkBytesLeft uint64                        // bytes that the uplink may carry
-	budgetTooSmall  bool                          // which are fewer than a round takes
-	barringRules    map[string]wire.DeclineReason // the owner's rules that bar the device from a round, by name
-	task            taskState
-	currentWork     *roundWork
+	uplinkBytesLeft uint64 // bytes that the uplink may carry
+	budgetTooSmall  bool   // which are fewer than a round takes
+	// the owner's rules that bar the device from a round, by name
+	declineReasonByOwnerRule map[string]wire.DeclineReason
+	task                     taskState
+	currentWork              *roundWork
 	// its round ended while the link was down: the outcome of its update is not known yet
-	workAwaitingOutcome *roundWork
-	savedUpdate         *SavedUpdate // of the process before this one, not yet matched
+	workAwaitingFate *roundWork
+	savedUpdate      *SavedUpdate // of the process before this one, not yet matched
 
 	lastHelloRows          uint64 // of the last hello
 	rowsKnownToCoordinator uint64 // that the coordinator knows of, by its last word
-	// Respond.Of of the last lottery that chose the agent to answer; 0 = it always answers
-	lotteryThreshold  uint32
-	lotteryLost       bool // the last lottery did not choose the agent
-	disconnectState   disconnectState
-	lotteryDraw       lotteryDraw
-	awaitsHelloAnswer bool      // the agent sends hellos until the coordinator has answered
-	helloDue          bool      // a hello is owed
-	helloSent         bool      // since it was due, perhaps more than once
-	helloAt           time.Time // of the next hello
-	helloRetryWait    time.Duration
+	// AnswerProbability of the last lottery that chose the agent to answer; 0 = it always answers
+	lotteryThreshold   uint32
+	lotteryLost        bool // the last lottery did not choose the agent
+	disconnectState    disconnectState
+	lotteryDraw        lotteryDraw
+	awaitsHelloAnswer  bool      // the agent sends hellos until the coordinator has answered
+	helloDue           bool      // a hello is owed
+	helloSent          bool      // since it was due, perhaps more than once
+	nextHelloAt        time.Time // of the next hello
+	helloRetryInterval time.Duration
 
 	// of a hello to an older announcement, or for parts of the task; zero = none is owed
 	correctiveHelloAt       time.Time
@@ -75,21 +76,21 @@ type taskState struct {
 
 // roundWork is the agent's part in one round.
 type roundWork struct {
-	epoch         wire.Epoch
-	run           wire.RunID
-	round         wire.RoundID
-	base          wire.Digest
-	kind          wire.RoundKind
-	state         workState
-	invitation    InvitationReceived
-	deadline      time.Time
-	update        wire.Digest
-	updateOffered bool // the update was submitted, perhaps in an earlier attempt
-	declineReason wire.DeclineReason
-	nextAnswerAt  time.Time     // of the next word: joined, or declined once more; zero = none is owed
-	answerWait    time.Duration // from that declined to the next
-	linkWasLost   bool          // the link was down while its update was on its way: the answer may be lost
-	endReported   bool          // its end is reported
+	epoch                wire.Epoch
+	run                  wire.RunID
+	round                wire.RoundID
+	baseModelDigest      wire.Digest
+	kind                 wire.RoundKind
+	state                workState
+	invitation           InvitationReceived
+	deadline             time.Time
+	updateDigest         wire.Digest
+	updateOffered        bool // the update was submitted, perhaps in an earlier attempt
+	declineReason        wire.DeclineReason
+	nextAnswerAt         time.Time     // of the next word: joined, or declined once more; zero = none is owed
+	declineRetryInterval time.Duration // from that declined to the next
+	connectionWasLost    bool          // the link was down while its update was on its way: the answer may be lost
+	endReported          bool          // its end is reported
 }
 
 type workState uint8
@@ -97,10 +98,10 @@ type workState uint8
 const (
 	workFetching workState = iota
 	workTraining
-	workHolding // has its update, and is not asked for it, or its floor is not saved yet
+	workHoldingUpdate // has its update, and is not asked for it, or its floor is not saved yet
 	workSubmitting
 	workAccepted
-	workOut // declined or refused
+	workDeclinedOrRefused // declined or refused
 )
 
 // SavedUpdate is an update that an earlier process left on disk.
@@ -112,11 +113,11 @@ type SavedUpdate struct {
 	UpdateDigest    wire.Digest
 }
 
-// New returns the machine of an agent. floor and digest are the position and the digest of the last SavePosition
-// effect, or zero at the first start. saved is an update that was not released, or nil. rng spreads the hellos of many
-// agents.
+// New returns the machine of an agent. floor and digest are the position and the digest of the last
+// SaveAnnouncementPosition effect, or zero at the first start. saved is an update that was not released, or nil. rng
+// spreads the hellos of many agents.
 func New(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Machine {
-	return &Machine{uplinkBytesLeft: math.MaxUint64, rng: rng, obeyedPosition: floor, obeyedDigest: digest,
+	return &Machine{uplinkBytesLeft: math.MaxUint64, rng: rng, obeyedPosition: floor, obeyedAnnouncementDigest: digest,
 		savedPosition: floor, savedUpdate: saved}
 }
 
@@ -124,7 +125,7 @@ func New(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate
 func (a *Machine) Deadline() (time.Time, bool) {
 	var at time.Time
 	if a.maySendHello() {
-		at = a.helloAt
+		at = a.nextHelloAt
 	}
 	if a.linkUp && !a.correctiveHelloAt.IsZero() && (at.IsZero() || a.correctiveHelloAt.Before(at)) {
 		at = a.correctiveHelloAt
@@ -151,61 +152,61 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 		// what is retained comes again with the link
 		a.linkUp, a.correctiveHelloAt, a.noCorrectiveHelloBefore = false, time.Time{}, time.Time{}
 		if w := a.currentWork; w != nil && w.state == workSubmitting {
-			w.linkWasLost = true
+			w.connectionWasLost = true
 		}
 	case AnnouncementReceived:
 		a.disconnectState.announcementReceived = true
 		a.handleAnnouncement(now, e)
-	case PositionSaved:
+	case AnnouncementPositionSaved:
 		a.handlePositionSaved(now, e)
 	case InvitationReceived:
 		a.handleInvitation(now, e)
 	case RoundStandingReceived:
-		a.handleCoordinatorAnswer(now, e.AnnouncementDigest)
-		a.rowsKnownToCoordinator = e.Samples
-		a.handleStanding(e)
-	case AcceptanceReceived:
-		a.handleAccepted(now, e)
-	case RefusalReceived:
-		a.handleRefused(now, e)
+		a.endHelloRetriesIfCurrent(now, e.AnnouncementDigest)
+		a.rowsKnownToCoordinator = e.KnownRowCount
+		a.handleRoundStanding(e)
+	case UpdateAcceptanceReceived:
+		a.handleUpdateAccepted(now, e)
+	case UpdateRefusalReceived:
+		a.handleUpdateRefused(now, e)
 	case TaskChecked:
 		a.handleTaskChecked(now, e)
 	case FetchStalled:
 		a.helloDue, a.awaitsHelloAnswer = true, a.awaitsHelloAnswer || e.NeededBeyondRound
-	case PartsMissing:
+	case DownloadDataMissing:
 		a.correctiveHelloAt = now
-	case UpdateOutcomeUnknown:
+	case UpdateFateUnknown:
 		a.helloDue, a.awaitsHelloAnswer = true, true
-	case NeighborsFound, EvaluationDone, NewRowsAvailable:
+	case NeighborsChanged, EvaluationDone, NewRowsAvailable:
 		a.helloDue = true
 	case UplinkBudgetChanged:
 		a.setUplinkBudget(e)
-	case OwnerBarredRounds:
+	case OwnerRuleChanged:
 		before := a.unfitReason()
-		a.barByRule(e)
+		a.applyOwnerRule(e)
 		a.helloDue = a.helloDue || a.unfitReason() != before
 	case ModelFetched:
 		a.handleModelFetched(now, e)
-	case Trained:
-		a.handleTrained(now, e)
+	case TrainingEnded:
+		a.handleTrainingEnded(now, e)
 	}
-	a.tick(now)
+	a.runDueTimers(now)
 	a.requestDisconnect()
 	return a.effects
 }
 
-func (a *Machine) emit(e Effect)          { a.effects = append(a.effects, e) }
-func (a *Machine) report(f observe.Event) { a.emit(ReportEvent{f}) }
+func (a *Machine) emitEffect(e Effect)         { a.effects = append(a.effects, e) }
+func (a *Machine) reportEvent(f observe.Event) { a.emitEffect(ReportEvent{f}) }
 
 // maySendHello reports whether a hello can be said, and has something to say.
 func (a *Machine) maySendHello() bool {
 	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasCheckedTask && !a.SendsNoHello()
 }
 
-// tick does what the time asks for.
-func (a *Machine) tick(now time.Time) {
+// runDueTimers does what the time asks for.
+func (a *Machine) runDueTimers(now time.Time) {
 	if w := a.currentWork; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
-		a.decline(now, wire.DeclineNoTime)
+		a.declineRound(now, wire.DeclineNoTime)
 	}
 	a.sendDueAnswer(now)
 	a.sendCorrectiveHello(now)
@@ -214,13 +215,14 @@ func (a *Machine) tick(now time.Time) {
 	}
 	if a.helloDue { // jittered, since what makes it due often comes to all agents at once
 		within := time.Duration(a.currentAnnouncement.Announcement.HelloSpreadMillis) * time.Millisecond
-		a.helloDue, a.helloSent, a.helloRetryWait, a.helloAt = false, false, helloFirst, now.Add(a.jitter(within))
+		a.helloDue, a.helloSent, a.helloRetryInterval, a.nextHelloAt = false, false, firstHelloRetryInterval,
+			now.Add(a.jitter(within))
 	}
-	if !a.helloAt.IsZero() && !now.Before(a.helloAt) {
-		a.sayHello()
+	if !a.nextHelloAt.IsZero() && !now.Before(a.nextHelloAt) {
+		a.sendHello()
 		a.helloSent = true
-		a.helloAt = now.Add(a.helloRetryWait*3/4 + a.jitter(a.helloRetryWait/2))
-		a.helloRetryWait = min(2*a.helloRetryWait, a.stretchWaitOverBudget(helloMost))
+		a.nextHelloAt = now.Add(a.helloRetryInterval*3/4 + a.jitter(a.helloRetryInterval/2))
+		a.helloRetryInterval = min(2*a.helloRetryInterval, a.extendWaitIfBudgetSpent(maxHelloRetryInterval))
 	}
 }
 
@@ -231,41 +233,42 @@ func (a *Machine) jitter(most time.Duration) time.Duration {
 	return time.Duration(a.rng.Int64N(int64(most)))
 }
 
-func (a *Machine) sayHello() {
+func (a *Machine) sendHello() {
 	if a.lastHelloRows != a.task.localRows { // only an answer to this hello tells that it was heard
 		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRows, 0
 	}
-	h := SendHello{Announcement: a.obeyedDigest, Position: a.obeyedPosition, UnfitReason: a.unfitReason(),
-		Samples:          a.task.localRows,
+	h := SendHello{AnnouncementDigest: a.obeyedAnnouncementDigest, Position: a.obeyedPosition,
+		UnfitReason:      a.unfitReason(),
+		RowCount:         a.task.localRows,
 		LotteryThreshold: a.lotteryThreshold}
 	if w := a.currentWork; w != nil {
-		h.UpdateDigest = w.update
+		h.UpdateDigest = w.updateDigest
 	}
-	a.emit(h)
+	a.emitEffect(h)
 }
 
-// handleCoordinatorAnswer takes word from the coordinator about an announcement.
-func (a *Machine) handleCoordinatorAnswer(now time.Time, announcement wire.Digest) {
+// endHelloRetriesIfCurrent takes word from the coordinator about an announcement.
+func (a *Machine) endHelloRetriesIfCurrent(now time.Time, announcement wire.Digest) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == announcement {
-		a.noteHelloAnswered(now)
+		a.endHelloRetries(now)
 	}
 }
 
-// stretchWaitOverBudget stretches a wait when the budget is spent: even hellos cost.
-func (a *Machine) stretchWaitOverBudget(d time.Duration) time.Duration {
+// extendWaitIfBudgetSpent stretches a wait when the budget is spent: even hellos cost.
+func (a *Machine) extendWaitIfBudgetSpent(d time.Duration) time.Duration {
 	if a.uplinkBytesLeft == 0 {
-		return helloSpent
+		return helloIntervalOverBudget
 	}
 	return d
 }
 
-// noteHelloAnswered ends the repetition of the hello: the coordinator knows this agent.
+// endHelloRetries ends the repetition of the hello: the coordinator knows this agent.
 // A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
-func (a *Machine) noteHelloAnswered(now time.Time) {
+func (a *Machine) endHelloRetries(now time.Time) {
 	if a.helloSent && !a.helloDue {
 		a.awaitsHelloAnswer = false
-		a.giveUpAwaitedOutcome()
-		rest := a.stretchWaitOverBudget(helloRest)
-		a.helloRetryWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
+		a.giveUpAwaitedFate()
+		rest := a.extendWaitIfBudgetSpent(helloRepeatInterval)
+		a.helloRetryInterval, a.nextHelloAt = firstHelloRetryInterval, now.Add(rest*3/4+a.jitter(rest/2))
 	}
 }

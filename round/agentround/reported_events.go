@@ -10,8 +10,9 @@ import (
 )
 
 // Metrics are the metrics of the events of the agent's machine.
-var Metrics = []*observe.Metric{obeyedRound, ignoredAnnouncements, taskFitness, fittingRows, budgetShortfalls,
-	lostEdges, workInProgress, endedWork, lastWorkEndedAt}
+var Metrics = []*observe.Metric{obeyedRoundMetric, ignoredAnnouncementsMetric, taskFitnessMetric, fittingRowsMetric,
+	budgetShortfallsMetric,
+	neighborEdgesEndedMetric, workInProgressMetric, endedWorkMetric, lastWorkEndMetric}
 
 // The names of conditions that events of package agent change too.
 const (
@@ -23,19 +24,19 @@ const (
 
 // The names of conditions that only the agent's machine changes.
 const (
-	unsupportedCondition = "version"
-	edgeCondition        = "edge"
+	unsupportedMessageCondition = "version"
+	endedEdgeCondition          = "edge"
 )
 
-var obeyedRound = observe.OptionalGauge("round", "Number of the round in the announcement that is obeyed.")
+var obeyedRoundMetric = observe.OptionalGauge("round", "Number of the round in the announcement that is obeyed.")
 
 // AnnouncementObeyed: the agent follows a new announcement.
 type AnnouncementObeyed struct{ Position wire.AnnouncementPosition }
 
 // Describe implements observe.Event.
-func (e AnnouncementObeyed) Describe(d *observe.Description) {
-	d.Set(obeyedRound, float64(e.Position.Round))
-	d.Resolve(AnnouncementVersionCondition)
+func (e AnnouncementObeyed) Describe(d *observe.EventDescription) {
+	d.SetGauge(obeyedRoundMetric, float64(e.Position.Round))
+	d.ResolveCondition(AnnouncementVersionCondition)
 }
 
 // AnnouncementIgnoreReason is why an announcement was not obeyed. It is a metric's label.
@@ -43,18 +44,18 @@ type AnnouncementIgnoreReason string
 
 // The reasons for ignoring an announcement.
 const (
-	IgnoredOlder    AnnouncementIgnoreReason = "older"    // replayed, or the broker's state is old
-	IgnoredConflict AnnouncementIgnoreReason = "conflict" // two announcements have the same position
+	IgnoredOlderAnnouncement       AnnouncementIgnoreReason = "older"    // replayed, or the broker's state is old
+	IgnoredConflictingAnnouncement AnnouncementIgnoreReason = "conflict" // two announcements have the same position
 )
 
-// IgnoreReasons returns all reasons, for closed label sets.
-func IgnoreReasons() []AnnouncementIgnoreReason {
-	return []AnnouncementIgnoreReason{IgnoredOlder, IgnoredConflict}
+// AnnouncementIgnoreReasons returns all reasons, for closed label sets.
+func AnnouncementIgnoreReasons() []AnnouncementIgnoreReason {
+	return []AnnouncementIgnoreReason{IgnoredOlderAnnouncement, IgnoredConflictingAnnouncement}
 }
 
-var ignoredAnnouncements = observe.CounterByLabel("announcements_ignored_total",
+var ignoredAnnouncementsMetric = observe.CounterByLabel("announcements_ignored_total",
 	"Announcements that were not obeyed: older ones are replays, a conflict is two coordinators with one key.",
-	"reason", observe.Strings(IgnoreReasons()))
+	"reason", observe.NamesAsStrings(AnnouncementIgnoreReasons()))
 
 // AnnouncementIgnored: the agent does not follow an announcement.
 type AnnouncementIgnored struct {
@@ -63,26 +64,27 @@ type AnnouncementIgnored struct {
 }
 
 // Describe implements observe.Event.
-func (e AnnouncementIgnored) Describe(d *observe.Description) {
-	d.Inc(ignoredAnnouncements, string(e.Reason))
+func (e AnnouncementIgnored) Describe(d *observe.EventDescription) {
+	d.IncCounter(ignoredAnnouncementsMetric, string(e.Reason))
 	d.Log(observe.Warn, "announcement ignored", "position", e.Position, "reason", e.Reason)
 }
 
 // MessageUnsupported: a message requires a capability that this build does not have. The agent does not take part in
 // what the message asks for.
 type MessageUnsupported struct {
-	Message wire.MessageType
-	Err     error
+	MessageType wire.MessageType
+	Err         error
 }
 
 // Describe implements observe.Event. The condition lasts until the agent takes part in a round.
-func (e MessageUnsupported) Describe(d *observe.Description) {
+func (e MessageUnsupported) Describe(d *observe.EventDescription) {
 	const remedy = "update agentd on this device"
-	d.Log(observe.Warn, "message not supported", "message", e.Message, "err", e.Err)
-	d.Fail(unsupportedCondition, fmt.Sprintf("the coordinator's %s is not supported: %v", e.Message, e.Err), remedy)
+	d.Log(observe.Warn, "message not supported", "message", e.MessageType, "err", e.Err)
+	d.RaiseCondition(unsupportedMessageCondition, fmt.Sprintf("the coordinator's %s is not supported: %v",
+		e.MessageType, e.Err), remedy)
 }
 
-var budgetShortfalls = observe.Counter("budget_short_total",
+var budgetShortfallsMetric = observe.Counter("budget_short_total",
 	"Times that the rest of the month's budget became too small for a round.")
 
 // UplinkBudgetTooSmall: the rest of the month's bytes has become too small for a round.
@@ -91,90 +93,92 @@ type UplinkBudgetTooSmall struct {
 	RoundBytes, BytesLeft uint64
 }
 
-// Describe implements observe.Event. An event of the month's bytes (budget.Used) resolves the condition.
-func (e UplinkBudgetTooSmall) Describe(d *observe.Description) {
-	d.Inc(budgetShortfalls)
+// Describe implements observe.Event. An event of the month's bytes (budget.UplinkUsageChanged) resolves the condition.
+func (e UplinkBudgetTooSmall) Describe(d *observe.EventDescription) {
+	d.IncCounter(budgetShortfallsMetric)
 	d.Log(observe.Warn, "byte budget of the month is too small for a round", "round", e.Round, "bytes", e.RoundBytes,
 		"left", e.BytesLeft)
-	d.Fail(UplinkBudgetCondition, fmt.Sprintf("a round needs %d bytes, but %d of the month's budget are left",
+	d.RaiseCondition(UplinkBudgetCondition, fmt.Sprintf("a round needs %d bytes, but %d of the month's budget are left",
 		e.RoundBytes, e.BytesLeft), "raise budget.bytes_per_month, or wait for the next month")
 }
 
-var lostEdges = observe.CounterByLabel("mixing_edges_ended_total",
+var neighborEdgesEndedMetric = observe.CounterByLabel("mixing_edges_ended_total",
 	"Edges that the coordinator has taken away for some rounds, by reason.", "reason",
 	observe.StringerNames(wire.EdgeEndReasons()))
 
-// EdgeLost: the coordinator has ended the edge to a neighbour for some rounds.
-type EdgeLost struct {
+// NeighborEdgeEnded: the coordinator has ended the edge to a neighbour for some rounds.
+type NeighborEdgeEnded struct {
 	Round    wire.RoundID
 	Neighbor wire.AgentID
 	Reason   wire.EdgeEndReason
 }
 
 // Describe implements observe.Event.
-func (e EdgeLost) Describe(d *observe.Description) {
-	d.Inc(lostEdges, e.Reason.String())
+func (e NeighborEdgeEnded) Describe(d *observe.EventDescription) {
+	d.IncCounter(neighborEdgesEndedMetric, e.Reason.String())
 	d.Log(observe.Warn, "coordinator ended the edge to a neighbour", "round", e.Round, "neighbour", e.Neighbor,
 		"reason", e.Reason)
-	d.Fail(edgeCondition, fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", e.Neighbor,
+	d.RaiseCondition(endedEdgeCondition, fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s",
+		e.Neighbor,
 		e.Reason), "compare the data of both devices with `agentd data check`")
 }
 
-// EdgesRestored: the agent mixes with all of its neighbours again.
-type EdgesRestored struct{ Round wire.RoundID }
+// NeighborEdgesRestored: the agent mixes with all of its neighbours again.
+type NeighborEdgesRestored struct{ Round wire.RoundID }
 
 // Describe implements observe.Event.
-func (e EdgesRestored) Describe(d *observe.Description) {
+func (e NeighborEdgesRestored) Describe(d *observe.EventDescription) {
 	d.Log(observe.Info, "coordinator restored the edges to all neighbours", "round", e.Round)
-	d.Resolve(edgeCondition)
+	d.ResolveCondition(endedEdgeCondition)
 }
 
-// FitnessOK is the fitness of local data that fit the task. The other values are reasons for declining.
-const FitnessOK = "fit"
+// TaskFitnessOK is the fitness of local data that fit the task. The other values are reasons for declining.
+const TaskFitnessOK = "fit"
 
 var (
-	taskFitness = observe.GaugeByLabel("task_fitness",
+	taskFitnessMetric = observe.GaugeByLabel("task_fitness",
 		"Whether the local data fit the announced task: 1 for fit or for the reason why not, 0 for all others; "+
 			"all 0 until a task came.",
-		"fitness", append([]string{FitnessOK}, observe.StringerNames(wire.DeclineReasons())...))
-	fittingRows = observe.OptionalGauge("samples", "Rows of local data that fit the announced task.")
+		"fitness", append([]string{TaskFitnessOK}, observe.StringerNames(wire.DeclineReasons())...))
+	fittingRowsMetric = observe.OptionalGauge("samples", "Rows of local data that fit the announced task.")
 )
 
-// TaskPrepared: the agent has compared the local data with the task.
-type TaskPrepared struct {
+// TaskFitnessChecked: the agent has compared the local data with the task.
+type TaskFitnessChecked struct {
 	UnfitReason wire.DeclineReason // 0 = the data fit
-	Samples     uint64
+	RowCount    uint64
 }
 
-// Fitness returns FitnessOK, or the reason why the data do not fit.
-func (e TaskPrepared) Fitness() string {
+// Fitness returns TaskFitnessOK, or the reason why the data do not fit.
+func (e TaskFitnessChecked) Fitness() string {
 	if e.UnfitReason == 0 {
-		return FitnessOK
+		return TaskFitnessOK
 	}
 	return e.UnfitReason.String()
 }
 
-// Describe implements observe.Event. The event of the data (taskdata.Loaded) is logged.
-func (e TaskPrepared) Describe(d *observe.Description) {
-	d.Set(fittingRows, float64(e.Samples))
-	d.Select(taskFitness, e.Fitness())
+// Describe implements observe.Event. The event of the data (taskdata.RowsLoaded) is logged.
+func (e TaskFitnessChecked) Describe(d *observe.EventDescription) {
+	d.SetGauge(fittingRowsMetric, float64(e.RowCount))
+	d.SelectGaugeState(taskFitnessMetric, e.Fitness())
 }
 
-var workInProgress = observe.Gauge("round_in_progress", "Whether this device is at work in a round (1) or not (0).")
+var workInProgressMetric = observe.Gauge("round_in_progress",
+	"Whether this device is at work in a round (1) or not (0).")
 
 // WorkStarted: the agent takes part in a round.
 type WorkStarted struct {
-	Round wire.RoundID
-	Kind  wire.RoundKind
-	Left  time.Duration
+	Round    wire.RoundID
+	Kind     wire.RoundKind
+	TimeLeft time.Duration
 }
 
 // Describe implements observe.Event.
-func (e WorkStarted) Describe(d *observe.Description) {
-	d.Set(workInProgress, 1)
-	d.Log(observe.Debug, "invited", "round", e.Round, "kind", e.Kind, "left", e.Left)
-	d.Resolve(unsupportedCondition)
-	d.Show(observe.Activity, fmt.Sprintf("at work in round %d", e.Round))
+func (e WorkStarted) Describe(d *observe.EventDescription) {
+	d.SetGauge(workInProgressMetric, 1)
+	d.Log(observe.Debug, "invited", "round", e.Round, "kind", e.Kind, "left", e.TimeLeft)
+	d.ResolveCondition(unsupportedMessageCondition)
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("at work in round %d", e.Round))
 }
 
 // WorkResult is how an agent's part in a round ended. It is a metric's label.
@@ -183,7 +187,7 @@ type WorkResult string
 // The results.
 const (
 	WorkAccepted   WorkResult = "accepted"
-	WorkMixed      WorkResult = "mixed" // it trained and mixed, and was not asked to send
+	WorkMixedOnly  WorkResult = "mixed" // it trained and mixed, and was not asked to send
 	WorkRefused    WorkResult = "refused"
 	WorkDeclined   WorkResult = "declined"
 	WorkSuperseded WorkResult = "superseded" // the round continued without it
@@ -191,25 +195,25 @@ const (
 
 // WorkResults returns all results, for closed label sets.
 func WorkResults() []WorkResult {
-	return []WorkResult{WorkAccepted, WorkMixed, WorkRefused, WorkDeclined, WorkSuperseded}
+	return []WorkResult{WorkAccepted, WorkMixedOnly, WorkRefused, WorkDeclined, WorkSuperseded}
 }
 
 var (
-	endedWork = &observe.Metric{Name: "rounds_total", Labels: []string{"kind", "result", "reason"},
+	endedWorkMetric = &observe.Metric{Name: "rounds_total", LabelNames: []string{"kind", "result", "reason"},
 		Help: "Rounds that this device was drawn for and that are over for it, by kind of round, result, and the " +
 			"reason for a refusal or a declining.",
-		Series: endedWorkSeries()}
-	lastWorkEndedAt = observe.OptionalGauge("last_round_timestamp_seconds",
+		InitialSeries: endedWorkMetricSeries()}
+	lastWorkEndMetric = observe.OptionalGauge("last_round_timestamp_seconds",
 		"When this device's part in a round last ended, whatever the result, in Unix time.")
 )
 
-// noWorkReason is the label value for a result without a reason.
-const noWorkReason = "none"
+// noWorkEndReasonLabel is the label value for a result without a reason.
+const noWorkEndReasonLabel = "none"
 
-func endedWorkSeries() (series [][]string) {
+func endedWorkMetricSeries() (series [][]string) {
 	for _, kind := range wire.RoundKinds() {
 		for _, result := range WorkResults() {
-			reasons := []string{noWorkReason}
+			reasons := []string{noWorkEndReasonLabel}
 			switch result {
 			case WorkRefused:
 				reasons = observe.StringerNames(wire.UpdateRefusalReasons())
@@ -246,15 +250,15 @@ func (e WorkEnded) Reason() string {
 }
 
 // Describe implements observe.Event.
-func (e WorkEnded) Describe(d *observe.Description) {
+func (e WorkEnded) Describe(d *observe.EventDescription) {
 	reason := e.Reason()
-	d.Inc(endedWork, e.Kind.String(), string(e.Result), cmp.Or(reason, noWorkReason))
-	d.Set(workInProgress, 0)
-	d.SetNow(lastWorkEndedAt)
+	d.IncCounter(endedWorkMetric, e.Kind.String(), string(e.Result), cmp.Or(reason, noWorkEndReasonLabel))
+	d.SetGauge(workInProgressMetric, 0)
+	d.SetGaugeToNow(lastWorkEndMetric)
 	if reason != "" {
 		d.Log(observe.Warn, "round ended", "round", e.Round, "kind", e.Kind, "result", e.Result, "reason", reason)
 	} else {
 		d.Log(observe.Info, "round ended", "round", e.Round, "kind", e.Kind, "result", e.Result)
 	}
-	d.Show(observe.Activity, fmt.Sprintf("round %d %s", e.Round, e.Result))
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("round %d %s", e.Round, e.Result))
 }

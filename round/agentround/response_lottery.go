@@ -8,10 +8,10 @@ import (
 
 // disconnectState is whether the agent may leave the broker for a while.
 type disconnectState struct {
-	announcementReceived bool // an announcement has come over this link
-	notSelected          bool // the round goes on without it, as it was told
-	disconnectRequested  bool // the host has been told that it may leave
-	hadWorkSinceLastDraw bool // it has had a part in a round since it drew the last time
+	announcementReceived    bool // an announcement has come over this link
+	notSelected             bool // the round goes on without it, as it was told
+	disconnectRequested     bool // the host has been told that it may leave
+	hadWorkSinceLastLottery bool // it has had a part in a round since it drew the last time
 }
 
 // lotteryDraw is what an agent has drawn for a round. All attempts of the round count by it: who was drawn stays drawn
@@ -26,16 +26,17 @@ type lotteryDraw struct {
 // One that has had a part in a round since the last draw is not drawn, if it may leave: else those that are still here
 // would be drawn before those that are away.
 func (a *Machine) drawLottery(e *AnnouncementReceived) {
-	r, had := &e.Announcement.Respond, a.disconnectState.hadWorkSinceLastDraw
-	a.lotteryThreshold, a.disconnectState.hadWorkSinceLastDraw = 0, false
-	if a.lotteryLost = false; e.StepWeight > 0 || r.AnswerThreshold == 0 {
+	r, had := &e.Announcement.ResponsePolicy, a.disconnectState.hadWorkSinceLastLottery
+	a.lotteryThreshold, a.disconnectState.hadWorkSinceLastLottery = 0, false
+	if a.lotteryLost = false; e.StepWeight > 0 || r.AnswerProbability == 0 {
 		return
 	}
 	if l := &a.lotteryDraw; l.run != e.Position.Run || l.round != e.Position.Round {
 		*l = lotteryDraw{e.Position.Run, e.Position.Round, a.rng.Uint32()}
 	}
-	if a.lotteryLost = a.lotteryDraw.drawnNumber >= r.AnswerThreshold || had && r.MaxAwayTime() > 0; !a.lotteryLost {
-		a.lotteryThreshold = r.AnswerThreshold
+	if a.lotteryLost = a.lotteryDraw.drawnNumber >= r.AnswerProbability || had &&
+		r.MaxDisconnectTime() > 0; !a.lotteryLost {
+		a.lotteryThreshold = r.AnswerProbability
 	}
 }
 
@@ -50,7 +51,7 @@ func (a *Machine) SendsNoHello() bool {
 
 // HasRoundWork reports whether the agent is at work in a round, or has an update that may still count.
 func (a *Machine) HasRoundWork() bool {
-	return a.currentWork != nil || a.savedUpdate != nil || a.workAwaitingOutcome != nil || a.earlyInvitation != nil
+	return a.currentWork != nil || a.savedUpdate != nil || a.workAwaitingFate != nil || a.pendingInvitation != nil
 }
 
 // MayDisconnect reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round
@@ -60,8 +61,8 @@ func (a *Machine) MayDisconnect() bool {
 		a.HasRoundWork() {
 		return false
 	}
-	r := &a.currentAnnouncement.Announcement.Respond
-	return r.MaxAwayTime() > 0 && (a.lotteryLost || a.disconnectState.notSelected && !a.helloDue)
+	r := &a.currentAnnouncement.Announcement.ResponsePolicy
+	return r.MaxDisconnectTime() > 0 && (a.lotteryLost || a.disconnectState.notSelected && !a.helloDue)
 }
 
 // requestDisconnect has the host leave, once for a link and an announcement: for return_after and a random part of
@@ -71,14 +72,15 @@ func (a *Machine) requestDisconnect() {
 		return
 	}
 	a.disconnectState.disconnectRequested = true
-	r := &a.currentAnnouncement.Announcement.Respond
-	a.emit(Disconnect{time.Duration(r.AwayMillis)*time.Millisecond +
-		a.jitter(time.Duration(r.AwaySpreadMillis)*time.Millisecond)})
+	r := &a.currentAnnouncement.Announcement.ResponsePolicy
+	a.emitEffect(AllowDisconnect{time.Duration(r.DisconnectMillis)*time.Millisecond +
+		a.jitter(time.Duration(r.DisconnectSpreadMillis)*time.Millisecond)})
 }
 
-// noteNotSelected takes note of an open round that names others.
-func (a *Machine) noteNotSelected(e *AnnouncementReceived) {
-	a.disconnectState.notSelected = e.Announcement.Phase == wire.PhaseOpen && len(e.Announcement.Selection.Tags) > 0 &&
+// recordNonSelection takes note of an open round that names others.
+func (a *Machine) recordNonSelection(e *AnnouncementReceived) {
+	a.disconnectState.notSelected = e.Announcement.Phase == wire.PhaseOpen &&
+		len(e.Announcement.Selection.AgentTags) > 0 &&
 		e.StepWeight == 0
 	a.disconnectState.disconnectRequested = false
 }

@@ -9,13 +9,13 @@ import (
 
 // Bytes on the network that a round moves beside its vectors.
 const (
-	// talk is hellos, invitation, credit, answers, presence and pings.
-	talk = 16 << 10
-	// perChunk is the headers of a chunk and its packets, and what asks for it
+	// controlTrafficBytes is hellos, invitation, credit, answers, presence and pings.
+	controlTrafficBytes = 16 << 10
+	// overheadBytesPerChunk is the headers of a chunk and its packets, and what asks for it
 	// and answers it.
-	perChunk = 1000
-	// perByte is what the network adds to each, one byte for this many.
-	perByte = 16
+	overheadBytesPerChunk = 1000
+	// bytesPerOverheadByte is what the network adds to each, one byte for this many.
+	bytesPerOverheadByte = 16
 )
 
 // EstimateRoundBytes returns how many bytes the round that is announced, or comes next,
@@ -31,7 +31,8 @@ func (a *Machine) EstimateRoundBytes() uint64 {
 		update = a.task.statisticsUpdateBytes
 	}
 	// The announcement comes in each phase, for this round and the next.
-	bytes := talk + networkBytes(update) + 2*networkBytes(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
+	bytes := controlTrafficBytes + networkBytes(update) +
+		2*networkBytes(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
 	if ann.Kind == wire.KindTraining && len(ann.BaseModel.Inline) == 0 {
 		bytes += networkBytes(ann.BaseModel.Length)
 	}
@@ -41,7 +42,7 @@ func (a *Machine) EstimateRoundBytes() uint64 {
 // networkBytes returns the traffic for a vector of this many bytes, in bytes.
 func networkBytes(bytes uint32) uint64 {
 	n := uint64(bytes)
-	return n + n/perByte + uint64(wire.ChunkCount(int(bytes)))*perChunk
+	return n + n/bytesPerOverheadByte + uint64(wire.ChunkCount(int(bytes)))*overheadBytesPerChunk
 }
 
 // unfitReason returns why the agent can take no part in the round that is announced;
@@ -52,26 +53,26 @@ func (a *Machine) unfitReason() wire.DeclineReason {
 		return a.task.unfitReason
 	case a.currentAnnouncement != nil && a.currentAnnouncement.Announcement.Extra.CheckSupported() != nil:
 		return wire.DeclineUnsupported
-	case a.positionUnsaved:
-		return wire.DeclineStorage
-	case len(a.barringRules) > 0:
-		return a.barringRules[slices.Min(slices.Collect(maps.Keys(a.barringRules)))]
+	case a.positionSaveFailed:
+		return wire.DeclineStorageFailing
+	case len(a.declineReasonByOwnerRule) > 0:
+		return a.declineReasonByOwnerRule[slices.Min(slices.Collect(maps.Keys(a.declineReasonByOwnerRule)))]
 	case a.EstimateRoundBytes() > a.uplinkBytesLeft:
-		return wire.DeclineBudget
+		return wire.DeclineTrafficBudget
 	}
 	return 0
 }
 
-// barByRule notes whether one of the owner's rules bars the device.
-func (a *Machine) barByRule(e OwnerBarredRounds) {
+// applyOwnerRule notes whether one of the owner's rules bars the device.
+func (a *Machine) applyOwnerRule(e OwnerRuleChanged) {
 	if e.Reason == 0 {
-		delete(a.barringRules, e.Rule)
+		delete(a.declineReasonByOwnerRule, e.RuleName)
 		return
 	}
-	if a.barringRules == nil {
-		a.barringRules = map[string]wire.DeclineReason{}
+	if a.declineReasonByOwnerRule == nil {
+		a.declineReasonByOwnerRule = map[string]wire.DeclineReason{}
 	}
-	a.barringRules[e.Rule] = e.Reason
+	a.declineReasonByOwnerRule[e.RuleName] = e.Reason
 }
 
 // setUplinkBudget takes what is left of the budget. The coordinator hears of it when
@@ -87,10 +88,11 @@ func (a *Machine) setUplinkBudget(e UplinkBudgetChanged) {
 
 // checkRoundBudget reports that the budget does not allow a round, once.
 func (a *Machine) checkRoundBudget() {
-	short := a.unfitReason() == wire.DeclineBudget
+	short := a.unfitReason() == wire.DeclineTrafficBudget
 	if short && !a.budgetTooSmall {
-		a.report(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Position.Round, RoundBytes: a.EstimateRoundBytes(),
-			BytesLeft: a.uplinkBytesLeft})
+		a.reportEvent(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Position.Round,
+			RoundBytes: a.EstimateRoundBytes(),
+			BytesLeft:  a.uplinkBytesLeft})
 	}
 	a.budgetTooSmall = short
 }

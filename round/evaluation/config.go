@@ -11,8 +11,8 @@ type Config struct {
 	MinAgents int `yaml:"min_agents"`
 }
 
-// Default returns the configuration without evaluations.
-func Default() Config { return Config{MinRows: 20, MinAgents: 5} }
+// DefaultConfig returns the configuration without evaluations.
+func DefaultConfig() Config { return Config{MinRows: 20, MinAgents: 5} }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {

@@ -14,26 +14,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Fewest is the number of agents below which a result has nothing but sums over all rows: figures of few agents would
-// tell one from another.
-const Fewest = 5
+// MinAgentsForDistribution is the number of agents below which a result has nothing but sums over all rows: figures of
+// few agents would tell one from another.
+const MinAgentsForDistribution = 5
 
 // The places of wire and learner are the same.
 var (
-	_ [learner.ResidualBins]uint32        = [wire.EvaluationBins]uint32{}
-	_ [learner.MaxConfusionClasses]uint32 = [wire.EvaluationClasses]uint32{}
+	_ [learner.ResidualBins]uint32        = [wire.ResidualHistogramBins]uint32{}
+	_ [learner.MaxConfusionClasses]uint32 = [wire.MaxConfusionClasses]uint32{}
 )
 
 // FromScoreSums is a tally of a model as an agent says it. One whose sums are no numbers, or too large to be told, has
 // no rows.
 func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSums) wire.Evaluation {
 	m := wire.Evaluation{Run: run, Version: version}
-	most := wire.MostOfRow * float64(t.Samples)
-	if t.Samples > 0 && math.Abs(t.Risk) <= most && t.SSE <= most && math.Abs(t.TargetSum) <= most &&
+	most := wire.MaxRowContribution * float64(t.Samples)
+	if t.Samples > 0 && math.Abs(t.RiskSum) <= most && t.SSE <= most && math.Abs(t.TargetSum) <= most &&
 		t.TargetSquareSum <= most {
 		m.Rows = uint32(t.Samples)
-		m.Risk, m.SSE, m.TargetSum, m.TargetSquareSum = t.Risk, t.SSE, t.TargetSum, t.TargetSquareSum
-		m.ResidualHistogram, m.CorrectRows, m.Confusion = t.ResidualHistogram, uint32(t.CorrectSamples), t.Confusion
+		m.RiskSum, m.SSE, m.TargetSum, m.TargetSquareSum = t.RiskSum, t.SSE, t.TargetSum, t.TargetSquareSum
+		m.ResidualHistogram, m.CorrectRows, m.ConfusionMatrix = t.ResidualHistogram, uint32(t.CorrectSamples),
+			t.ConfusionMatrix
 	}
 	return m
 }
@@ -42,7 +43,7 @@ func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSum
 // these rows. Figures that cannot be told are left out, and those beyond the first of them, by name, that can.
 func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
 	figures map[string]float64) wire.Evaluation {
-	m := FromScoreSums(run, version, learner.ScoreSums{Samples: rows, Risk: float64(rows) * risk})
+	m := FromScoreSums(run, version, learner.ScoreSums{Samples: rows, RiskSum: float64(rows) * risk})
 	if m.Rows == 0 {
 		return m
 	}
@@ -60,7 +61,7 @@ func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, ri
 // ResultPool takes what agents say of one model. Its zero value is empty.
 type ResultPool struct {
 	agents           []agentEvaluation
-	residualBins     []uint64
+	residualCounts   []uint64
 	confusion        []uint64
 	isClassification bool
 	isExternalModel  bool // of an external model
@@ -72,9 +73,9 @@ type agentEvaluation struct {
 	wire.Evaluation
 }
 
-// HasFormOfModel reports whether an evaluation has the form of a model's: external, or its number of classes, or 0 of a
+// FitsModelKind reports whether an evaluation has the form of a model's: external, or its number of classes, or 0 of a
 // regression.
-func HasFormOfModel(m *wire.Evaluation, external bool, classes int) bool {
+func FitsModelKind(m *wire.Evaluation, external bool, classes int) bool {
 	switch {
 	case m.Rows == 0:
 		return true
@@ -83,11 +84,11 @@ func HasFormOfModel(m *wire.Evaluation, external bool, classes int) bool {
 	case external:
 		return true // the form has nothing else
 	case classes == 0:
-		return len(m.ResidualHistogram) == learner.ResidualBins && len(m.Confusion) == 0 && m.CorrectRows == 0
+		return len(m.ResidualHistogram) == learner.ResidualBins && len(m.ConfusionMatrix) == 0 && m.CorrectRows == 0
 	case classes > learner.MaxConfusionClasses:
-		return len(m.ResidualHistogram) == 0 && len(m.Confusion) == 0
+		return len(m.ResidualHistogram) == 0 && len(m.ConfusionMatrix) == 0
 	}
-	return len(m.ResidualHistogram) == 0 && len(m.Confusion) == classes*classes
+	return len(m.ResidualHistogram) == 0 && len(m.ConfusionMatrix) == classes*classes
 }
 
 // Add takes what an agent says; that of another model, or of an agent that has spoken, is the caller's to leave out.
@@ -96,14 +97,15 @@ func (p *ResultPool) Add(agent wire.AgentID, m wire.Evaluation) {
 	if m.Rows == 0 {
 		return
 	}
-	p.residualBins, p.confusion = add(p.residualBins, m.ResidualHistogram), add(p.confusion, m.Confusion)
+	p.residualCounts, p.confusion = addCounts(p.residualCounts, m.ResidualHistogram), addCounts(p.confusion,
+		m.ConfusionMatrix)
 	p.isExternalModel = p.isExternalModel || m.ExternalMetrics != nil
 	p.isClassification = p.isClassification || len(m.ResidualHistogram) == 0 && m.ExternalMetrics == nil
-	m.ResidualHistogram, m.Confusion = nil, nil
+	m.ResidualHistogram, m.ConfusionMatrix = nil, nil
 	p.agents = append(p.agents, agentEvaluation{agent, m})
 }
 
-func add(sums []uint64, counts []uint32) []uint64 {
+func addCounts(sums []uint64, counts []uint32) []uint64 {
 	if len(sums) < len(counts) {
 		sums = make([]uint64, len(counts))
 	}
@@ -125,23 +127,23 @@ type Result struct {
 	ResidualQuantiles []ResidualQuantile `json:"residuals_within,omitempty"`
 	// Of classes: the share of all rows that were taken for their class, the mean F1 of those classes that have one,
 	// and each class.
-	Accuracy  *float64   `json:"accuracy,omitempty"`
-	F1        *float64   `json:"f1,omitempty"`
-	Classes   []Class    `json:"classes,omitempty"`
-	Confusion [][]uint64 `json:"confusion,omitempty"` // [actual][predicted]
+	Accuracy  *float64       `json:"accuracy,omitempty"`
+	MacroF1   *float64       `json:"f1,omitempty"`
+	Classes   []ClassMetrics `json:"classes,omitempty"`
+	Confusion [][]uint64     `json:"confusion,omitempty"` // [actual][predicted]
 	// Of an external model: the figures of its programs, each the mean over the rows of those agents that have said it,
 	// at most wire.MaxExternalMetrics. Accuracy is that of this name.
 	ExternalMetrics map[string]float64 `json:"figures,omitempty"`
-	// Over agents, each counted once; absent for fewer than Fewest.
-	AgentRisk     *AgentDistribution `json:"agent_risk,omitempty"`
-	AgentAccuracy *AgentDistribution `json:"agent_accuracy,omitempty"`
+	// Over agents, each counted once; absent for fewer than MinAgentsForDistribution.
+	AgentRisk     *AgentMetricDistribution `json:"agent_risk,omitempty"`
+	AgentAccuracy *AgentMetricDistribution `json:"agent_accuracy,omitempty"`
 }
 
-// Class is one class over all rows.
-type Class struct {
-	Rows    uint64   `json:"rows"`
-	Correct uint64   `json:"correct"`
-	F1      *float64 `json:"f1,omitempty"` // 2·correct / (rows + taken for it); absent if that is 0 / 0
+// ClassMetrics is one class over all rows.
+type ClassMetrics struct {
+	Rows        uint64   `json:"rows"`
+	CorrectRows uint64   `json:"correct"`
+	F1          *float64 `json:"f1,omitempty"` // 2·correct / (rows + taken for it); absent if that is 0 / 0
 }
 
 // ResidualQuantile says that a share of the residuals is at most so large, in the units of the target. It is the end of
@@ -151,9 +153,9 @@ type ResidualQuantile struct {
 	MaxResidual float64 `json:"size"`
 }
 
-// AgentDistribution is a figure over agents: its mean, the mean squared difference from that, the worst, and quantiles,
-// between two agents in proportion.
-type AgentDistribution struct {
+// AgentMetricDistribution is a figure over agents: its mean, the mean squared difference from that, the worst, and
+// quantiles, between two agents in proportion.
+type AgentMetricDistribution struct {
 	Mean     float64 `json:"mean"`
 	Variance float64 `json:"variance"`
 	Worst    float64 `json:"worst"`
@@ -163,8 +165,8 @@ type AgentDistribution struct {
 	Q90      float64 `json:"q90"`
 }
 
-// shares are those of which a result has the quantiles of residuals.
-var shares = []float64{0.5, 0.9, 0.99, 0.999}
+// residualQuantileShares are those of which a result has the quantiles of residuals.
+var residualQuantileShares = []float64{0.5, 0.9, 0.99, 0.999}
 
 // Summarize returns what has come, the same in whatever order it came. unit is that of the targets: their scale where
 // they are standardised, else 1.
@@ -178,18 +180,18 @@ func (p *ResultPool) Summarize(unit float64) Result {
 		n := float64(a.Rows)
 		r.Rows += uint64(a.Rows)
 		hits += uint64(a.CorrectRows)
-		all.Risk, all.SSE = all.Risk+a.Risk, all.SSE+a.SSE
+		all.RiskSum, all.SSE = all.RiskSum+a.RiskSum, all.SSE+a.SSE
 		all.TargetSum, all.TargetSquareSum = all.TargetSum+a.TargetSum, all.TargetSquareSum+a.TargetSquareSum
-		risks[i], accuracies[i] = a.Risk/n, float64(a.CorrectRows)/n
+		risks[i], accuracies[i] = a.RiskSum/n, float64(a.CorrectRows)/n
 	}
 	if r.ReportingAgents == 0 {
 		return r
 	}
 	n := float64(r.Rows)
-	r.Risk = all.Risk / n
+	r.Risk = all.RiskSum / n
 	switch {
 	case p.isExternalModel:
-		r.poolMetrics(p.agents, accuracies)
+		r.poolExternalMetrics(p.agents, accuracies)
 	case p.isClassification:
 		r.Accuracy = observe.FiniteOrNil(float64(hits) / n)
 		r.fillConfusion(p.confusion)
@@ -197,20 +199,21 @@ func (p *ResultPool) Summarize(unit float64) Result {
 		if sst := all.TargetSquareSum - all.TargetSum*all.TargetSum/n; sst > 1e-12*all.TargetSquareSum {
 			r.R2 = observe.FiniteOrNil(1 - all.SSE/sst)
 		}
-		r.ResidualCounts = slices.Clone(p.residualBins)
+		r.ResidualCounts = slices.Clone(p.residualCounts)
 		r.fillResidualQuantiles(unit)
 	}
-	if r.ReportingAgents >= Fewest {
-		r.AgentRisk = newAgentDistribution(risks, 1)
+	if r.ReportingAgents >= MinAgentsForDistribution {
+		r.AgentRisk = newAgentMetricDistribution(risks, 1)
 		if r.Accuracy != nil {
-			r.AgentAccuracy = newAgentDistribution(accuracies, -1)
+			r.AgentAccuracy = newAgentMetricDistribution(accuracies, -1)
 		}
 	}
 	return r
 }
 
-// poolMetrics pools the figures of programs. Where all have said their accuracy, accuracies gets that of each agent.
-func (r *Result) poolMetrics(agents []agentEvaluation, accuracies []float64) {
+// poolExternalMetrics pools the figures of programs. Where all have said their accuracy, accuracies gets that of each
+// agent.
+func (r *Result) poolExternalMetrics(agents []agentEvaluation, accuracies []float64) {
 	type sum struct {
 		name      string
 		said      int
@@ -225,7 +228,7 @@ func (r *Result) poolMetrics(agents []agentEvaluation, accuracies []float64) {
 			}
 			s := &sums[at]
 			s.said, s.rows, s.sum = s.said+1, s.rows+float64(a.Rows), s.sum+f.Sum
-			if f.Name == accuracy {
+			if f.Name == accuracyMetricName {
 				accuracies[i] = f.Sum / float64(a.Rows)
 			}
 		}
@@ -241,17 +244,18 @@ func (r *Result) poolMetrics(agents []agentEvaluation, accuracies []float64) {
 		if x := observe.FiniteOrNil(s.sum / s.rows); x != nil {
 			r.ExternalMetrics[s.name] = *x
 		}
-		if s.name == accuracy && s.said == len(agents) {
+		if s.name == accuracyMetricName && s.said == len(agents) {
 			r.Accuracy = observe.FiniteOrNil(s.sum / s.rows)
 		}
 	}
 }
 
-// FormatMetrics are the figures of programs as people read them, but for the accuracy where that has its own place.
-func (r *Result) FormatMetrics() string {
+// FormatExternalMetrics are the figures of programs as people read them, but for the accuracy where that has its own
+// place.
+func (r *Result) FormatExternalMetrics() string {
 	var all []string
 	for name, x := range r.ExternalMetrics {
-		if name != accuracy || r.Accuracy == nil {
+		if name != accuracyMetricName || r.Accuracy == nil {
 			all = append(all, fmt.Sprintf("%s %.4g", name, x))
 		}
 	}
@@ -259,8 +263,8 @@ func (r *Result) FormatMetrics() string {
 	return strings.Join(all, ", ")
 }
 
-// accuracy is the figure of programs that is one of our own models', too.
-const accuracy = "accuracy"
+// accuracyMetricName is the figure of programs that is one of our own models', too.
+const accuracyMetricName = "accuracy"
 
 // fillConfusion makes rows and classes of the cells.
 func (r *Result) fillConfusion(cells []uint64) {
@@ -272,25 +276,25 @@ func (r *Result) fillConfusion(cells []uint64) {
 	for c := range classes {
 		row := cells[c*classes:][:classes]
 		r.Confusion = append(r.Confusion, slices.Clone(row))
-		class, taken := Class{Correct: row[c]}, uint64(0)
+		class, taken := ClassMetrics{CorrectRows: row[c]}, uint64(0)
 		for other := range classes {
 			class.Rows += row[other]
 			taken += cells[other*classes+c]
 		}
 		if class.Rows+taken > 0 {
-			class.F1 = observe.FiniteOrNil(2 * float64(class.Correct) / float64(class.Rows+taken))
+			class.F1 = observe.FiniteOrNil(2 * float64(class.CorrectRows) / float64(class.Rows+taken))
 			sum, counted = sum+*class.F1, counted+1
 		}
 		r.Classes = append(r.Classes, class)
 	}
 	if counted > 0 {
-		r.F1 = observe.FiniteOrNil(sum / float64(counted))
+		r.MacroF1 = observe.FiniteOrNil(sum / float64(counted))
 	}
 }
 
 // fillResidualQuantiles finds the bins that have the quantiles of the residuals.
 func (r *Result) fillResidualQuantiles(unit float64) {
-	for _, share := range shares {
+	for _, share := range residualQuantileShares {
 		below := uint64(0)
 		for i, n := range r.ResidualCounts {
 			if below += n; float64(below) >= share*float64(r.Rows) {
@@ -303,12 +307,12 @@ func (r *Result) fillResidualQuantiles(unit float64) {
 	}
 }
 
-// newAgentDistribution is that of a figure of each agent, the worst of which is the largest, or with bad = −1 the
+// newAgentMetricDistribution is that of a figure of each agent, the worst of which is the largest, or with bad = −1 the
 // smallest.
-func newAgentDistribution(x []float64, bad float64) *AgentDistribution {
+func newAgentMetricDistribution(x []float64, bad float64) *AgentMetricDistribution {
 	x = slices.Clone(x)
 	slices.Sort(x)
-	var s AgentDistribution
+	var s AgentMetricDistribution
 	for _, v := range x {
 		s.Mean += v / float64(len(x))
 	}

@@ -21,8 +21,8 @@ func classes() (all []wire.Evaluation) {
 	for i, c := range [][]uint32{{0, 4, 6, 0}, {10, 0, 0, 10}, {20, 5, 5, 0}, {40, 0, 0, 0}, {20, 10, 0, 20},
 		{0, 0, 0, 60}} {
 		n := uint32(10 * (i + 1))
-		all = append(all, wire.Evaluation{Run: 1, Version: 2, Rows: n, Risk: float64(n) * float64(i),
-			CorrectRows: c[0] + c[3], Confusion: c})
+		all = append(all, wire.Evaluation{Run: 1, Version: 2, Rows: n, RiskSum: float64(n) * float64(i),
+			CorrectRows: c[0] + c[3], ConfusionMatrix: c})
 	}
 	return all
 }
@@ -41,8 +41,8 @@ func TestClasses(t *testing.T) {
 	if want := [][]uint64{{90, 19}, {11, 90}}; !reflect.DeepEqual(r.Confusion, want) {
 		t.Errorf("confusion %v, want %v", r.Confusion, want)
 	}
-	if !near(r.Accuracy, 180./210) || !near(r.F1, (180./210+180./210)/2) || len(r.Classes) != 2 ||
-		r.Classes[1].Rows != 101 || r.Classes[1].Correct != 90 || !near(r.Classes[1].F1, 180./(101+109)) {
+	if !near(r.Accuracy, 180./210) || !near(r.MacroF1, (180./210+180./210)/2) || len(r.Classes) != 2 ||
+		r.Classes[1].Rows != 101 || r.Classes[1].CorrectRows != 90 || !near(r.Classes[1].F1, 180./(101+109)) {
 		t.Errorf("accuracy %v, classes %+v", *r.Accuracy, r.Classes)
 	}
 	// 0, 1, 2/3, 1, 0.8, 1 sorted: 0, 2/3, 0.8, 1, 1, 1; K − 1 = 5
@@ -51,16 +51,16 @@ func TestClasses(t *testing.T) {
 	for _, x := range []float64{2. / 3, 0.8, 1, 1, 1} {
 		variance += (x - mean) * (x - mean)
 	}
-	want := evaluation.AgentDistribution{Mean: mean, Variance: variance / 6, Worst: 0, Q10: 1. / 3, Q25: 2./3 +
+	want := evaluation.AgentMetricDistribution{Mean: mean, Variance: variance / 6, Worst: 0, Q10: 1. / 3, Q25: 2./3 +
 		0.25*(0.8-2./3),
 		Q50: 0.9, Q90: 1}
 	checkSpread(t, r.AgentAccuracy, want)
-	checkSpread(t, r.AgentRisk, evaluation.AgentDistribution{Mean: 2.5, Variance: 35. / 12, Worst: 5, Q10: 0.5,
+	checkSpread(t, r.AgentRisk, evaluation.AgentMetricDistribution{Mean: 2.5, Variance: 35. / 12, Worst: 5, Q10: 0.5,
 		Q25: 1.25,
 		Q50: 2.5, Q90: 4.5})
 }
 
-func checkSpread(t *testing.T, got *evaluation.AgentDistribution, want evaluation.AgentDistribution) {
+func checkSpread(t *testing.T, got *evaluation.AgentMetricDistribution, want evaluation.AgentMetricDistribution) {
 	t.Helper()
 	if got == nil {
 		t.Fatal("no figures of agents")
@@ -109,7 +109,7 @@ func TestRegression(t *testing.T) {
 	all := learner.NewSamples(2, x, y)
 	r, want := p.Summarize(10), m.Score(w, all)
 	if r.Rows != uint64(len(y)) || math.Abs(r.Risk-want.Risk) > 1e-12 || !near(r.R2, want.R2) || r.Accuracy != nil ||
-		r.F1 != nil || r.AgentAccuracy != nil {
+		r.MacroF1 != nil || r.AgentAccuracy != nil {
 		t.Errorf("got %+v, want %+v", r, want)
 	}
 	residuals := make([]float64, len(y))
@@ -130,10 +130,10 @@ func TestRegression(t *testing.T) {
 
 // The result is the same in whatever order agents speak, to the bit, and can be written whatever they say.
 func TestOrderAndBounds(t *testing.T) {
-	all := []wire.Evaluation{{Rows: 1, Risk: 1e99, SSE: 1e100, TargetSum: -1e100, TargetSquareSum: 1e100},
-		{Rows: 3, Risk: -1e100, SSE: 1e-300, TargetSum: 1e100}, {Rows: math.MaxUint32, Risk: 4e109,
+	all := []wire.Evaluation{{Rows: 1, RiskSum: 1e99, SSE: 1e100, TargetSum: -1e100, TargetSquareSum: 1e100},
+		{Rows: 3, RiskSum: -1e100, SSE: 1e-300, TargetSum: 1e100}, {Rows: math.MaxUint32, RiskSum: 4e109,
 			TargetSquareSum: 4e109},
-		{Rows: 2, Risk: 0.1}, {Rows: 7, Risk: 0.7, SSE: 0.3, TargetSquareSum: 1}}
+		{Rows: 2, RiskSum: 0.1}, {Rows: 7, RiskSum: 0.7, SSE: 0.3, TargetSquareSum: 1}}
 	var first evaluation.Result
 	rng := rand.New(rand.NewPCG(3, 4))
 	for i := range 20 {
@@ -161,15 +161,15 @@ func TestOrderAndBounds(t *testing.T) {
 
 func TestFits(t *testing.T) {
 	numbers := wire.Evaluation{Rows: 1, ResidualHistogram: make([]uint32, learner.ResidualBins)}
-	two := wire.Evaluation{Rows: 1, Confusion: []uint32{1, 0, 0, 0}, CorrectRows: 1}
+	two := wire.Evaluation{Rows: 1, ConfusionMatrix: []uint32{1, 0, 0, 0}, CorrectRows: 1}
 	many := wire.Evaluation{Rows: 1, CorrectRows: 1}
 	program := wire.Evaluation{Rows: 1, ExternalMetrics: []wire.ExternalMetric{}}
 	for _, m := range []wire.Evaluation{numbers, two, many} {
-		if evaluation.HasFormOfModel(&m, true, 0) {
+		if evaluation.FitsModelKind(&m, true, 0) {
 			t.Errorf("%+v of an external model", m)
 		}
 	}
-	if !evaluation.HasFormOfModel(&program, true, 0) || !evaluation.HasFormOfModel(&wire.Evaluation{}, true, 0) {
+	if !evaluation.FitsModelKind(&program, true, 0) || !evaluation.FitsModelKind(&wire.Evaluation{}, true, 0) {
 		t.Error("an external model's do not fit")
 	}
 	for _, c := range []struct {
@@ -179,7 +179,7 @@ func TestFits(t *testing.T) {
 	}{{program, 0, false}, {program, 65, false}, {numbers, 0, true}, {numbers, 2, false}, {two, 2, true},
 		{two, 3, false}, {two, 0, false}, {many, 65, true}, {many, 64, false}, {many, 0, false}, {numbers, 65, false},
 		{wire.Evaluation{}, 2, true}} {
-		if got := evaluation.HasFormOfModel(&c.m, false, c.classes); got != c.fits {
+		if got := evaluation.FitsModelKind(&c.m, false, c.classes); got != c.fits {
 			t.Errorf("%+v of %d classes: %v", c.m, c.classes, got)
 		}
 	}
@@ -198,14 +198,14 @@ func TestFigures(t *testing.T) {
 	r := p.Summarize(1)
 	if r.ReportingAgents != 5 || r.Rows != 150 || math.Abs(r.Risk-400./150) > 1e-12 || r.R2 != nil ||
 		r.ResidualCounts != nil ||
-		r.Confusion != nil || r.F1 != nil {
+		r.Confusion != nil || r.MacroF1 != nil {
 		t.Errorf("got %+v", r)
 	}
 	if !near(r.Accuracy, 100./150) || len(r.ExternalMetrics) != 2 || r.ExternalMetrics["auc"] != 0.5 ||
 		r.ExternalMetrics["accuracy"] != *r.Accuracy {
 		t.Errorf("accuracy %v, figures %v", r.Accuracy, r.ExternalMetrics)
 	}
-	checkSpread(t, r.AgentAccuracy, evaluation.AgentDistribution{Mean: 0.5, Variance: 0.125, Worst: 0, Q10: 0.1,
+	checkSpread(t, r.AgentAccuracy, evaluation.AgentMetricDistribution{Mean: 0.5, Variance: 0.125, Worst: 0, Q10: 0.1,
 		Q25: 0.25,
 		Q50: 0.5, Q90: 0.9})
 

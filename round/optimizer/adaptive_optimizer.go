@@ -6,8 +6,8 @@ import "math"
 // (1−β₁) D_i and w_i = w_{i−1} + η m_i/(√v_i + τ), with m_0 = 0, v_0 = τ², no bias correction, and τ outside the root.
 // They differ in v_i.
 type adaptiveOptimizer struct {
-	rate, beta1, tau float64
-	nextSecondMoment func(v, d2 float64) float64 // v_i of v_{i−1} and D_i²
+	learningRate, beta1, tau float64
+	nextSecondMoment         func(v, d2 float64) float64 // v_i of v_{i−1} and D_i²
 }
 
 func (adaptiveOptimizer) StateVectorNames() []string { return []string{"m", "v"} }
@@ -24,6 +24,6 @@ func (o adaptiveOptimizer) Step(d []float64, state [][]float64) {
 	for j, x := range d {
 		m[j] = float64(o.beta1*m[j]) + float64((1-o.beta1)*x)
 		v[j] = o.nextSecondMoment(v[j], float64(x*x))
-		d[j] = float64(o.rate*m[j]) / (math.Sqrt(v[j]) + o.tau)
+		d[j] = float64(o.learningRate*m[j]) / (math.Sqrt(v[j]) + o.tau)
 	}
 }

@@ -1,7 +1,7 @@
 package optimizer
 
-// newAdam makes FedAdam: v_i = β₂ v_{i−1} + (1−β₂) D_i².
-func newAdam(c Config) Optimizer {
+// newFedAdam makes FedAdam: v_i = β₂ v_{i−1} + (1−β₂) D_i².
+func newFedAdam(c Config) Optimizer {
 	return adaptiveOptimizer{c.LearningRate, c.Beta1, c.Tau, func(v, d2 float64) float64 {
 		return float64(c.Beta2*v) + float64((1-c.Beta2)*d2)
 	}}

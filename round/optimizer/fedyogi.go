@@ -1,7 +1,7 @@
 package optimizer
 
-// newYogi makes FedYogi: v_i = v_{i−1} − (1−β₂) D_i² sign(v_{i−1} − D_i²).
-func newYogi(c Config) Optimizer {
+// newFedYogi makes FedYogi: v_i = v_{i−1} − (1−β₂) D_i² sign(v_{i−1} − D_i²).
+func newFedYogi(c Config) Optimizer {
 	return adaptiveOptimizer{c.LearningRate, c.Beta1, c.Tau, func(v, d2 float64) float64 {
 		switch {
 		case v > d2:

@@ -34,38 +34,38 @@ type Config struct {
 // None takes the fold itself for the step.
 const None = "none"
 
-type none struct{}
+type identityOptimizer struct{}
 
-func (none) StateVectorNames() []string  { return nil }
-func (none) InitState([][]float64)       {}
-func (none) Step([]float64, [][]float64) {}
+func (identityOptimizer) StateVectorNames() []string  { return nil }
+func (identityOptimizer) InitState([][]float64)       {}
+func (identityOptimizer) Step([]float64, [][]float64) {}
 
 // DefaultConfig is no optimiser, with the numbers that the others have where a file does not say otherwise.
 func DefaultConfig() Config {
 	return Config{Name: None, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001}
 }
 
-// optimizerEntry is a line of the table.
+// optimizerEntry is a line of optimizerByName.
 type optimizerEntry struct {
-	newOptimizer func(Config) Optimizer
-	learningRate float64 // where the configuration has none
+	newOptimizer        func(Config) Optimizer
+	defaultLearningRate float64 // where the configuration has none
 }
 
-var table = map[string]optimizerEntry{
-	None:         {func(Config) Optimizer { return none{} }, 0},
-	"fedavgm":    {newAvgM, 1},
-	"fedadagrad": {newAdagrad, 0.1},
-	"fedadam":    {newAdam, 0.1},
-	"fedyogi":    {newYogi, 0.1},
+var optimizerByName = map[string]optimizerEntry{
+	None:         {func(Config) Optimizer { return identityOptimizer{} }, 0},
+	"fedavgm":    {newFedAvgM, 1},
+	"fedadagrad": {newFedAdagrad, 0.1},
+	"fedadam":    {newFedAdam, 0.1},
+	"fedyogi":    {newFedYogi, 0.1},
 }
 
 // Names returns the optimisers' names, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(table)) }
+func Names() []string { return slices.Sorted(maps.Keys(optimizerByName)) }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c Config) Validate() error {
 	var k spec.ProblemList
-	spec.OneOf(&k, "name", c.Name, Names()...)
+	spec.RequireOneOf(&k, "name", c.Name, Names()...)
 	k.Require(c.Name != None || c.LearningRate == 0, "learning_rate",
 		"is %v without an optimiser: set name, or remove this", c.LearningRate)
 	k.Require(c.LearningRate >= 0 && !math.IsInf(c.LearningRate, 1), "learning_rate",
@@ -82,9 +82,9 @@ func (c Config) Validate() error {
 
 // New makes the optimiser of a valid configuration.
 func New(c Config) Optimizer {
-	e := table[c.Name]
+	e := optimizerByName[c.Name]
 	if c.LearningRate == 0 {
-		c.LearningRate = e.learningRate
+		c.LearningRate = e.defaultLearningRate
 	}
 	return e.newOptimizer(c)
 }

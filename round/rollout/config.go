@@ -24,8 +24,8 @@ type Config struct {
 	// ErrorMargin is how much larger the mean square of a candidate's residuals may be than that of the released
 	// model's, as a share of it, at the median agent.
 	ErrorMargin float64 `yaml:"margin"`
-	// TrialDuration is the time after which a candidate is withdrawn that too few agents have judged.
-	TrialDuration time.Duration `yaml:"within"`
+	// TrialTimeout is the time after which a candidate is withdrawn that too few agents have judged.
+	TrialTimeout time.Duration `yaml:"within"`
 }
 
 // AgentShare is a share as a text, such as 10%; empty = none.
@@ -53,18 +53,18 @@ func (s AgentShare) Fraction() float64 {
 	return x / 100
 }
 
-// Default returns the configuration without a rollout.
-func Default() Config {
+// DefaultConfig returns the configuration without a rollout.
+func DefaultConfig() Config {
 	return Config{FirstVersion: 20, MinDecidingAgents: 3, MinResiduals: 24, ErrorMargin: 0.05,
-		TrialDuration: 7 * 24 * time.Hour}
+		TrialTimeout: 7 * 24 * time.Hour}
 }
 
-// On reports whether models are rolled out.
-func (c *Config) On() bool { return c.Share != "" }
+// IsEnabled reports whether models are rolled out.
+func (c *Config) IsEnabled() bool { return c.Share != "" }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
-	if !c.On() {
+	if !c.IsEnabled() {
 		return nil
 	}
 	var check spec.ProblemList
@@ -76,10 +76,10 @@ func (c *Config) Validate() error {
 	check.Require(c.ErrorMargin >= 0 && c.ErrorMargin <= 10, "margin",
 		"must be 0 to 10, a share of the mean square, is %v",
 		c.ErrorMargin)
-	check.Require(c.TrialDuration > Settle, "within",
+	check.Require(c.TrialTimeout > MinTrialDuration, "within",
 		"must be longer than %s, in which all agents are heard once, is %s",
-		Settle,
-		c.TrialDuration)
+		MinTrialDuration,
+		c.TrialTimeout)
 	return check.Err()
 }
 

@@ -10,23 +10,23 @@ import (
 
 // Model is a model, and its file.
 type Model struct {
-	wire.ModelName
+	wire.ModelRef
 	File wire.BlobRef
 }
 
 // State is where the rollout stands. It is in the journal.
 type State struct {
-	Released  Model
-	Candidate Model          `json:",omitzero"`
-	Since     time.Time      `json:",omitzero"` // of the candidate
-	Withdrawn wire.ModelName `json:",omitzero"` // the last candidate that was
+	Released             Model
+	Candidate            Model         `json:",omitzero"`
+	CandidateNominatedAt time.Time     `json:"Since,omitzero"`     // of the candidate
+	LastWithdrawn        wire.ModelRef `json:"Withdrawn,omitzero"` // the last candidate that was
 }
 
-// Announcement is what agents are told.
-func (s *State) Announcement(c *Config) wire.Rollout {
-	r := wire.Rollout{Released: s.Released.ModelName, Candidate: s.Candidate.ModelName}
-	if r.Candidate.Present() {
-		r.AgentShare = c.Share.Fraction()
+// AnnouncedRollout is what agents are told.
+func (s *State) AnnouncedRollout(c *Config) wire.Rollout {
+	r := wire.Rollout{ReleasedModel: s.Released.ModelRef, CandidateModel: s.Candidate.ModelRef}
+	if r.CandidateModel.IsSet() {
+		r.CandidateAgentShare = c.Share.Fraction()
 	}
 	return r
 }
@@ -35,60 +35,62 @@ func (s *State) Announcement(c *Config) wire.Rollout {
 // the released model if there is none. It reports whether it did.
 func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finished bool) bool {
 	switch {
-	case !c.On(), !newest.Present(), !newest.File.Present(), !c.mayRelease(newest.Version, finished),
-		s.Candidate.Present(), newest.Hash == s.Released.Hash, !newest.NewerThan(s.Withdrawn):
+	case !c.IsEnabled(), !newest.IsSet(), !newest.File.IsSet(), !c.mayRelease(newest.Version, finished),
+		s.Candidate.IsSet(), newest.Hash == s.Released.Hash, !newest.IsNewerThan(s.LastWithdrawn):
 		return false
-	case !s.Released.Present():
+	case !s.Released.IsSet():
 		s.Release(newest)
 		return true
-	case !newest.NewerThan(s.Released.ModelName):
+	case !newest.IsNewerThan(s.Released.ModelRef):
 		return false
 	}
-	s.Candidate, s.Since = newest, now.UTC().Truncate(time.Millisecond)
+	s.Candidate, s.CandidateNominatedAt = newest, now.UTC().Truncate(time.Millisecond)
 	return true
 }
 
 // Release releases a model at once, if it has a file.
 func (s *State) Release(m Model) {
-	if m.File.Present() {
+	if m.File.IsSet() {
 		s.Released = m
 	}
 }
 
-// Settle is the time in which every agent of the share is heard: no candidate is judged before, since those that are
-// heard first may be others than most.
-const Settle = 30 * time.Minute
+// MinTrialDuration is the time in which every agent of the share is heard: no candidate is judged before, since those
+// that are heard first may be others than most.
+const MinTrialDuration = 30 * time.Minute
 
 // Result is how the rollout of a candidate has ended. It is a metric's label.
 type Result string
 
 // The results.
 const (
-	First     Result = "first"      // there was none before: it is released at once
-	Widened   Result = "widened"    // the candidate is released
-	Worse     Result = "worse"      // than the released model: withdrawn
-	NoReports Result = "no_reports" // too few agents have judged it in time: withdrawn
+	FirstModelReleased Result = "first"      // there was none before: it is released at once
+	CandidateReleased  Result = "widened"    // the candidate is released
+	CandidateWorse     Result = "worse"      // than the released model: withdrawn
+	TooFewReports      Result = "no_reports" // too few agents have judged it in time: withdrawn
 )
 
-// Results returns all results, for closed label sets.
-func Results() []Result { return []Result{First, Widened, Worse, NoReports} }
+// AllResults returns all results, for closed label sets.
+func AllResults() []Result {
+	return []Result{FirstModelReleased, CandidateReleased, CandidateWorse, TooFewReports}
+}
 
 // Verdict is what the residuals of a candidate say.
 type Verdict struct {
 	Result           Result  // empty = it is too early
-	Agents           int     // of the share that were heard
+	ReportingAgents  int     // of the share that were heard
 	VotingAgents     int     // of these, that have enough residuals, or refuse the candidate
 	MedianErrorRatio float64 // at the median of those that have judged; +Inf if that refuses, NaN if there are none
 }
 
-// Judge holds the residuals of the candidate against those of the released model. heard is the last word of each agent
-// of the share since the time from; said before that is not known.
+// JudgeCandidate holds the residuals of the candidate against those of the released model. heard is the last word of
+// each agent of the share since the time from; said before that is not known.
 //
 // Each agent has one vote: the ratio of its two mean squares, +Inf if it refuses the candidate. The median decides, of
 // an even number the larger of the middle two: it lies between those of honest agents as long as most are. So as not to
 // listen to those that are early only, most of the agents that were heard must have judged, unless the time is over.
-func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wire.CandidateResiduals) Verdict {
-	v := Verdict{Agents: len(heard), MedianErrorRatio: math.NaN()}
+func (s *State) JudgeCandidate(c *Config, now, from time.Time, heard map[wire.AgentID]wire.CandidateResiduals) Verdict {
+	v := Verdict{ReportingAgents: len(heard), MedianErrorRatio: math.NaN()}
 	var votes []float64
 	for _, r := range heard {
 		if vote, ok := c.errorRatio(r); ok {
@@ -100,16 +102,17 @@ func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wir
 		slices.Sort(votes)
 		v.MedianErrorRatio = votes[len(votes)/2]
 	}
-	due := !now.Before(s.CandidateJudgedAt(c, from))
+	due := !now.Before(s.JudgingDeadline(c, from))
 	switch {
-	case now.Sub(later(s.Since, from)) < Settle, !due && (v.VotingAgents < c.MinDecidingAgents ||
-		2*v.VotingAgents <= v.Agents):
+	case now.Sub(laterTime(s.CandidateNominatedAt, from)) < MinTrialDuration,
+		!due && (v.VotingAgents < c.MinDecidingAgents ||
+			2*v.VotingAgents <= v.ReportingAgents):
 	case v.VotingAgents < c.MinDecidingAgents:
-		v.Result = NoReports
+		v.Result = TooFewReports
 	case v.MedianErrorRatio > 1+c.ErrorMargin:
-		v.Result = Worse
+		v.Result = CandidateWorse
 	default:
-		v.Result = Widened
+		v.Result = CandidateReleased
 	}
 	return v
 }
@@ -127,12 +130,12 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true // +Inf for 0, and for −0
 }
 
-// CandidateJudgedAt is when a candidate is judged by those that have come.
-func (s *State) CandidateJudgedAt(c *Config, from time.Time) time.Time {
-	return later(s.Since.Add(c.TrialDuration), from.Add(Settle))
+// JudgingDeadline is when a candidate is judged by those that have come.
+func (s *State) JudgingDeadline(c *Config, from time.Time) time.Time {
+	return laterTime(s.CandidateNominatedAt.Add(c.TrialTimeout), from.Add(MinTrialDuration))
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
@@ -141,10 +144,10 @@ func later(a, b time.Time) time.Time {
 
 // EndTrial releases or withdraws the candidate.
 func (s *State) EndTrial(r Result) {
-	if r == Widened {
+	if r == CandidateReleased {
 		s.Released = s.Candidate
 	} else {
-		s.Withdrawn = s.Candidate.ModelName
+		s.LastWithdrawn = s.Candidate.ModelRef
 	}
-	s.Candidate, s.Since = Model{}, time.Time{}
+	s.Candidate, s.CandidateNominatedAt = Model{}, time.Time{}
 }

@@ -13,14 +13,14 @@ import (
 var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func config() *rollout.Config {
-	c := rollout.Default()
-	c.Share, c.ErrorMargin, c.TrialDuration = "10%", 0.5, 24*time.Hour // 0.5 is exact
+	c := rollout.DefaultConfig()
+	c.Share, c.ErrorMargin, c.TrialTimeout = "10%", 0.5, 24*time.Hour // 0.5 is exact
 	return &c
 }
 
 func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
-	name := wire.ModelName{Run: run, Version: version, Hash: wire.Digest{byte(run), byte(version)}}
-	return rollout.Model{ModelName: name, File: wire.BlobRef{Length: 1}}
+	name := wire.ModelRef{Run: run, Version: version, Hash: wire.Digest{byte(run), byte(version)}}
+	return rollout.Model{ModelRef: name, File: wire.BlobRef{Length: 1}}
 }
 
 // says is what agents have seen: the ratio of the candidate's mean square to the released model's, of enough rows.
@@ -51,44 +51,48 @@ func TestJudge(t *testing.T) {
 		want            rollout.Result
 		ratio           float64
 	}{
-		"better":                    {time.Hour, time.Hour, says(0.8, 0.9, 0.7), rollout.Widened, 0.8},
-		"as much worse as it may":   {time.Hour, time.Hour, says(1.5, 1.5, 1.5), rollout.Widened, 1.5},
-		"worse":                     {time.Hour, time.Hour, says(1.625, 1.625, 1.625), rollout.Worse, 1.625},
-		"a liar cannot halt it":     {time.Hour, time.Hour, says(0.75, 0.75, math.Inf(1)), rollout.Widened, 0.75},
-		"nor push it":               {time.Hour, time.Hour, says(2, 2, 0), rollout.Worse, 2},
-		"two of four liars can":     {time.Hour, time.Hour, says(0.75, 0.75, 9, 9), rollout.Worse, 9},
-		"one of four cannot":        {time.Hour, time.Hour, says(0.75, 0.75, 0.75, 9), rollout.Widened, 0.75},
-		"refused by one of three":   {time.Hour, time.Hour, with(says(1, 1), 1, refused), rollout.Widened, 1},
-		"refused by most":           {time.Hour, time.Hour, with(says(1), 2, refused), rollout.Worse, math.Inf(1)},
-		"too few agents":            {23 * time.Hour, 23 * time.Hour, says(1, 1), "", 1},
-		"too few rows":              {time.Hour, time.Hour, with(says(1, 1), 1, few), "", 1},
-		"the early are not most":    {time.Hour, time.Hour, with(says(9, 9, 9), 3, few), "", 9},
-		"the early are most":        {time.Hour, time.Hour, with(says(9, 9, 9, 9), 3, none), rollout.Worse, 9},
-		"most are silent in time":   {24 * time.Hour, 24 * time.Hour, with(says(1, 1, 1), 9, few), rollout.Widened, 1},
-		"all are silent":            {24 * time.Hour, 24 * time.Hour, nil, rollout.NoReports, math.NaN()},
-		"most are silent":           {24 * time.Hour, 24 * time.Hour, says(1, 1), rollout.NoReports, 1},
+		"better":                  {time.Hour, time.Hour, says(0.8, 0.9, 0.7), rollout.CandidateReleased, 0.8},
+		"as much worse as it may": {time.Hour, time.Hour, says(1.5, 1.5, 1.5), rollout.CandidateReleased, 1.5},
+		"worse":                   {time.Hour, time.Hour, says(1.625, 1.625, 1.625), rollout.CandidateWorse, 1.625},
+		"a liar cannot halt it": {time.Hour, time.Hour, says(0.75, 0.75, math.Inf(1)), rollout.CandidateReleased,
+			0.75},
+		"nor push it":             {time.Hour, time.Hour, says(2, 2, 0), rollout.CandidateWorse, 2},
+		"two of four liars can":   {time.Hour, time.Hour, says(0.75, 0.75, 9, 9), rollout.CandidateWorse, 9},
+		"one of four cannot":      {time.Hour, time.Hour, says(0.75, 0.75, 0.75, 9), rollout.CandidateReleased, 0.75},
+		"refused by one of three": {time.Hour, time.Hour, with(says(1, 1), 1, refused), rollout.CandidateReleased, 1},
+		"refused by most": {time.Hour, time.Hour, with(says(1), 2, refused), rollout.CandidateWorse,
+			math.Inf(1)},
+		"too few agents":         {23 * time.Hour, 23 * time.Hour, says(1, 1), "", 1},
+		"too few rows":           {time.Hour, time.Hour, with(says(1, 1), 1, few), "", 1},
+		"the early are not most": {time.Hour, time.Hour, with(says(9, 9, 9), 3, few), "", 9},
+		"the early are most":     {time.Hour, time.Hour, with(says(9, 9, 9, 9), 3, none), rollout.CandidateWorse, 9},
+		"most are silent in time": {24 * time.Hour, 24 * time.Hour, with(says(1, 1, 1), 9, few),
+			rollout.CandidateReleased, 1},
+		"all are silent":            {24 * time.Hour, 24 * time.Hour, nil, rollout.TooFewReports, math.NaN()},
+		"most are silent":           {24 * time.Hour, 24 * time.Hour, says(1, 1), rollout.TooFewReports, 1},
 		"nobody can be heard yet":   {29 * time.Minute, time.Hour, says(9, 9, 9), "", 9},
 		"not all are heard yet":     {20 * time.Hour, 29 * time.Minute, says(9, 9, 9), "", 9},
 		"a restart at the very end": {30 * time.Hour, 29 * time.Minute, nil, "", math.NaN()},
-		"a restart before the end":  {30 * time.Hour, 30 * time.Minute, says(1, 1, 1), rollout.Widened, 1},
-		"both exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{LabeledRows: 24}), rollout.Widened,
+		"a restart before the end":  {30 * time.Hour, 30 * time.Minute, says(1, 1, 1), rollout.CandidateReleased, 1},
+		"both exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{LabeledRows: 24}),
+			rollout.CandidateReleased,
 			1},
 		"only the old one exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{LabeledRows: 24,
 			CandidateMeanSquare: 1}),
-			rollout.Worse, math.Inf(1)},
+			rollout.CandidateWorse, math.Inf(1)},
 		"a negative square": {24 * time.Hour, 24 * time.Hour,
 			with(says(), 3, wire.CandidateResiduals{LabeledRows: 24, CandidateMeanSquare: -1, ReleasedMeanSquare: 1}),
-			rollout.NoReports, math.NaN()},
+			rollout.TooFewReports, math.NaN()},
 		"a zero with a sign": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{LabeledRows: 24,
 			CandidateMeanSquare: 1,
-			ReleasedMeanSquare:  math.Copysign(0, -1)}), rollout.Worse, math.Inf(1)},
+			ReleasedMeanSquare:  math.Copysign(0, -1)}), rollout.CandidateWorse, math.Inf(1)},
 	} {
-		s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
+		s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), CandidateNominatedAt: began}
 		now := began.Add(c.after)
-		v := s.Judge(config(), now, now.Add(-c.heardFor), c.heard)
+		v := s.JudgeCandidate(config(), now, now.Add(-c.heardFor), c.heard)
 		if v.Result != c.want || v.MedianErrorRatio != c.ratio && !(math.IsNaN(v.MedianErrorRatio) &&
 			math.IsNaN(c.ratio)) ||
-			v.Agents != len(c.heard) {
+			v.ReportingAgents != len(c.heard) {
 			t.Errorf("%s: %+v, want %q at %v", name, v, c.want, c.ratio)
 		}
 	}
@@ -96,11 +100,11 @@ func TestJudge(t *testing.T) {
 
 // TestDeadline is when the verdict of silence falls, and no earlier.
 func TestDeadline(t *testing.T) {
-	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
+	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), CandidateNominatedAt: began}
 	for _, from := range []time.Time{began.Add(-time.Hour), began.Add(time.Hour), began.Add(48 * time.Hour)} {
-		at := s.CandidateJudgedAt(config(), from)
-		if s.Judge(config(), at, from, nil).Result != rollout.NoReports ||
-			s.Judge(config(), at.Add(-1), from, nil).Result != "" {
+		at := s.JudgingDeadline(config(), from)
+		if s.JudgeCandidate(config(), at, from, nil).Result != rollout.TooFewReports ||
+			s.JudgeCandidate(config(), at.Add(-1), from, nil).Result != "" {
 			t.Errorf("heard from %v: %v", from, at)
 		}
 	}
@@ -118,35 +122,36 @@ func TestCourse(t *testing.T) {
 	}
 	next(model(1, 19), false, false)
 	next(model(1, 20), false, true)
-	if s.Released.ModelName != model(1, 20).ModelName || s.Candidate.Present() {
+	if s.Released.ModelRef != model(1, 20).ModelRef || s.Candidate.IsSet() {
 		t.Errorf("%+v", s)
 	}
 	next(model(1, 20), false, false)
-	next(rollout.Model{ModelName: model(1, 21).ModelName}, false, false) // without a file
+	next(rollout.Model{ModelRef: model(1, 21).ModelRef}, false, false) // without a file
 	next(model(1, 21), false, true)
 	next(model(1, 22), false, false)
-	if a := s.Announcement(c); a.Released.Version != 20 || a.Candidate.Version != 21 || a.AgentShare != 0.1 ||
-		!s.Since.Equal(now) {
+	if a := s.AnnouncedRollout(c); a.ReleasedModel.Version != 20 || a.CandidateModel.Version != 21 ||
+		a.CandidateAgentShare != 0.1 ||
+		!s.CandidateNominatedAt.Equal(now) {
 		t.Errorf("%+v", a)
 	}
-	s.EndTrial(rollout.Widened)
+	s.EndTrial(rollout.CandidateReleased)
 	next(model(1, 21), false, false)
 	next(model(1, 23), false, true)
-	s.EndTrial(rollout.Worse)
-	if s.Released.Version != 21 || s.Announcement(c) != (wire.Rollout{Released: model(1, 21).ModelName}) {
+	s.EndTrial(rollout.CandidateWorse)
+	if s.Released.Version != 21 || s.AnnouncedRollout(c) != (wire.Rollout{ReleasedModel: model(1, 21).ModelRef}) {
 		t.Errorf("%+v", s)
 	}
 	next(model(1, 22), false, false)
 	next(model(1, 23), true, false)
 	next(model(1, 24), true, true)
-	s.EndTrial(rollout.NoReports)
+	s.EndTrial(rollout.TooFewReports)
 	next(model(2, 5), false, false)
 	next(model(2, 5), true, true)
-	s.EndTrial(rollout.Worse)
+	s.EndTrial(rollout.CandidateWorse)
 	s.Released = rollout.Model{} // lost
 	next(model(2, 5), true, false)
 	next(model(2, 6), true, true)
-	if s.Released.ModelName != model(2, 6).ModelName {
+	if s.Released.ModelRef != model(2, 6).ModelRef {
 		t.Errorf("%+v", s)
 	}
 }
@@ -176,7 +181,7 @@ func TestValidate(t *testing.T) {
 		"devices":       func(c *rollout.Config) { c.MinDecidingAgents = 0 },
 		"residuals":     func(c *rollout.Config) { c.MinResiduals = 0 },
 		"margin":        func(c *rollout.Config) { c.ErrorMargin = -1 },
-		"within":        func(c *rollout.Config) { c.TrialDuration = rollout.Settle },
+		"within":        func(c *rollout.Config) { c.TrialTimeout = rollout.MinTrialDuration },
 		"first_version": func(c *rollout.Config) { c.FirstVersion = -1 },
 	} {
 		c := config()

@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Buckets is the number of buckets into which a run's agents fall.
-const Buckets = 1 << bucketBits
+// BucketCount is the number of buckets into which a run's agents fall.
+const BucketCount = 1 << bucketBits
 
 const bucketBits = 6
 
@@ -17,7 +17,7 @@ const bucketBits = 6
 // id). The seed is the round's, which is public and one for all rounds of a run.
 func BucketOfAgent(seed uint64, id wire.AgentID) int {
 	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), id...))
-	return int(sum[0]) & (Buckets - 1)
+	return int(sum[0]) & (BucketCount - 1)
 }
 
 // BucketedSum is s = Σ f_k v_k in float64. The agents of a bucket are added in the order in which they come; the
@@ -43,14 +43,14 @@ func NewBucketedSum(d int) *BucketedSum { return &BucketedSum{dimension: d, open
 func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T) {
 	acc := s.bucketVector(bucket)
 	if len(v) != len(acc) {
-		panic(fmt.Sprintf("rule: Add of %d elements to a sum of %d", len(v), len(acc)))
+		panic(fmt.Sprintf("rule: AddToBucketedSum of %d elements to a sum of %d", len(v), len(acc)))
 	}
 	addScaled(acc, f, v)
 }
 
 // WriteAndReset overwrites dst with scale·s/n and empties the sum.
 func (s *BucketedSum) WriteAndReset(dst []float64, n, scale float64) {
-	s.joinCompleted(Buckets)
+	s.joinCompletedNodes(BucketCount)
 	if len(s.nodes) == 0 {
 		clear(dst)
 		return
@@ -65,18 +65,18 @@ func (s *BucketedSum) WriteAndReset(dst []float64, n, scale float64) {
 // bucketVector returns the sum of a bucket, which is the last one so far or comes after it.
 func (s *BucketedSum) bucketVector(bucket int) []float64 {
 	if bucket != s.openBucket {
-		if bucket < s.openBucket || bucket >= Buckets {
+		if bucket < s.openBucket || bucket >= BucketCount {
 			panic(fmt.Sprintf("rule: bucket %d after %d", bucket, s.openBucket))
 		}
-		s.joinCompleted(bucket)
+		s.joinCompletedNodes(bucket)
 		s.openBucket = bucket
 		s.nodes = append(s.nodes, bucketNode{index: bucket, vector: s.takeZeroVector()})
 	}
 	return s.nodes[len(s.nodes)-1].vector
 }
 
-// joinCompleted joins all that will not change when only buckets from next on are to come.
-func (s *BucketedSum) joinCompleted(next int) {
+// joinCompletedNodes joins all that will not change when only buckets from next on are to come.
+func (s *BucketedSum) joinCompletedNodes(next int) {
 	for len(s.nodes) > 0 {
 		last := len(s.nodes) - 1
 		top := &s.nodes[last]
@@ -85,7 +85,7 @@ func (s *BucketedSum) joinCompleted(next int) {
 		}
 		if last > 0 && s.nodes[last-1].level == top.level && s.nodes[last-1].index == top.index-1 && top.index&1 == 1 {
 			left := &s.nodes[last-1]
-			addTo(left.vector, top.vector)
+			addVectorTo(left.vector, top.vector)
 			s.freeVectors = append(s.freeVectors, top.vector)
 			s.nodes, top = s.nodes[:last], left
 		}
@@ -93,8 +93,8 @@ func (s *BucketedSum) joinCompleted(next int) {
 	}
 }
 
-// addTo adds v to dst. The lengths are equal.
-func addTo(dst, v []float64) {
+// addVectorTo adds v to dst. The lengths are equal.
+func addVectorTo(dst, v []float64) {
 	for len(v) >= 4 && len(dst) >= 4 {
 		d, x := (*[4]float64)(dst), (*[4]float64)(v)
 		d[0], d[1], d[2], d[3] = d[0]+x[0], d[1]+x[1], d[2]+x[2], d[3]+x[3]

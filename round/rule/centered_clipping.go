@@ -14,15 +14,15 @@ const CenteredClipping = "centered_clipping"
 
 type centeredClipping[T wire.Float] struct {
 	weightedRule[T]
-	radius      float64
-	centreShare float64 // of v in D
+	radius             float64
+	lastAggregateShare float64 // of v in D
 }
 
 func newCenteredClipping[T wire.Float](c Config) Rule[T] {
 	return &centeredClipping[T]{radius: c.ClippingRadius}
 }
 
-func checkRadius(c Config, k *spec.ProblemList) {
+func checkClippingRadius(c Config, k *spec.ProblemList) {
 	if c.Rule != CenteredClipping {
 		k.Require(c.ClippingRadius == 0, "radius", "is %v; it goes with the rule %s only", c.ClippingRadius,
 			CenteredClipping)
@@ -32,12 +32,12 @@ func checkRadius(c Config, k *spec.ProblemList) {
 		c.ClippingRadius)
 }
 
-func (*centeredClipping[T]) Passes() int                { return 2 }
+func (*centeredClipping[T]) PassCount() int             { return 2 }
 func (*centeredClipping[T]) StateVectorNames() []string { return []string{"centre"} }
 
 // AssessUpdates implements Rule.
 func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
-	n, v := s.Draws(), s.State[0]
+	n, v := s.TotalDrawCount(), s.State[0]
 	if err := requireDraws(CenteredClipping, n, 1); err != nil {
 		return Assessment{}, err
 	}
@@ -52,14 +52,15 @@ func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error)
 	r.resetFactors(s, float64(n))
 	sum := 0.0
 	for k := range s.Updates {
-		r.factors[k] = s.Updates[k].Factor
+		r.updateFactors[k] = s.Updates[k].ContributionFactor
 		if far := math.Sqrt(squares[k]); far > r.radius {
-			r.factors[k] *= r.radius / far
-			w.FarIndices, w.FarDistances = append(w.FarIndices, k), append(w.FarDistances, far)
+			r.updateFactors[k] *= r.radius / far
+			w.OutsideRadiusIndices, w.OutsideRadiusDistances = append(w.OutsideRadiusIndices, k),
+				append(w.OutsideRadiusDistances, far)
 		}
-		sum += r.factors[k]
+		sum += r.updateFactors[k]
 	}
-	r.centreShare = 1 - sum/float64(n)
+	r.lastAggregateShare = 1 - sum/float64(n)
 	return w, nil
 }
 
@@ -72,7 +73,7 @@ func (r *centeredClipping[T]) AggregatePart(dst []float64, s *UpdateSet[T], from
 	}
 	v := s.State[0][from:]
 	for j, x := range dst {
-		v[j] = x + float64(r.centreShare*v[j])
+		v[j] = x + float64(r.lastAggregateShare*v[j])
 		dst[j] = float64(s.Scale * v[j])
 	}
 	return nil

@@ -20,8 +20,8 @@ var configs = map[string][]rule.Config{
 	rule.Mean:             {{}},
 	rule.Median:           {{}},
 	rule.TrimmedMean:      {{TrimShare: 0.2}, {TrimShare: 0}, {TrimShare: 0.49}},
-	rule.Krum:             {{}, {Byzantine: 1}},
-	rule.MultiKrum:        {{AveragedUpdates: 1}, {Byzantine: 1, AveragedUpdates: 4}},
+	rule.Krum:             {{}, {MaxByzantineUpdates: 1}},
+	rule.MultiKrum:        {{AveragedUpdates: 1}, {MaxByzantineUpdates: 1, AveragedUpdates: 4}},
 	rule.GeometricMedian:  {{}},
 	rule.CenteredClipping: {{ClippingRadius: 1}, {ClippingRadius: 3000}},
 }
@@ -59,7 +59,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 	slices.SortFunc(ids, func(a, b wire.AgentID) int {
 		return cmp.Or(rule.BucketOfAgent(7, a)-rule.BucketOfAgent(7, b), cmp.Compare(a, b))
 	})
-	set, rows := rule.UpdateSet[T]{Scale: 1}, rule.MemorySource[T]{}
+	set, rows := rule.UpdateSet[T]{Scale: 1}, rule.InMemoryUpdates[T]{}
 	for _, id := range ids {
 		times := 1 + rng.IntN(2)
 		row, squares := make([]T, d), 0.0
@@ -68,11 +68,11 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 			squares += float64(row[j]) * float64(row[j])
 		}
 		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: rule.BucketOfAgent(7, id),
-			Rank:      slices.Index(byID, id),
-			DrawCount: times, Factor: float64(times), Norm: math.Sqrt(squares)})
+			AgentIDRank: slices.Index(byID, id),
+			DrawCount:   times, ContributionFactor: float64(times), Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}
-	set.Source = rows
+	set.UpdateReader = rows
 	return set, ids
 }
 
@@ -118,9 +118,9 @@ func TestOracle(t *testing.T) {
 				}
 				before := pointsOf(&set)
 				got, _, err := folded(c, &set, d, d)
-				if set.Draws() < c.MinDraws() {
-					if !errors.Is(err, rule.ErrTooFew) {
-						t.Fatalf("of %d draws: error %v", set.Draws(), err)
+				if set.TotalDrawCount() < c.MinDraws() {
+					if !errors.Is(err, rule.ErrTooFewUpdates) {
+						t.Fatalf("of %d draws: error %v", set.TotalDrawCount(), err)
 					}
 					continue
 				}
@@ -170,15 +170,15 @@ func TestParts(t *testing.T) {
 
 // narrow answers each request for columns in pieces, and counts the columns that were asked for.
 type narrow[T wire.Float] struct {
-	rule.MemorySource[T]
+	rule.InMemoryUpdates[T]
 	asked []int
 }
 
-func (s *narrow[T]) Columns(from int, rows [][]T) error {
+func (s *narrow[T]) ReadColumns(from int, rows [][]T) error {
 	for j := range rows[0] {
 		s.asked[from+j]++
 	}
-	return s.MemorySource.Columns(from, rows)
+	return s.InMemoryUpdates.ReadColumns(from, rows)
 }
 
 // TestBlocks: a rule that reads by columns reads each once, also where they are more than a block and the last block is
@@ -191,9 +191,9 @@ func TestBlocks(t *testing.T) {
 		}
 		const n, d = 40, 1<<20/40*2 + 7
 		set, _ := setOf[float32](rand.New(rand.NewPCG(3, 4)), n, d)
-		source := &narrow[float32]{set.Source.(rule.MemorySource[float32]), make([]int, d)}
+		source := &narrow[float32]{set.UpdateReader.(rule.InMemoryUpdates[float32]), make([]int, d)}
 		whole := fold(t, c, set, d)
-		set.Source = source
+		set.UpdateReader = source
 		if got := fold(t, c, set, d); !slices.Equal(got, whole) {
 			t.Error("another fold of the same set")
 		}
@@ -205,11 +205,11 @@ func TestBlocks(t *testing.T) {
 		}
 		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} { // the same as on their own
 			one := rule.UpdateSet[float32]{Updates: set.Updates, Scale: 1}
-			var rows rule.MemorySource[float32]
-			for _, row := range source.MemorySource {
+			var rows rule.InMemoryUpdates[float32]
+			for _, row := range source.InMemoryUpdates {
 				rows = append(rows, row[j:j+1])
 			}
-			one.Source = rows
+			one.UpdateReader = rows
 			if got := fold(t, c, one, 1); got[0] != whole[j] {
 				t.Errorf("coordinate %d alone is %v, among others %v", j, got[0], whole[j])
 			}
@@ -219,14 +219,14 @@ func TestBlocks(t *testing.T) {
 
 // once counts how often the updates are read, in what way.
 type once struct {
-	rule.MemorySource[float32]
+	rule.InMemoryUpdates[float32]
 	whole, columns int
 }
 
-func (s *once) Each(from, to int, take func(k int, v []float32)) error {
+func (s *once) ForEachUpdate(from, to int, take func(k int, v []float32)) error {
 	s.whole += to - from
 	buffer := make([]float32, to-from)
-	for k, v := range s.MemorySource {
+	for k, v := range s.InMemoryUpdates {
 		copy(buffer, v[from:to])
 		take(k, buffer)
 		clear(buffer) // it is valid no longer
@@ -234,9 +234,9 @@ func (s *once) Each(from, to int, take func(k int, v []float32)) error {
 	return nil
 }
 
-func (s *once) Columns(from int, rows [][]float32) error {
+func (s *once) ReadColumns(from int, rows [][]float32) error {
 	s.columns++
-	return s.MemorySource.Columns(from, rows)
+	return s.InMemoryUpdates.ReadColumns(from, rows)
 }
 
 // TestPasses: a rule of one pass reads each update once, whole, and no norm, so that they need not be kept.
@@ -244,9 +244,9 @@ func TestPasses(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(13, 14)), 12, 5)
 		want := fold(t, c, set, 5)
-		source := &once{MemorySource: set.Source.(rule.MemorySource[float32])}
-		set.Source = source
-		passes := rule.New[float32](c).Passes()
+		source := &once{InMemoryUpdates: set.UpdateReader.(rule.InMemoryUpdates[float32])}
+		set.UpdateReader = source
+		passes := rule.New[float32](c).PassCount()
 		if passes == 1 {
 			set.Updates = slices.Clone(set.Updates)
 			for k := range set.Updates {
@@ -266,8 +266,8 @@ func TestPasses(t *testing.T) {
 // TestTooFew: no rule makes a model of nothing.
 func TestTooFew(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		none := rule.UpdateSet[float32]{Scale: 1, Source: rule.MemorySource[float32]{}}
-		if _, _, err := folded(c, &none, 2, 2); !errors.Is(err, rule.ErrTooFew) {
+		none := rule.UpdateSet[float32]{Scale: 1, UpdateReader: rule.InMemoryUpdates[float32]{}}
+		if _, _, err := folded(c, &none, 2, 2); !errors.Is(err, rule.ErrTooFewUpdates) {
 			t.Errorf("of no updates: %v", err)
 		}
 	})
@@ -278,16 +278,17 @@ func TestDrawnTwice(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(15, 16)), 9, 6)
 		twice := rule.UpdateSet[float64]{Scale: 1}
-		var rows rule.MemorySource[float64]
+		var rows rule.InMemoryUpdates[float64]
 		for k, s := range set.Updates {
 			for range s.DrawCount {
-				twice.Updates = append(twice.Updates, rule.UpdateMetadata{Bucket: s.Bucket, Rank: s.Rank, DrawCount: 1,
-					Factor: 1,
-					Norm:   s.Norm})
-				rows = append(rows, set.Source.(rule.MemorySource[float64])[k])
+				twice.Updates = append(twice.Updates, rule.UpdateMetadata{Bucket: s.Bucket, AgentIDRank: s.AgentIDRank,
+					DrawCount:          1,
+					ContributionFactor: 1,
+					Norm:               s.Norm})
+				rows = append(rows, set.UpdateReader.(rule.InMemoryUpdates[float64])[k])
 			}
 		}
-		twice.Source = rows
+		twice.UpdateReader = rows
 		want := fold(t, c, twice, 6)
 		for j, x := range fold(t, c, set, 6) {
 			if math.Abs(x-want[j]) > 1e-12*(1+math.Abs(want[j])) {
@@ -307,13 +308,14 @@ func TestArrival(t *testing.T) {
 		rng := rand.New(rand.NewPCG(17, 18))
 		set, _ := setOf[float64](rng, 20, 7)
 		want := fold(t, c, set, 7)
-		rows := slices.Clone(set.Source.(rule.MemorySource[float64]))
+		rows := slices.Clone(set.UpdateReader.(rule.InMemoryUpdates[float64]))
 		shares := slices.Clone(set.Updates)
 		rng.Shuffle(len(rows), func(i, j int) {
 			rows[i], rows[j] = rows[j], rows[i]
 			shares[i], shares[j] = shares[j], shares[i]
 		})
-		if got := fold(t, c, rule.UpdateSet[float64]{Updates: shares, Scale: 1, Source: rows}, 7); !slices.Equal(got,
+		if got := fold(t, c, rule.UpdateSet[float64]{Updates: shares, Scale: 1, UpdateReader: rows},
+			7); !slices.Equal(got,
 			want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -335,18 +337,21 @@ func TestScale(t *testing.T) {
 }
 
 // broken fails to read.
-type broken struct{ rule.MemorySource[float32] }
+type broken struct{ rule.InMemoryUpdates[float32] }
 
 var errBroken = errors.New("broken")
 
-func (broken) Each(int, int, func(int, []float32)) error                { return errBroken }
-func (broken) Columns(int, [][]float32) error                           { return errBroken }
-func (b broken) set(of rule.UpdateSet[float32]) rule.UpdateSet[float32] { of.Source = b; return of }
+func (broken) ForEachUpdate(int, int, func(int, []float32)) error { return errBroken }
+func (broken) ReadColumns(int, [][]float32) error                 { return errBroken }
+func (b broken) set(of rule.UpdateSet[float32]) rule.UpdateSet[float32] {
+	of.UpdateReader = b
+	return of
+}
 
 func TestReadingFails(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(7, 8)), 5, 4)
-		set = broken{set.Source.(rule.MemorySource[float32])}.set(set)
+		set = broken{set.UpdateReader.(rule.InMemoryUpdates[float32])}.set(set)
 		if _, _, err := folded(c, &set, 4, 4); !errors.Is(err, errBroken) {
 			t.Errorf("error %v", err)
 		}
@@ -361,9 +366,9 @@ func TestBuckets(t *testing.T) {
 		var sent []testkit.WeightedUpdate[float32]
 		draws := 0
 		for k, s := range set.Updates {
-			set.Updates[k].Factor *= 1.1
-			sent = append(sent, testkit.WeightedUpdate[float32]{ID: ids[k], Factor: set.Updates[k].Factor,
-				Values: set.Source.(rule.MemorySource[float32])[k]})
+			set.Updates[k].ContributionFactor *= 1.1
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: ids[k], Factor: set.Updates[k].ContributionFactor,
+				Values: set.UpdateReader.(rule.InMemoryUpdates[float32])[k]})
 			draws += s.DrawCount
 		}
 		want := testkit.ReferenceAggregate(7, 1, draws, sent...)
@@ -379,20 +384,20 @@ func TestCounted(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(21, 22)), 9, 30)
 		short := rule.UpdateSet[float64]{Scale: 1}
-		var rows rule.MemorySource[float64]
+		var rows rule.InMemoryUpdates[float64]
 		for k, u := range set.Updates {
-			row := slices.Clone(set.Source.(rule.MemorySource[float64])[k])
+			row := slices.Clone(set.UpdateReader.(rule.InMemoryUpdates[float64])[k])
 			if k%2 == 0 {
 				set.Updates[k].MaxNorm = u.Norm * float64(k+1) / 6 // some have room
 			}
-			counts := set.Updates[k].CountedNorm() / u.Norm
+			counts := set.Updates[k].ClippedNorm() / u.Norm
 			for j := range row {
 				row[j] *= counts
 			}
 			u.Norm *= counts
 			short.Updates, rows = append(short.Updates, u), append(rows, row)
 		}
-		short.Source = rows
+		short.UpdateReader = rows
 		want := fold(t, c, short, 30)
 		for j, x := range fold(t, c, set, 30) {
 			if math.Abs(x-want[j]) > 1e-11*(1+math.Abs(want[j])) {
@@ -405,10 +410,12 @@ func TestCounted(t *testing.T) {
 // TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a
 // shorter one is as it is, to the bit.
 func TestClipped(t *testing.T) {
-	set := rule.UpdateSet[float32]{Scale: 1, Updates: []rule.UpdateMetadata{{DrawCount: 1, Factor: 1, Norm: 5,
+	set := rule.UpdateSet[float32]{Scale: 1, Updates: []rule.UpdateMetadata{{DrawCount: 1, ContributionFactor: 1,
+		Norm:    5,
 		MaxNorm: 2.5},
-		{DrawCount: 1, Factor: 1, Norm: 1e-3, MaxNorm: 2.5}, {DrawCount: 1, Factor: 1, Norm: 1e38, MaxNorm: 2.5}},
-		Source: rule.MemorySource[float32]{{3, 4}, {1e-3, 0}, {0, -1e38}}}
+		{DrawCount: 1, ContributionFactor: 1, Norm: 1e-3, MaxNorm: 2.5}, {DrawCount: 1, ContributionFactor: 1,
+			Norm: 1e38, MaxNorm: 2.5}},
+		UpdateReader: rule.InMemoryUpdates[float32]{{3, 4}, {1e-3, 0}, {0, -1e38}}}
 	if got, want := fold(t, rule.DefaultConfig(), set, 2), []float64{(1.5 + float64(float32(1e-3))) / 3,
 		(2 - 2.5) / 3}; math.Abs(got[0]-want[0]) > 1e-12 || math.Abs(got[1]-want[1]) > 1e-6 {
 		t.Errorf("%v, want %v", got, want)
@@ -431,9 +438,9 @@ func TestAggregators(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
 	all, left, right := rule.NewBucketedSum(25), rule.NewBucketedSum(25), rule.NewBucketedSum(25)
 	v, both, a, b := make([]float32, 25), make([]float64, 25), make([]float64, 25), make([]float64, 25)
-	for bucket := range rule.Buckets {
+	for bucket := range rule.BucketCount {
 		half := left
-		if bucket >= rule.Buckets/2 {
+		if bucket >= rule.BucketCount/2 {
 			half = right
 		}
 		for range rng.IntN(3) {
@@ -461,7 +468,7 @@ func TestSumMemory(t *testing.T) {
 	v, s := make([]float32, d), rule.NewBucketedSum(d)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	for bucket := range rule.Buckets {
+	for bucket := range rule.BucketCount {
 		rule.AddToBucketedSum(s, bucket, 1, v)
 		rule.AddToBucketedSum(s, bucket, 1, v)
 	}

@@ -6,33 +6,33 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// GeometricMedian is the point with the smallest sum of distances Σ α_k ‖v_k − z‖, α_k in proportion to the share's
-// factor, as far as 4 passes of the smoothed Weiszfeld algorithm from 0 come (Pillutla et al. 2022, Algorithm 2):
-// β_k = α_k / max(ν, ‖v_k − z‖), z ← Σ β_k v_k / Σ β_k with ν = 10⁻⁶.
+// GeometricMedian is the point with the smallest sum of distances Σ α_k ‖v_k − z‖, α_k in proportion to the
+// ContributionFactor, as far as 4 passes of the smoothed Weiszfeld algorithm from 0 come (Pillutla et al. 2022,
+// Algorithm 2): β_k = α_k / max(ν, ‖v_k − z‖), z ← Σ β_k v_k / Σ β_k with ν = 10⁻⁶.
 const GeometricMedian = "geometric_median"
 
 const (
-	weiszfeldPasses = 4
-	weiszfeldNu     = 1e-6
+	weiszfeldPasses    = 4
+	weiszfeldSmoothing = 1e-6
 )
 
 type geometricMedian[T wire.Float] struct{ weightedRule[T] }
 
 func newGeometricMedian[T wire.Float](Config) Rule[T] { return &geometricMedian[T]{} }
 
-func (*geometricMedian[T]) Passes() int { return 2 }
+func (*geometricMedian[T]) PassCount() int { return 2 }
 
 // AssessUpdates implements Rule. z is never there as a vector: each pass makes it anew, strip by strip, of the factors
 // of the pass before.
 func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
-	if err := requireDraws(GeometricMedian, s.Draws(), 1); err != nil {
+	if err := requireDraws(GeometricMedian, s.TotalDrawCount(), 1); err != nil {
 		return Assessment{}, err
 	}
 	unscaled := *s
 	unscaled.Scale = 1
 	squares := make([]float64, len(s.Updates)) // of the distances from 0
 	for k := range squares {
-		squares[k] = s.Updates[k].CountedNorm() * s.Updates[k].CountedNorm()
+		squares[k] = s.Updates[k].ClippedNorm() * s.Updates[k].ClippedNorm()
 	}
 	for pass := range weiszfeldPasses {
 		if pass > 0 {
@@ -47,8 +47,8 @@ func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) 
 		}
 		g.resetFactors(s, 0)
 		for k := range s.Updates {
-			g.factors[k] = s.Updates[k].Factor / max(weiszfeldNu, math.Sqrt(squares[k]))
-			g.divisor += g.factors[k]
+			g.updateFactors[k] = s.Updates[k].ContributionFactor / max(weiszfeldSmoothing, math.Sqrt(squares[k]))
+			g.divisor += g.updateFactors[k]
 		}
 	}
 	return Assessment{}, nil

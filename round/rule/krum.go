@@ -17,73 +17,77 @@ const (
 
 type krum[T wire.Float] struct {
 	weightedRule[T]
-	name                                        string
-	minDraws, byzantineUpdates, averagedUpdates int
+	name                                           string
+	minDraws, maxByzantineUpdates, averagedUpdates int
 }
 
 func newKrum[T wire.Float](c Config) Rule[T] {
-	return &krum[T]{name: Krum, minDraws: minDrawsOfKrum(c), byzantineUpdates: c.Byzantine, averagedUpdates: 1}
+	return &krum[T]{name: Krum, minDraws: minDrawsOfKrum(c), maxByzantineUpdates: c.MaxByzantineUpdates,
+		averagedUpdates: 1}
 }
 
 func newMultiKrum[T wire.Float](c Config) Rule[T] {
-	return &krum[T]{name: MultiKrum, minDraws: minDrawsOfMultiKrum(c), byzantineUpdates: c.Byzantine,
+	return &krum[T]{name: MultiKrum, minDraws: minDrawsOfMultiKrum(c), maxByzantineUpdates: c.MaxByzantineUpdates,
 		averagedUpdates: c.AveragedUpdates}
 }
 
-func minDrawsOfKrum(c Config) int      { return 2*c.Byzantine + 3 }
+func minDrawsOfKrum(c Config) int      { return 2*c.MaxByzantineUpdates + 3 }
 func minDrawsOfMultiKrum(c Config) int { return max(minDrawsOfKrum(c), c.AveragedUpdates) }
 
-func checkByzantine(c Config, k *spec.ProblemList) {
+func checkMaxByzantineUpdates(c Config, k *spec.ProblemList) {
 	if c.Rule != Krum && c.Rule != MultiKrum {
-		k.Require(c.Byzantine == 0, "byzantine", "is %d; it goes with the rules %s and %s only", c.Byzantine, Krum,
+		k.Require(c.MaxByzantineUpdates == 0, "byzantine", "is %d; it goes with the rules %s and %s only",
+			c.MaxByzantineUpdates, Krum,
 			MultiKrum)
 		return
 	}
-	k.Require(c.Byzantine >= 0 && c.Byzantine <= mostLiars, "byzantine", "must be 0 to %d, is %d", mostLiars,
-		c.Byzantine)
+	k.Require(c.MaxByzantineUpdates >= 0 && c.MaxByzantineUpdates <= maxConfiguredUpdates, "byzantine",
+		"must be 0 to %d, is %d", maxConfiguredUpdates,
+		c.MaxByzantineUpdates)
 }
 
-// mostLiars keeps sums of a mistyped number from overflowing.
-const mostLiars = 1 << 20
+// maxConfiguredUpdates keeps sums of a mistyped number from overflowing.
+const maxConfiguredUpdates = 1 << 20
 
 func checkAveragedUpdates(c Config, k *spec.ProblemList) {
 	if c.Rule != MultiKrum {
 		k.Require(c.AveragedUpdates == 0, "keep", "is %d; it goes with the rule %s only", c.AveragedUpdates, MultiKrum)
 		return
 	}
-	k.Require(c.AveragedUpdates >= 1 && c.AveragedUpdates <= mostLiars, "keep", "must be 1 to %d, is %d", mostLiars,
+	k.Require(c.AveragedUpdates >= 1 && c.AveragedUpdates <= maxConfiguredUpdates, "keep", "must be 1 to %d, is %d",
+		maxConfiguredUpdates,
 		c.AveragedUpdates)
 }
 
-func (*krum[T]) Passes() int { return 2 }
+func (*krum[T]) PassCount() int { return 2 }
 
 // AssessUpdates implements Rule. Beside a block of columns it has the distances of each two updates in memory.
 func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
-	n := s.Draws()
+	n := s.TotalDrawCount()
 	if err := requireDraws(r.name, n, r.minDraws); err != nil {
 		return Assessment{}, err
 	}
-	apart, err := pairDistances(s)
+	apart, err := squaredPairDistances(s)
 	if err != nil {
 		return Assessment{}, err
 	}
 	scores, order, all := make([]float64, len(s.Updates)), make([]int, len(s.Updates)), make([]float64, 0, n)
 	for k := range s.Updates {
-		scores[k], order[k] = krumScore(all[:0], s, apart, k, n-r.byzantineUpdates-2), k
+		scores[k], order[k] = krumScore(all[:0], s, apart, k, n-r.maxByzantineUpdates-2), k
 	}
 	sort.SliceStable(order, func(i, j int) bool {
 		a, b := order[i], order[j]
-		return scores[a] < scores[b] || scores[a] == scores[b] && s.Updates[a].Rank < s.Updates[b].Rank
+		return scores[a] < scores[b] || scores[a] == scores[b] && s.Updates[a].AgentIDRank < s.Updates[b].AgentIDRank
 	})
 	r.resetFactors(s, float64(r.averagedUpdates))
 	left := r.averagedUpdates
 	for _, k := range order {
 		taken := min(left, s.Updates[k].DrawCount)
-		r.factors[k] = float64(taken)
+		r.updateFactors[k] = float64(taken)
 		left -= taken
 	}
 	var w Assessment
-	for k, f := range r.factors {
+	for k, f := range r.updateFactors {
 		if f == 0 {
 			w.ExcludedIndices = append(w.ExcludedIndices, k)
 		}
@@ -116,40 +120,40 @@ func krumScore[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, 
 	return sum
 }
 
-// pairElements is how many elements of a block are compared at a time: few enough for a processor's cache.
-const pairElements = 1 << 15
+// distanceTileElements is how many elements of a block are compared at a time: few enough for a processor's cache.
+const distanceTileElements = 1 << 15
 
-// pairDistances returns ‖v_k − v_j‖² of the updates as they count at [k][j], j < k. Squares are added in the order of
-// the columns.
-func pairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
+// squaredPairDistances returns ‖v_k − v_j‖² of the updates as they count at [k][j], j < k. Squares are added in the
+// order of the columns.
+func squaredPairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
 	n := len(s.Updates)
 	apart := make([][]float64, n)
 	for k := range apart {
 		apart[k] = make([]float64, k)
 	}
-	width := max(pairElements/n, 16)
+	width := max(distanceTileElements/n, 16)
 	tile, room := make([][]float64, n), make([]float64, n*width)
 	err := forEachColumnBlock(s, 0, s.Len(), func(_ int, rows [][]T) {
 		for from := 0; from < len(rows[0]); from += width {
 			for k, row := range rows {
 				row = row[from:min(from+width, len(row))]
 				tile[k] = room[k*width:][:len(row)]
-				part := s.Updates[k].countedFraction()
+				part := s.Updates[k].clipFactor()
 				for j, x := range row {
 					tile[k][j] = float64(part * float64(x))
 				}
 			}
 			for k := range tile {
-				addPairs(apart[k], tile[k], tile)
+				addSquaredPairDistances(apart[k], tile[k], tile)
 			}
 		}
 	})
 	return apart, err
 }
 
-// addPairs adds the squared distance of v from each of the first ones of others, as many as sums. Four at a time are 3
-// times as fast: each sum waits for itself.
-func addPairs(sums, v []float64, others [][]float64) {
+// addSquaredPairDistances adds the squared distance of v from each of the first ones of others, as many as sums. Four
+// at a time are 3 times as fast: each sum waits for itself.
+func addSquaredPairDistances(sums, v []float64, others [][]float64) {
 	j := 0
 	for ; j+4 <= len(sums); j += 4 {
 		a, b, c, d := others[j][:len(v)], others[j+1][:len(v)], others[j+2][:len(v)], others[j+3][:len(v)]

@@ -7,7 +7,7 @@ import "github.com/fedmesh/fedmesh/wire"
 const Median = "median"
 
 func newMedian[T wire.Float](Config) Rule[T] {
-	return coordinateRule[T]{
+	return coordinatewiseRule[T]{
 		checkDrawCount: func(n int) error { return requireDraws(Median, n, 1) },
 		combineValues: func(sorted []float64) float64 {
 			n := len(sorted)

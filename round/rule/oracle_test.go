@@ -21,13 +21,13 @@ func pointsOf(set *rule.UpdateSet[float64]) points {
 	for k := range order {
 		order[k] = k
 	}
-	slices.SortFunc(order, func(i, j int) int { return set.Updates[i].Rank - set.Updates[j].Rank })
+	slices.SortFunc(order, func(i, j int) int { return set.Updates[i].AgentIDRank - set.Updates[j].AgentIDRank })
 	var p points
 	for _, k := range order {
 		u := &set.Updates[k]
 		for range u.DrawCount {
-			p.v = append(p.v, set.Source.(rule.MemorySource[float64])[k])
-			p.weights = append(p.weights, u.Factor/float64(u.DrawCount))
+			p.v = append(p.v, set.UpdateReader.(rule.InMemoryUpdates[float64])[k])
+			p.weights = append(p.weights, u.ContributionFactor/float64(u.DrawCount))
 		}
 	}
 	if len(set.State) > 0 {
@@ -132,7 +132,7 @@ func nearest(c rule.Config, p points) []int {
 			}
 		}
 		slices.Sort(all)
-		for _, x := range all[:len(p.v)-c.Byzantine-2] {
+		for _, x := range all[:len(p.v)-c.MaxByzantineUpdates-2] {
 			scores[k] += x
 		}
 	}

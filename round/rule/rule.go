@@ -11,16 +11,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Rule combines the updates of a round. Weigh comes before the first Fold of a set.
+// Rule combines the updates of a round. AssessUpdates comes before the first AggregatePart of a set.
 type Rule[T wire.Float] interface {
-	// Passes is how often the updates are read. A rule of one pass reads each element once, by Each, so that the
-	// updates need not be kept unless [UpdateMetadata].Most is set. A rule of two may read more often, and columns too.
-	Passes() int
+	// PassCount is how often the updates are read. A rule with PassCount 1 reads each element once, with ForEachUpdate,
+	// so the caller need not keep the updates unless MaxNorm of one is set. A rule with 2 may read them several times,
+	// also with ReadColumns.
+	PassCount() int
 	// StateVectorNames names the vectors of length d that its state is of, which a set has in State. All are zero
 	// before the first round.
 	StateVectorNames() []string
-	// AssessUpdates looks at the updates whole, and says what the rule makes of them. An error is ErrTooFew, or one of
-	// reading.
+	// AssessUpdates looks at the updates whole, and says what the rule makes of them. An error is ErrTooFewUpdates, or
+	// one of reading.
 	AssessUpdates(s *UpdateSet[T]) (Assessment, error)
 	// AggregatePart overwrites dst with the coordinates of the change D of the model from that one on, and the same
 	// part of the state. The result does not depend on the parts in which a model is folded. The error is one of
@@ -31,21 +32,21 @@ type Rule[T wire.Float] interface {
 // Assessment is what a rule makes of the updates of a set as a whole, for people.
 type Assessment struct {
 	ExcludedIndices []int // places of the updates that it leaves out, in order
-	// FarIndices are the places of those that are farther than the radius from the last aggregate, and count as if they
-	// were not; Distances are theirs.
-	FarIndices   []int
-	FarDistances []float64
+	// OutsideRadiusIndices are the places of those that are farther than the radius from the last aggregate, and count
+	// as if they were not; OutsideRadiusDistances are their distances.
+	OutsideRadiusIndices   []int
+	OutsideRadiusDistances []float64
 }
 
-// ErrTooFew says that a round has fewer updates than the rule needs. Such a round is abandoned.
-var ErrTooFew = errors.New("too few updates for the rule")
+// ErrTooFewUpdates says that a round has fewer updates than the rule needs. Such a round is abandoned.
+var ErrTooFewUpdates = errors.New("too few updates for the rule")
 
-// requireDraws returns ErrTooFew if n draws are fewer than a rule needs.
+// requireDraws returns ErrTooFewUpdates if n draws are fewer than a rule needs.
 func requireDraws(name string, n, least int) error {
 	if n >= least {
 		return nil
 	}
-	return fmt.Errorf("%w %s: %d draws, want at least %d", ErrTooFew, name, n, least)
+	return fmt.Errorf("%w %s: %d draws, want at least %d", ErrTooFewUpdates, name, n, least)
 }
 
 // UpdateSet is the updates of a closed round. Those that were refused or left out are not in it.
@@ -54,11 +55,11 @@ type UpdateSet[T wire.Float] struct {
 	// Scale is D of a single update v that was drawn once, D = Scale·v: 1 for parameters, −μ for gradients.
 	Scale float64
 	State [][]float64 // of the rule
-	Source[T]
+	UpdateReader[T]
 }
 
-// Draws is N = Σ n_k.
-func (s *UpdateSet[T]) Draws() (n int) {
+// TotalDrawCount is N = Σ n_k.
+func (s *UpdateSet[T]) TotalDrawCount() (n int) {
 	for _, u := range s.Updates {
 		n += u.DrawCount
 	}
@@ -67,63 +68,63 @@ func (s *UpdateSet[T]) Draws() (n int) {
 
 // UpdateMetadata is what a rule knows of an update beside its elements.
 type UpdateMetadata struct {
-	Bucket    int
-	Rank      int     // the place of its agent in the order of ids
-	DrawCount int     // n_k
-	Factor    float64 // n_k, or n_k·K·p_k where the server weights
-	Norm      float64 // ‖v_k‖₂
+	Bucket             int
+	AgentIDRank        int     // the place of its agent in the order of ids
+	DrawCount          int     // n_k
+	ContributionFactor float64 // n_k, or n_k·K·p_k where the server weights
+	Norm               float64 // ‖v_k‖₂
 	// MaxNorm is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
 	MaxNorm float64
 }
 
-// CountedNorm is the norm that counts.
-func (s *UpdateMetadata) CountedNorm() float64 {
+// ClippedNorm is the norm that counts.
+func (s *UpdateMetadata) ClippedNorm() float64 {
 	if s.MaxNorm > 0 {
 		return min(s.Norm, s.MaxNorm)
 	}
 	return s.Norm
 }
 
-// countedFraction is the part of v_k that counts.
-func (s *UpdateMetadata) countedFraction() float64 {
+// clipFactor is the part of v_k that counts.
+func (s *UpdateMetadata) clipFactor() float64 {
 	if s.MaxNorm > 0 && s.Norm > s.MaxNorm {
 		return s.MaxNorm / s.Norm
 	}
 	return 1
 }
 
-// Source reads the elements of a set's updates. All are finite.
-type Source[T wire.Float] interface {
+// UpdateReader reads the elements of a set's updates. All are finite.
+type UpdateReader[T wire.Float] interface {
 	// Len is d, how many elements each update has.
 	Len() int
-	// Each calls take with the elements from … to−1 of each update, in the order of the set. v is valid until take
-	// returns.
-	Each(from, to int, take func(k int, v []T)) error
-	// Columns fills rows[k] with the elements of update k from that one on.
-	Columns(from int, rows [][]T) error
+	// ForEachUpdate calls take with the elements from … to−1 of each update, in the order of the set. v is valid until
+	// take returns.
+	ForEachUpdate(from, to int, take func(k int, v []T)) error
+	// ReadColumns fills rows[k] with the elements of update k from that one on.
+	ReadColumns(from int, rows [][]T) error
 }
 
-// MemorySource is a source whose updates are in memory.
-type MemorySource[T wire.Float] [][]T
+// InMemoryUpdates is a source whose updates are in memory.
+type InMemoryUpdates[T wire.Float] [][]T
 
-// Len implements Source.
-func (m MemorySource[T]) Len() int {
+// Len implements UpdateReader.
+func (m InMemoryUpdates[T]) Len() int {
 	if len(m) == 0 {
 		return 0
 	}
 	return len(m[0])
 }
 
-// Each implements Source.
-func (m MemorySource[T]) Each(from, to int, take func(k int, v []T)) error {
+// ForEachUpdate implements UpdateReader.
+func (m InMemoryUpdates[T]) ForEachUpdate(from, to int, take func(k int, v []T)) error {
 	for k, v := range m {
 		take(k, v[from:to])
 	}
 	return nil
 }
 
-// Columns implements Source.
-func (m MemorySource[T]) Columns(from int, rows [][]T) error {
+// ReadColumns implements UpdateReader.
+func (m InMemoryUpdates[T]) ReadColumns(from int, rows [][]T) error {
 	for k, row := range rows {
 		copy(row, m[k][from:])
 	}
@@ -132,11 +133,11 @@ func (m MemorySource[T]) Columns(from int, rows [][]T) error {
 
 // Config is the section aggregation, of a coordinator's round and of an experiment.
 type Config struct {
-	Rule            string  `yaml:"rule" json:"rule"`
-	TrimShare       float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
-	Byzantine       int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
-	AveragedUpdates int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
-	ClippingRadius  float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
+	Rule                string  `yaml:"rule" json:"rule"`
+	TrimShare           float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
+	MaxByzantineUpdates int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
+	AveragedUpdates     int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
+	ClippingRadius      float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
 	// ClipNorm is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
 	// ClipAboveFactor is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
@@ -149,38 +150,40 @@ type Config struct {
 // DefaultConfig is the mean of all updates.
 func DefaultConfig() Config { return Config{Rule: Mean, TrimShare: 0.2} }
 
-// ruleEntry is a line of the table.
+// ruleEntry is a line of ruleEntryByName.
 type ruleEntry[T wire.Float] struct {
 	newRule func(Config) Rule[T]
 	// minDraws is how many draws a round has at least; nil = 1.
 	minDraws func(c Config) int
-	// checkKeys finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what
-	// of them has no effect in rounds of so many draws; nil for a rule that has none.
-	checkKeys             func(c Config, k *spec.ProblemList)
+	// checkConfigKeys finds what cannot be among the rule's own keys, also where another rule is chosen, and
+	// ineffectiveKeyWarning says what of them has no effect in rounds of so many draws; nil for a rule that has none.
+	checkConfigKeys       func(c Config, k *spec.ProblemList)
 	ineffectiveKeyWarning func(c Config, draws int) string
 }
 
-func table[T wire.Float]() map[string]ruleEntry[T] {
+func ruleEntryByName[T wire.Float]() map[string]ruleEntry[T] {
 	return map[string]ruleEntry[T]{
-		Mean:             {newRule: newMean[T]},
-		Median:           {newRule: newMedian[T]},
-		TrimmedMean:      {newRule: newTrimmedMean[T], checkKeys: checkTrim, ineffectiveKeyWarning: trimShareWarning},
-		Krum:             {newRule: newKrum[T], minDraws: minDrawsOfKrum, checkKeys: checkByzantine},
-		MultiKrum:        {newRule: newMultiKrum[T], minDraws: minDrawsOfMultiKrum, checkKeys: checkAveragedUpdates},
+		Mean:   {newRule: newMean[T]},
+		Median: {newRule: newMedian[T]},
+		TrimmedMean: {newRule: newTrimmedMean[T], checkConfigKeys: checkTrimShare,
+			ineffectiveKeyWarning: trimShareWarning},
+		Krum: {newRule: newKrum[T], minDraws: minDrawsOfKrum, checkConfigKeys: checkMaxByzantineUpdates},
+		MultiKrum: {newRule: newMultiKrum[T], minDraws: minDrawsOfMultiKrum,
+			checkConfigKeys: checkAveragedUpdates},
 		GeometricMedian:  {newRule: newGeometricMedian[T]},
-		CenteredClipping: {newRule: newCenteredClipping[T], checkKeys: checkRadius},
+		CenteredClipping: {newRule: newCenteredClipping[T], checkConfigKeys: checkClippingRadius},
 	}
 }
 
 // Names returns the rules' names, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(table[float32]())) }
+func Names() []string { return slices.Sorted(maps.Keys(ruleEntryByName[float32]())) }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c Config) Validate() error {
 	var k spec.ProblemList
-	spec.OneOf(&k, "rule", c.Rule, Names()...)
+	spec.RequireOneOf(&k, "rule", c.Rule, Names()...)
 	for _, name := range Names() {
-		if check := table[float32]()[name].checkKeys; check != nil {
+		if check := ruleEntryByName[float32]()[name].checkConfigKeys; check != nil {
 			check(c, &k)
 		}
 	}
@@ -195,7 +198,7 @@ func (c Config) Validate() error {
 
 // MinDraws is how many draws with an update a round of a valid configuration must have: with fewer it is abandoned.
 func (c Config) MinDraws() int {
-	if least := table[float32]()[c.Rule].minDraws; least != nil {
+	if least := ruleEntryByName[float32]()[c.Rule].minDraws; least != nil {
 		return least(c)
 	}
 	return 1
@@ -210,9 +213,10 @@ func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 	}
 }
 
-// Warning says what of a valid configuration has no effect in rounds of so many draws; "" if there is nothing to say.
-func (c Config) Warning(draws int) string {
-	if warn := table[float32]()[c.Rule].ineffectiveKeyWarning; warn != nil {
+// IneffectiveKeyWarning says what of a valid configuration has no effect in rounds of so many draws; "" if there is
+// nothing to say.
+func (c Config) IneffectiveKeyWarning(draws int) string {
+	if warn := ruleEntryByName[float32]()[c.Rule].ineffectiveKeyWarning; warn != nil {
 		return warn(c, draws)
 	}
 	return ""
@@ -220,7 +224,7 @@ func (c Config) Warning(draws int) string {
 
 // StateVectorCount is of how many vectors the state of the rule with that name is; 0 if there is none.
 func StateVectorCount(name string) int {
-	e, ok := table[float32]()[name]
+	e, ok := ruleEntryByName[float32]()[name]
 	if !ok {
 		return 0
 	}
@@ -228,7 +232,7 @@ func StateVectorCount(name string) int {
 }
 
 // New makes the rule of a valid configuration.
-func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].newRule(c) }
+func New[T wire.Float](c Config) Rule[T] { return ruleEntryByName[T]()[c.Rule].newRule(c) }
 
 // NewState returns the state of a rule before the first round, for models of length d.
 func NewState[T wire.Float](r Rule[T], d int) [][]float64 {

@@ -31,7 +31,7 @@ func (m *made) fill(dst []float32, k, from int) {
 	copy(dst[n:], m.table)
 }
 
-func (m *made) Each(from, to int, take func(k int, v []float32)) error {
+func (m *made) ForEachUpdate(from, to int, take func(k int, v []float32)) error {
 	for k := range manyUpdates {
 		m.fill(m.row[:to-from], k, from)
 		take(k, m.row[:to-from])
@@ -39,7 +39,7 @@ func (m *made) Each(from, to int, take func(k int, v []float32)) error {
 	return nil
 }
 
-func (m *made) Columns(from int, rows [][]float32) error {
+func (m *made) ReadColumns(from int, rows [][]float32) error {
 	for k := range rows {
 		m.fill(rows[k], k, from)
 	}
@@ -51,12 +51,13 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 	tb.Helper()
 	const strip = 1 << 15
 	m.row = make([]float32, strip)
-	set := rule.UpdateSet[float32]{Scale: 1, Source: m}
+	set := rule.UpdateSet[float32]{Scale: 1, UpdateReader: m}
 	for k := range manyUpdates {
-		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: k * rule.Buckets / manyUpdates, Rank: k,
-			DrawCount: 1,
-			Factor:    1,
-			Norm:      300})
+		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: k * rule.BucketCount / manyUpdates,
+			AgentIDRank:        k,
+			DrawCount:          1,
+			ContributionFactor: 1,
+			Norm:               300})
 	}
 	r, dst := rule.New[float32](c), make([]float64, strip)
 	set.State = rule.NewState(r, m.d)
@@ -70,8 +71,9 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 }
 
 var manyConfigs = []rule.Config{{Rule: rule.Mean}, {Rule: rule.Median}, {Rule: rule.TrimmedMean, TrimShare: 0.2},
-	{Rule: rule.GeometricMedian}, {Rule: rule.CenteredClipping, ClippingRadius: 100}, {Rule: rule.Krum, Byzantine: 200},
-	{Rule: rule.MultiKrum, Byzantine: 200, AveragedUpdates: 500}}
+	{Rule: rule.GeometricMedian}, {Rule: rule.CenteredClipping, ClippingRadius: 100}, {Rule: rule.Krum,
+		MaxByzantineUpdates: 200},
+	{Rule: rule.MultiKrum, MaxByzantineUpdates: 200, AveragedUpdates: 500}}
 
 // BenchmarkMany prints the seconds of each rule on 1,000 updates of 100,000 elements, and the memory that it takes.
 func BenchmarkMany(b *testing.B) {

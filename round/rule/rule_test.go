@@ -14,10 +14,10 @@ import (
 
 // TestTrimmedMeanByHand: values by hand, an agent that was drawn twice, and weights that play no part.
 func TestTrimmedMeanByHand(t *testing.T) {
-	rows := rule.MemorySource[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
-	set := rule.UpdateSet[float64]{Scale: 1, Source: rows}
+	rows := rule.InMemoryUpdates[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
+	set := rule.UpdateSet[float64]{Scale: 1, UpdateReader: rows}
 	for range rows {
-		set.Updates = append(set.Updates, rule.UpdateMetadata{DrawCount: 1, Factor: 17})
+		set.Updates = append(set.Updates, rule.UpdateMetadata{DrawCount: 1, ContributionFactor: 17})
 	}
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) { // (2+3+4)/3, (1+2+3)/3
@@ -31,14 +31,15 @@ func TestTrimmedMeanByHand(t *testing.T) {
 
 // drawn is a set of updates in the order of ranks, each drawn so many times, of equal weights.
 func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
-	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.MemorySource[float64](rows)}
+	set := rule.UpdateSet[float64]{Scale: 1, UpdateReader: rule.InMemoryUpdates[float64](rows)}
 	for k, v := range rows {
 		squares := 0.0
 		for _, x := range v {
 			squares += x * x
 		}
-		set.Updates = append(set.Updates, rule.UpdateMetadata{Rank: k, DrawCount: times[k], Factor: float64(times[k]),
-			Norm: math.Sqrt(squares)})
+		set.Updates = append(set.Updates, rule.UpdateMetadata{AgentIDRank: k, DrawCount: times[k],
+			ContributionFactor: float64(times[k]),
+			Norm:               math.Sqrt(squares)})
 	}
 	return set
 }
@@ -65,21 +66,24 @@ func TestByHand(t *testing.T) {
 		{"one drawn twice", rule.Config{Rule: rule.Median}, drawn([]int{1, 1, 2}, line(0, 1, 5)...), []float64{3}, nil},
 		{"alone", rule.Config{Rule: rule.Median}, drawn(ones(1), line(4)...), []float64{4}, nil},
 		// sums over the two nearest: 5, 2, 2, 2, 5
-		{"krum: the lowest id of three", rule.Config{Rule: rule.Krum, Byzantine: 1},
+		{"krum: the lowest id of three", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1},
 			drawn(ones(5), line(0, 1, 2, 3, 4)...), []float64{1}, []int{0, 2, 3, 4}},
-		{"krum: the ids in another order", rule.Config{Rule: rule.Krum, Byzantine: 1},
+		{"krum: the ids in another order", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1},
 			drawn(ones(5), line(4, 3, 2, 1, 0)...), []float64{3}, []int{0, 2, 3, 4}},
 		{"krum of alike ones", rule.Config{Rule: rule.Krum}, drawn(ones(3), line(7, 7, 7)...), []float64{7},
 			[]int{1, 2}},
 		// 0, 0, 1, 2, 10: the sums over two are 1, 1, 2, 5, 145
-		{"krum: drawn twice counts twice", rule.Config{Rule: rule.Krum, Byzantine: 1},
+		{"krum: drawn twice counts twice", rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 1},
 			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{0}, []int{0, 2, 3}},
-		{"multi-krum", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 2}, drawn(ones(5), line(0, 1,
-			2, 3, 4)...),
+		{"multi-krum", rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 1, AveragedUpdates: 2}, drawn(ones(5),
+			line(0, 1,
+				2, 3, 4)...),
 			[]float64{1.5}, []int{0, 3, 4}},
-		{"multi-krum: drawn twice counts twice", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 3},
+		{"multi-krum: drawn twice counts twice", rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 1,
+			AveragedUpdates: 3},
 			drawn([]int{1, 2, 1, 1}, line(10, 0, 1, 2)...), []float64{1. / 3}, []int{0, 3}},
-		{"multi-krum: of the last only one of two", rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 1},
+		{"multi-krum: of the last only one of two", rule.Config{Rule: rule.MultiKrum, MaxByzantineUpdates: 1,
+			AveragedUpdates: 1},
 			drawn([]int{1, 2, 1, 1}, line(10, 3, 1, 2)...), []float64{3}, []int{0, 2, 3}},
 		{"geometric median, with two of one place and one drawn twice", rule.Config{Rule: rule.GeometricMedian},
 			drawn([]int{1, 1, 2, 1}, []float64{1, 0}, []float64{1, 0}, []float64{0, 2}, []float64{-3, 1}),
@@ -107,7 +111,7 @@ func TestCenteredClippingByHand(t *testing.T) {
 		{[]float64{0.5823018001994134, 1.5272206208997168}, []int{0}}} {
 		got, w, err := folded(rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 1}, &set, 2, 1)
 		if err != nil || math.Abs(got[0]-want.d[0])+math.Abs(got[1]-want.d[1]) > 1e-14 ||
-			!slices.Equal(w.FarIndices, want.far) {
+			!slices.Equal(w.OutsideRadiusIndices, want.far) {
 			t.Errorf("round %d: %v, %+v, error %v; want %+v", i+1, got, w, err, want)
 		}
 	}
@@ -116,13 +120,14 @@ func TestCenteredClippingByHand(t *testing.T) {
 // TestTooFewForKrum: a round of less than 2f + 3 draws, or of less than are to be kept, is none.
 func TestTooFewForKrum(t *testing.T) {
 	for want, c := range map[int]rule.Config{
-		3: {Rule: rule.Krum}, 5: {Rule: rule.Krum, Byzantine: 1}, 9: {Rule: rule.MultiKrum, Byzantine: 3,
-			AveragedUpdates: 2},
-		6: {Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 6},
+		3: {Rule: rule.Krum}, 5: {Rule: rule.Krum, MaxByzantineUpdates: 1}, 9: {Rule: rule.MultiKrum,
+			MaxByzantineUpdates: 3,
+			AveragedUpdates:     2},
+		6: {Rule: rule.MultiKrum, MaxByzantineUpdates: 1, AveragedUpdates: 6},
 	} {
 		for n := want - 1; n <= want; n++ {
 			set := drawn([]int{1, n - 1}, []float64{1}, []float64{2})
-			if _, _, err := folded(c, &set, 1, 1); errors.Is(err, rule.ErrTooFew) != (n < want) ||
+			if _, _, err := folded(c, &set, 1, 1); errors.Is(err, rule.ErrTooFewUpdates) != (n < want) ||
 				c.MinDraws() != want {
 				t.Errorf("%+v of %d draws: error %v, least %d, want %d", c, n, err, c.MinDraws(), want)
 			}
@@ -135,7 +140,7 @@ func TestCheckDraws(t *testing.T) {
 	for draws, want := range map[int]string{0: "", 11: "",
 		10: "aggregation.rule: krum needs rounds of 11 updates or more; participants is 10"} {
 		var k spec.ProblemList
-		rule.Config{Rule: rule.Krum, Byzantine: 4}.CheckDraws(&k, draws)
+		rule.Config{Rule: rule.Krum, MaxByzantineUpdates: 4}.CheckDraws(&k, draws)
 		if err := k.Err(); err != nil && err.Error() != want || err == nil && want != "" {
 			t.Errorf("%d draws: %v, want %q", draws, err, want)
 		}
@@ -186,7 +191,7 @@ func TestCut(t *testing.T) {
 // TestTooFewToTrim: no value is left where as many are cut as there are.
 func TestTooFewToTrim(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // cuts one of two at each end
-	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.MemorySource[float64]{{1}, {2}},
+	set := rule.UpdateSet[float64]{Scale: 1, UpdateReader: rule.InMemoryUpdates[float64]{{1}, {2}},
 		Updates: []rule.UpdateMetadata{{DrawCount: 1}, {DrawCount: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
 	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {
@@ -196,13 +201,13 @@ func TestTooFewToTrim(t *testing.T) {
 
 func TestWarning(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
-	if w := c.Warning(4); !strings.HasPrefix(w, "trimmed_mean cuts nothing: aggregation.trim is 0.2, ") {
+	if w := c.IneffectiveKeyWarning(4); !strings.HasPrefix(w, "trimmed_mean cuts nothing: aggregation.trim is 0.2, ") {
 		t.Errorf("warning %q", w)
 	}
-	if w := c.Warning(5); w != "" {
+	if w := c.IneffectiveKeyWarning(5); w != "" {
 		t.Errorf("of five: %q", w)
 	}
-	if w := rule.DefaultConfig().Warning(1); w != "" {
+	if w := rule.DefaultConfig().IneffectiveKeyWarning(1); w != "" {
 		t.Errorf("of the mean: %q", w)
 	}
 }
@@ -219,11 +224,11 @@ func TestAbove(t *testing.T) {
 		{[]float64{9, 1, 2, 3, 7, 6}, 3, []int{0, 4}},
 		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // nothing can be told
 	} {
-		if got := (rule.Config{RefuseAboveFactor: 2}).OverlongUpdates(tt.usual, tt.lengths); !slices.Equal(got,
+		if got := (rule.Config{RefuseAboveFactor: 2}).ExcessiveNormIndices(tt.usual, tt.lengths); !slices.Equal(got,
 			tt.want) {
 			t.Errorf("%v: %v above, want %v", tt.lengths, got, tt.want)
 		}
-		if got := (rule.Config{}).OverlongUpdates(tt.usual, tt.lengths); got != nil {
+		if got := (rule.Config{}).ExcessiveNormIndices(tt.usual, tt.lengths); got != nil {
 			t.Errorf("without a bound %v are above it", got)
 		}
 	}
@@ -253,10 +258,10 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "mean", ClipNorm: -1}, "clip: must be a norm, or 0 for any, is -1"},
 		{rule.Config{Rule: "mean", ClipNorm: math.NaN()}, "clip"}, {rule.Config{Rule: "mean", ClipNorm: math.Inf(1)},
 			"clip"},
-		{rule.Config{Rule: "krum", Byzantine: -1}, "byzantine: must be 0 to 1048576, is -1"},
-		{rule.Config{Rule: "median", Byzantine: 2},
+		{rule.Config{Rule: "krum", MaxByzantineUpdates: -1}, "byzantine: must be 0 to 1048576, is -1"},
+		{rule.Config{Rule: "median", MaxByzantineUpdates: 2},
 			"byzantine: is 2; it goes with the rules krum and multi_krum only"},
-		{rule.Config{Rule: "multi_krum", Byzantine: 2}, "keep: must be 1 to 1048576, is 0"},
+		{rule.Config{Rule: "multi_krum", MaxByzantineUpdates: 2}, "keep: must be 1 to 1048576, is 0"},
 		{rule.Config{Rule: "krum", AveragedUpdates: 2}, "keep: is 2; it goes with the rule multi_krum only"},
 		{rule.Config{Rule: "centered_clipping"}, "radius: must be above 0 and finite, is 0"},
 		{rule.Config{Rule: "centered_clipping", ClippingRadius: math.Inf(1)},

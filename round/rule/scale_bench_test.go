@@ -63,7 +63,7 @@ func BenchmarkAddScaled(b *testing.B) {
 			})
 		}
 		race("fast", addScaled[float32])
-		race("go", addScaledPure[float32])
+		race("go", addScaledGo[float32])
 	}
 }
 

@@ -8,11 +8,11 @@ func addScaled[T wire.Float](acc []float64, f float64, v []T) {
 		n := addScaledFast(acc, f, x)
 		acc, v = acc[n:], v[n:]
 	}
-	addScaledPure(acc, f, v)
+	addScaledGo(acc, f, v)
 }
 
-// addScaledPure is addScaled in Go, four elements at a time: that is 1.4 times as fast.
-func addScaledPure[T wire.Float](acc []float64, f float64, v []T) {
+// addScaledGo is addScaled in Go, four elements at a time: that is 1.4 times as fast.
+func addScaledGo[T wire.Float](acc []float64, f float64, v []T) {
 	for len(acc) >= 4 && len(v) >= 4 {
 		a, x := (*[4]float64)(acc), (*[4]T)(v)
 		a[0] += float64(f * float64(x[0]))

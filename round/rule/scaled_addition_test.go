@@ -29,7 +29,7 @@ func TestAddScaled(t *testing.T) {
 				want[i] += float64(f * float64(x))
 			}
 			pure, named := slices.Clone(acc), slices.Clone(acc)
-			addScaledPure(pure, f, v)
+			addScaledGo(pure, f, v)
 			type other float32 // which the fast path does not take
 			w := make([]other, n)
 			for i, x := range v {

@@ -13,7 +13,7 @@ import (
 const TrimmedMean = "trimmed_mean"
 
 func newTrimmedMean[T wire.Float](c Config) Rule[T] {
-	return coordinateRule[T]{
+	return coordinatewiseRule[T]{
 		checkDrawCount: func(n int) error { return requireDraws(TrimmedMean, n, 2*trimCount(c.TrimShare, n)+1) },
 		combineValues: func(sorted []float64) float64 {
 			n := len(sorted)
@@ -26,7 +26,7 @@ func newTrimmedMean[T wire.Float](c Config) Rule[T] {
 	}
 }
 
-func checkTrim(c Config, k *spec.ProblemList) {
+func checkTrimShare(c Config, k *spec.ProblemList) {
 	if c.Rule != TrimmedMean {
 		k.Require(c.TrimShare == 0 || c.TrimShare == DefaultConfig().TrimShare, "trim",
 			"is %v; it goes with the rule %s only", c.TrimShare,

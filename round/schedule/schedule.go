@@ -12,9 +12,9 @@ import (
 // Config says when rounds are opened. Without any of it they follow each other.
 type Config struct {
 	// Windows are the times in which rounds are opened, as 22:00-06:00 or Sat-Sun 00:00-24:00; none = always.
-	Windows []string         `yaml:"windows"`
-	Zone    string           `yaml:"zone"` // of the windows; empty = UTC
-	NewRows NewRowsCondition `yaml:"new_rows"`
+	Windows  []string         `yaml:"windows"`
+	TimeZone string           `yaml:"zone"` // of the windows; empty = UTC
+	NewRows  NewRowsCondition `yaml:"new_rows"`
 	// Location is the zone, as the host has found it; nil = UTC.
 	Location *time.Location `yaml:"-"`
 }
@@ -26,29 +26,31 @@ type NewRowsCondition struct {
 	MinRowsPerAgent int `yaml:"rows"`
 }
 
-// On reports whether rounds wait for new rows.
-func (n *NewRowsCondition) On() bool { return n.MinAgents > 0 }
+// IsEnabled reports whether rounds wait for new rows.
+func (n *NewRowsCondition) IsEnabled() bool { return n.MinAgents > 0 }
 
-// mostRows bounds a number that travels with 32 bits.
-const mostRows = 1_000_000_000
+// maxRowsPerAgent bounds a number that travels with 32 bits.
+const maxRowsPerAgent = 1_000_000_000
 
 // Validate returns all problems, joined, each a [*spec.FieldError].
 func (c *Config) Validate() error {
 	var check spec.ProblemList
-	_, err := spec.ParseWindows(c.Windows)
+	_, err := spec.ParseTimeWindows(c.Windows)
 	check.AddError("windows", err)
-	check.Require(c.Zone == "" || len(c.Windows) > 0, "zone", "is %s, but there are no windows: remove it", c.Zone)
+	check.Require(c.TimeZone == "" || len(c.Windows) > 0, "zone", "is %s, but there are no windows: remove it",
+		c.TimeZone)
 	n := &c.NewRows
 	check.Require(n.MinAgents >= 0 && (n.MinAgents > 0) == (n.MinRowsPerAgent > 0), "new_rows.agents",
 		"must be 0 without new_rows.rows (%d), and at least 1 with it, is %d", n.MinRowsPerAgent, n.MinAgents)
-	check.Require(n.MinRowsPerAgent >= 0 && n.MinRowsPerAgent <= mostRows, "new_rows.rows", "must be 0 to %d, is %d",
-		mostRows, n.MinRowsPerAgent)
+	check.Require(n.MinRowsPerAgent >= 0 && n.MinRowsPerAgent <= maxRowsPerAgent, "new_rows.rows",
+		"must be 0 to %d, is %d",
+		maxRowsPerAgent, n.MinRowsPerAgent)
 	return check.Err()
 }
 
 // NextOpening returns when a round may be opened: now, or the begin of the next window.
 func (c *Config) NextOpening(now time.Time) time.Time {
-	all, err := spec.ParseWindows(c.Windows)
+	all, err := spec.ParseTimeWindows(c.Windows)
 	if err != nil || len(all) == 0 { // Validate has found it
 		return now
 	}
@@ -56,5 +58,5 @@ func (c *Config) NextOpening(now time.Time) time.Time {
 	if zone == nil {
 		zone = time.UTC
 	}
-	return all.Next(now.In(zone))
+	return all.NextTimeInside(now.In(zone))
 }

@@ -29,14 +29,14 @@ func TestOpens(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	good := schedule.Config{Windows: []string{"22:00-06:00"}, Zone: "Asia/Shanghai",
+	good := schedule.Config{Windows: []string{"22:00-06:00"}, TimeZone: "Asia/Shanghai",
 		NewRows: schedule.NewRowsCondition{MinAgents: 1, MinRowsPerAgent: 1}}
 	if err := errors.Join(good.Validate(), new(schedule.Config).Validate()); err != nil {
 		t.Error(err)
 	}
 	for key, bad := range map[string]schedule.Config{
 		"windows":         {Windows: []string{"22:00"}},
-		"zone":            {Zone: "UTC"},
+		"zone":            {TimeZone: "UTC"},
 		"new_rows.agents": {NewRows: schedule.NewRowsCondition{MinRowsPerAgent: 1}},
 		"new_rows.rows":   {NewRows: schedule.NewRowsCondition{MinAgents: 1, MinRowsPerAgent: 2_000_000_000}},
 	} {

@@ -11,7 +11,8 @@ type Config struct {
 	TargetRisk     float64 `yaml:"risk"`     // the run ends with a model whose risk is at most this
 	TargetR2       float64 `yaml:"r2"`       // or whose R² on held-out data is at least this
 	TargetAccuracy float64 `yaml:"accuracy"` // or whose accuracy on held-out data is
-	// Patience is the number of aggregations after which the run ends, when none of them has improved the risk.
+	// Patience is the number of aggregations after which the run ends, when none of them has improved the
+	// risk.
 	Patience int `yaml:"patience"`
 	// MinImprovementShare is the share of the best risk by which a risk must be lower to count as an improvement.
 	MinImprovementShare float64       `yaml:"improvement"`
@@ -19,11 +20,11 @@ type Config struct {
 	ByteLimit           spec.ByteSize `yaml:"bytes"` // of updates and models carried for the run
 }
 
-// Default returns the configuration without a rule.
-func Default() Config { return Config{MinImprovementShare: 0.01} }
+// DefaultConfig returns the configuration without a rule.
+func DefaultConfig() Config { return Config{MinImprovementShare: 0.01} }
 
-// On reports whether there is a rule.
-func (c *Config) On() bool {
+// IsEnabled reports whether there is a rule.
+func (c *Config) IsEnabled() bool {
 	return c.TargetRisk > 0 || c.TargetR2 > 0 || c.TargetAccuracy > 0 || c.Patience > 0 || c.TimeLimit > 0 ||
 		c.ByteLimit > 0
 }

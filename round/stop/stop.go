@@ -14,26 +14,29 @@ type Reason string
 
 // The reasons.
 const (
-	Rounds   Reason = "rounds"   // it has made all its aggregations
-	Risk     Reason = "risk"     // the target is reached
-	R2       Reason = "r2"       // the same
-	Accuracy Reason = "accuracy" // the same
-	Patience Reason = "patience" // the risk has not improved for long
-	Time     Reason = "time"     // its time is used up
-	Bytes    Reason = "bytes"    // its bytes are
-	Asked    Reason = "asked"    // a person has stopped it
+	MaxAggregationsReached Reason = "rounds"   // it has made all its aggregations
+	TargetRiskReached      Reason = "risk"     // the target is reached
+	TargetR2Reached        Reason = "r2"       // the same
+	TargetAccuracyReached  Reason = "accuracy" // the same
+	PatienceExhausted      Reason = "patience" // the risk has not improved for long
+	TimeLimitReached       Reason = "time"     // its time is used up
+	ByteLimitReached       Reason = "bytes"    // its bytes are
+	StoppedByOperator      Reason = "asked"    // a person has stopped it
 )
 
-// Reasons returns all reasons, for closed label sets.
-func Reasons() []Reason { return []Reason{Rounds, Risk, R2, Accuracy, Patience, Time, Bytes, Asked} }
+// AllReasons returns all reasons, for closed label sets.
+func AllReasons() []Reason {
+	return []Reason{MaxAggregationsReached, TargetRiskReached, TargetR2Reached, TargetAccuracyReached,
+		PatienceExhausted, TimeLimitReached, ByteLimitReached, StoppedByOperator}
+}
 
-// Window is of how many aggregations the risk is the mean where there are no held-out data: each round has other
-// participants, and so another risk.
-const Window = 5
+// RiskWindowAggregations is of how many aggregations the risk is the mean where there are no held-out data: each round
+// has other participants, and so another risk.
+const RiskWindowAggregations = 5
 
 // Measurements are what was measured of a new model; nil where it was not.
 type Measurements struct {
-	Risk, R2, Accuracy *float64 // on held-out data
+	HeldOutRisk, R2, Accuracy *float64 // on held-out data
 	// MedianAgentRisk is the median of the risks that the participants have told, of the model before. A device that
 	// lies moves a mean as far as it likes.
 	MedianAgentRisk *float64
@@ -47,17 +50,18 @@ type AgentRisk struct {
 	Risk  float64
 }
 
-// mostKnown is the largest number of agents whose risks are compared one by one. In a larger federation the medians of
-// all participants are compared: a few agents change them little.
-const mostKnown = 256
+// maxComparedAgents is the largest number of agents whose risks are compared one by one. In a larger federation the
+// medians of all participants are compared: a few agents change them little.
+const maxComparedAgents = 256
 
 // AgentRiskHistory is a member of the federation.
 type AgentRiskHistory struct {
 	Agent wire.AgentID
-	// Told are its reports in the [Window] aggregations up to its last report, since the membership last changed.
-	Told []VersionRisk `json:",omitempty"`
-	// Best is its mean risk when the best risk was found, or else its first mean risk after that; nil before.
-	Best *float64 `json:",omitempty"`
+	// ReportedRisks are its reports in the [RiskWindowAggregations] aggregations up to its last report, since the
+	// membership last changed.
+	ReportedRisks []VersionRisk `json:"Told,omitempty"`
+	// BaselineRisk is its mean risk when the best risk was found, or else its first mean risk after that; nil before.
+	BaselineRisk *float64 `json:"Best,omitempty"`
 }
 
 // VersionRisk is a risk reported for the aggregation that made a version.
@@ -69,144 +73,147 @@ type VersionRisk struct {
 // meanReportedRisk returns the mean of the agent's reports.
 func (k *AgentRiskHistory) meanReportedRisk() float64 {
 	sum := 0.0
-	for _, t := range k.Told {
-		sum += t.Risk / float64(len(k.Told)) // divided before the sum, which may overflow otherwise
+	for _, t := range k.ReportedRisks {
+		sum += t.Risk / float64(len(k.ReportedRisks)) // divided before the sum, which may overflow otherwise
 	}
 	return sum
 }
 
 // State is how far a run has come. It is in the journal. Slices are replaced and never changed.
 type State struct {
-	Since        time.Time `json:",omitzero"`  // the time counts from it
-	Bytes        uint64    `json:",omitempty"` // carried since then
-	R2, Accuracy float64   `json:",omitzero"`  // of the newest model; 0 = not known
+	CountingStartedAt time.Time `json:"Since,omitzero"`  // the time counts from it
+	TransferredBytes  uint64    `json:"Bytes,omitempty"` // carried since then
+	R2, Accuracy      float64   `json:",omitzero"`       // of the newest model; 0 = not known
 
-	HeldOut bool               `json:",omitempty"` // the risks are those on held-out data
-	Told    []float64          `json:",omitempty"` // else the last medians, the newest last
-	Judged  int                `json:",omitempty"` // risks so far
-	Risk    float64            `json:",omitzero"`  // the last one
-	Best    float64            `json:",omitzero"`  // the lowest that counted as an improvement
-	BestAt  wire.ModelVersion  `json:",omitempty"` // the model whose aggregation had it
-	Without int                `json:",omitempty"` // risks since then
-	Noted   int                `json:",omitempty"` // aggregations with reports of known agents so far
-	Agents  []AgentRiskHistory `json:",omitempty"` // members, in id order; none with held-out data or in a large federation
-	Large   bool               `json:",omitempty"` // the federation has more agents than are compared one by one
-	// Rescaled says that the risks to come are in other columns, and not to be compared with those before.
-	Rescaled bool `json:",omitempty"`
+	UsesHeldOutRisk         bool               `json:"HeldOut,omitempty"` // the risks are those on held-out data
+	RecentMedianRisks       []float64          `json:"Told,omitempty"`    // else the last medians, the newest last
+	JudgedRiskCount         int                `json:"Judged,omitempty"`  // risks so far
+	LatestRisk              float64            `json:"Risk,omitzero"`     // the last one
+	BestRisk                float64            `json:"Best,omitzero"`     // the lowest that counted as an improvement
+	BestVersion             wire.ModelVersion  `json:"BestAt,omitempty"`  // the model whose aggregation had it
+	AggregationsSinceBest   int                `json:"Without,omitempty"` // risks since then
+	AggregationsWithReports int                `json:"Noted,omitempty"`   // aggregations with reports of known agents so far
+	AgentRiskHistories      []AgentRiskHistory `json:"Agents,omitempty"`  // members, in id order; none with held-out data or in a large federation
+	ExceedsAgentLimit       bool               `json:"Large,omitempty"`   // the federation has more agents than are compared one by one
+	// NextRisksIncomparable says that the risks to come are in other columns, and not to be compared with those before.
+	NextRisksIncomparable bool `json:"Rescaled,omitempty"`
 }
 
 // Resume takes up the state in a process with this rule. The first rule of a
 // run counts from now, and a changed one with what was counted before.
 func (s *State) Resume(c *Config, now time.Time) {
-	if !c.On() {
+	if !c.IsEnabled() {
 		*s = State{}
-	} else if s.Since.IsZero() {
-		s.Since = now.UTC().Truncate(time.Millisecond)
+	} else if s.CountingStartedAt.IsZero() {
+		s.CountingStartedAt = now.UTC().Truncate(time.Millisecond)
 	}
 }
 
-// RecordModel takes the figures of a new model. Without held-out data the risk of an agent is the mean of its reports
-// in the last [Window] aggregations, and the risk of the model is the median over the agents that reported in these.
-// All counts start again when an agent joins; the risk is known from the [Window]-th aggregation after that.
-func (s *State) RecordModel(c *Config, version wire.ModelVersion, f Measurements) {
+// RecordMeasurements takes the figures of a new model. Without held-out data the risk of an agent is the mean of its
+// reports in the last [RiskWindowAggregations] aggregations, and the risk of the model is the median over the agents
+// that reported in these. All counts start again when an agent joins; the risk is known from the
+// [RiskWindowAggregations]-th aggregation after that.
+func (s *State) RecordMeasurements(c *Config, version wire.ModelVersion, f Measurements) {
 	s.R2, s.Accuracy = valueOrZero(f.R2), valueOrZero(f.Accuracy)
-	if held := f.Risk != nil; s.Rescaled || held != s.HeldOut {
+	if held := f.HeldOutRisk != nil; s.NextRisksIncomparable || held != s.UsesHeldOutRisk {
 		s.ForgetRisks()
-		if s.Rescaled, s.HeldOut = false, held; held {
-			s.Agents = nil
+		if s.NextRisksIncomparable, s.UsesHeldOutRisk = false, held; held {
+			s.AgentRiskHistories = nil
 		}
 	}
 	switch {
-	case s.HeldOut:
-		s.compareWithBest(c, version, *f.Risk)
-	case s.comparesAgents(f.AgentRisks):
+	case s.UsesHeldOutRisk:
+		s.compareWithBest(c, version, *f.HeldOutRisk)
+	case s.comparesRisksPerAgent(f.AgentRisks):
 		s.judgeAgentRisks(c, version, f.AgentRisks)
 	case f.MedianAgentRisk != nil:
-		s.Told = append(slices.Clone(s.Told[max(0, len(s.Told)-(Window-1)):]), *f.MedianAgentRisk)
-		if len(s.Told) == Window {
-			s.compareWithBest(c, version, mean(s.Told))
+		s.RecentMedianRisks = append(slices.Clone(s.RecentMedianRisks[max(0,
+			len(s.RecentMedianRisks)-(RiskWindowAggregations-1)):]), *f.MedianAgentRisk)
+		if len(s.RecentMedianRisks) == RiskWindowAggregations {
+			s.compareWithBest(c, version, mean(s.RecentMedianRisks))
 		}
 	}
 }
 
 // compareWithBest compares a risk with the best one.
 func (s *State) compareWithBest(c *Config, version wire.ModelVersion, risk float64) {
-	s.Risk = risk
-	s.Without++
-	if s.Judged == 0 || risk < s.Best-c.MinImprovementShare*math.Abs(s.Best) {
-		s.Best, s.BestAt, s.Without = risk, version, 0
+	s.LatestRisk = risk
+	s.AggregationsSinceBest++
+	if s.JudgedRiskCount == 0 || risk < s.BestRisk-c.MinImprovementShare*math.Abs(s.BestRisk) {
+		s.BestRisk, s.BestVersion, s.AggregationsSinceBest = risk, version, 0
 	}
-	s.Judged++
+	s.JudgedRiskCount++
 }
 
-// comparesAgents reports whether the agents' risks are compared one by one. It adds agents that are not known yet.
-func (s *State) comparesAgents(agents []AgentRisk) bool {
+// comparesRisksPerAgent reports whether the agents' risks are compared one by one. It adds agents that are not known
+// yet.
+func (s *State) comparesRisksPerAgent(agents []AgentRisk) bool {
 	for _, a := range agents {
 		s.AddAgent(a.Agent)
 	}
-	return len(agents) > 0 && !s.Large
+	return len(agents) > 0 && !s.ExceedsAgentLimit
 }
 
 // AddAgent adds an agent that has not been a member before. All counts start again, since the risks so far are the
 // risks of another group of agents. With held-out data agents are not counted.
 func (s *State) AddAgent(a wire.AgentID) {
-	i, known := s.find(a)
-	if known || s.HeldOut || s.Large {
+	i, known := s.findAgent(a)
+	if known || s.UsesHeldOutRisk || s.ExceedsAgentLimit {
 		return
 	}
 	s.ForgetRisks()
-	if s.Large = len(s.Agents) == mostKnown; s.Large {
-		s.Agents = nil
+	if s.ExceedsAgentLimit = len(s.AgentRiskHistories) == maxComparedAgents; s.ExceedsAgentLimit {
+		s.AgentRiskHistories = nil
 		return
 	}
-	s.Agents = slices.Insert(slices.Clone(s.Agents), i, AgentRiskHistory{Agent: a})
+	s.AgentRiskHistories = slices.Insert(slices.Clone(s.AgentRiskHistories), i, AgentRiskHistory{Agent: a})
 }
 
-func (s *State) find(a wire.AgentID) (int, bool) {
-	i := sort.Search(len(s.Agents), func(i int) bool { return s.Agents[i].Agent >= a })
-	return i, i < len(s.Agents) && s.Agents[i].Agent == a
+func (s *State) findAgent(a wire.AgentID) (int, bool) {
+	i := sort.Search(len(s.AgentRiskHistories), func(i int) bool { return s.AgentRiskHistories[i].Agent >= a })
+	return i, i < len(s.AgentRiskHistories) && s.AgentRiskHistories[i].Agent == a
 }
 
-// judgeAgentRisks judges the risks of the agents that reported in the last [Window] aggregations. Each agent is
-// compared with itself: with its risk when the best risk was found, or with its first risk after that. So it does not
-// matter which agents are drawn.
+// judgeAgentRisks judges the risks of the agents that reported in the last [RiskWindowAggregations] aggregations. Each
+// agent is compared with itself: with its risk when the best risk was found, or with its first risk after that. So it
+// does not matter which agents are drawn.
 func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []AgentRisk) {
-	all := slices.Clone(s.Agents)
+	all := slices.Clone(s.AgentRiskHistories)
 	for _, a := range agents {
-		i, _ := s.find(a.Agent)
-		recent := slices.DeleteFunc(slices.Clone(all[i].Told),
-			func(t VersionRisk) bool { return t.Version+Window <= version })
-		all[i].Told = append(recent, VersionRisk{version, a.Risk})
+		i, _ := s.findAgent(a.Agent)
+		recent := slices.DeleteFunc(slices.Clone(all[i].ReportedRisks),
+			func(t VersionRisk) bool { return t.Version+RiskWindowAggregations <= version })
+		all[i].ReportedRisks = append(recent, VersionRisk{version, a.Risk})
 	}
-	s.Agents = all
-	if s.Noted++; s.Noted < Window {
+	s.AgentRiskHistories = all
+	if s.AggregationsWithReports++; s.AggregationsWithReports < RiskWindowAggregations {
 		return
 	}
 	var now, best []float64
 	for i := range all {
 		k := &all[i]
-		if n := len(k.Told); n == 0 || k.Told[n-1].Version+Window <= version {
+		if n := len(k.ReportedRisks); n == 0 || k.ReportedRisks[n-1].Version+RiskWindowAggregations <= version {
 			continue
 		}
 		risk := k.meanReportedRisk()
-		if k.Best == nil {
-			k.Best = &risk
+		if k.BaselineRisk == nil {
+			k.BaselineRisk = &risk
 		}
-		now, best = append(now, risk), append(best, *k.Best)
+		now, best = append(now, risk), append(best, *k.BaselineRisk)
 	}
-	before := median(best)
-	better := s.Judged == 0 || median(now) < before-c.MinImprovementShare*math.Abs(before)
-	s.Risk = median(now)
-	s.Judged++
-	s.Without++
+	before := lowerMedian(best)
+	better := s.JudgedRiskCount == 0 || lowerMedian(now) < before-c.MinImprovementShare*math.Abs(before)
+	s.LatestRisk = lowerMedian(now)
+	s.JudgedRiskCount++
+	s.AggregationsSinceBest++
 	if !better {
 		return
 	}
-	s.Best, s.BestAt, s.Without = s.Risk, version, 0
+	s.BestRisk, s.BestVersion, s.AggregationsSinceBest = s.LatestRisk, version, 0
 	for i := range all {
-		if len(all[i].Told) > 0 {
+		if len(all[i].ReportedRisks) > 0 {
 			risk := all[i].meanReportedRisk()
-			all[i].Best = &risk
+			all[i].BaselineRisk = &risk
 		}
 	}
 }
@@ -214,48 +221,49 @@ func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []A
 // RemoveAgent removes an agent that is no longer a member, or whose data no longer fit. The risks so far are dropped,
 // since they are those of another group of agents.
 func (s *State) RemoveAgent(a wire.AgentID) {
-	i, known := s.find(a)
+	i, known := s.findAgent(a)
 	if !known {
 		return
 	}
 	s.ForgetRisks()
-	s.Agents = slices.Delete(slices.Clone(s.Agents), i, i+1)
+	s.AgentRiskHistories = slices.Delete(slices.Clone(s.AgentRiskHistories), i, i+1)
 }
 
 // ForgetRisks drops the risks so far, which are not to be compared with those to come.
 func (s *State) ForgetRisks() {
-	s.Told, s.Judged, s.Risk, s.Best, s.BestAt, s.Without, s.Noted = nil, 0, 0, 0, 0, 0, 0
-	s.Agents = slices.Clone(s.Agents)
-	for i := range s.Agents {
-		s.Agents[i].Told, s.Agents[i].Best = nil, nil
+	s.RecentMedianRisks, s.JudgedRiskCount, s.LatestRisk, s.BestRisk, s.BestVersion, s.AggregationsSinceBest,
+		s.AggregationsWithReports = nil, 0, 0, 0, 0, 0, 0
+	s.AgentRiskHistories = slices.Clone(s.AgentRiskHistories)
+	for i := range s.AgentRiskHistories {
+		s.AgentRiskHistories[i].ReportedRisks, s.AgentRiskHistories[i].BaselineRisk = nil, nil
 	}
 }
 
 // StopReason returns why the run is over; empty if it is not.
 func (s *State) StopReason(c *Config, now time.Time) Reason {
-	switch end := s.EndsAt(c); {
-	case c.TargetRisk > 0 && s.Judged > 0 && s.Risk <= c.TargetRisk:
-		return Risk
+	switch end := s.TimeLimitEndsAt(c); {
+	case c.TargetRisk > 0 && s.JudgedRiskCount > 0 && s.LatestRisk <= c.TargetRisk:
+		return TargetRiskReached
 	case c.TargetR2 > 0 && s.R2 >= c.TargetR2:
-		return R2
+		return TargetR2Reached
 	case c.TargetAccuracy > 0 && s.Accuracy >= c.TargetAccuracy:
-		return Accuracy
-	case c.Patience > 0 && s.Without >= c.Patience:
-		return Patience
-	case c.ByteLimit > 0 && s.Bytes >= uint64(c.ByteLimit):
-		return Bytes
+		return TargetAccuracyReached
+	case c.Patience > 0 && s.AggregationsSinceBest >= c.Patience:
+		return PatienceExhausted
+	case c.ByteLimit > 0 && s.TransferredBytes >= uint64(c.ByteLimit):
+		return ByteLimitReached
 	case !end.IsZero() && !now.Before(end):
-		return Time
+		return TimeLimitReached
 	}
 	return ""
 }
 
-// EndsAt is when the run's time is used up; zero without a limit.
-func (s *State) EndsAt(c *Config) time.Time {
+// TimeLimitEndsAt is when the run's time is used up; zero without a limit.
+func (s *State) TimeLimitEndsAt(c *Config) time.Time {
 	if c.TimeLimit <= 0 {
 		return time.Time{}
 	}
-	return s.Since.Add(c.TimeLimit)
+	return s.CountingStartedAt.Add(c.TimeLimit)
 }
 
 // valueOrZero is 0 for what is not known, which no target is.
@@ -266,8 +274,8 @@ func valueOrZero(x *float64) float64 {
 	return *x
 }
 
-// median returns the lower of two middle values.
-func median(all []float64) float64 {
+// lowerMedian returns the lower of two middle values.
+func lowerMedian(all []float64) float64 {
 	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
 }
 

@@ -18,7 +18,7 @@ import (
 
 var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-func held(risk float64) stop.Measurements { return stop.Measurements{Risk: &risk} }
+func held(risk float64) stop.Measurements { return stop.Measurements{HeldOutRisk: &risk} }
 func told(risk float64) stop.Measurements { return stop.Measurements{MedianAgentRisk: &risk} }
 
 // run notes figures, one model after another, and returns the first verdict and the version that had it.
@@ -26,7 +26,7 @@ func run(c stop.Config, figures []stop.Measurements) (stop.Reason, int, stop.Sta
 	var s stop.State
 	s.Resume(&c, began)
 	for i, f := range figures {
-		s.RecordModel(&c, wire.ModelVersion(i+1), f)
+		s.RecordMeasurements(&c, wire.ModelVersion(i+1), f)
 		if why := s.StopReason(&c, began); why != "" {
 			return why, i + 1, s
 		}
@@ -51,28 +51,30 @@ func TestVerdict(t *testing.T) {
 		at      int
 	}{
 		"no rule":          {stop.Config{}, each(held, 1, 1, 1, 1), "", 0},
-		"risk":             {stop.Config{TargetRisk: 0.5}, each(held, 1, 0.75, 0.5), stop.Risk, 3},
+		"risk":             {stop.Config{TargetRisk: 0.5}, each(held, 1, 0.75, 0.5), stop.TargetRiskReached, 3},
 		"risk not reached": {stop.Config{TargetRisk: 0.25}, each(held, 1, 0.75, 0.5), "", 0},
-		"r2":               {stop.Config{TargetR2: 0.9}, scores, stop.R2, 3},
+		"r2":               {stop.Config{TargetR2: 0.9}, scores, stop.TargetR2Reached, 3},
 		"r2 not reached":   {stop.Config{TargetR2: 0.95}, scores, "", 0},
-		"accuracy":         {stop.Config{TargetAccuracy: 0.5}, scores, stop.Accuracy, 2},
+		"accuracy":         {stop.Config{TargetAccuracy: 0.5}, scores, stop.TargetAccuracyReached, 2},
 		"a target is said before others": {stop.Config{TargetRisk: 1, Patience: 1, MinImprovementShare: 0.9},
 			each(held, 2, 1),
-			stop.Risk, 2},
+			stop.TargetRiskReached, 2},
 		"any improvement": {stop.Config{Patience: 2}, each(held, 4, 3.9, 3.8, 3.8, 3.8),
-			stop.Patience, 5},
-		"an equal risk is none": {stop.Config{Patience: 1}, each(held, 4, 4), stop.Patience, 2},
+			stop.PatienceExhausted, 5},
+		"an equal risk is none": {stop.Config{Patience: 1}, each(held, 4, 4), stop.PatienceExhausted, 2},
 		"too small a one": {stop.Config{Patience: 2, MinImprovementShare: 0.25}, each(held, 4, 3.5, 3),
-			stop.Patience, 3},
+			stop.PatienceExhausted, 3},
 		"small ones add up": {stop.Config{Patience: 2, MinImprovementShare: 0.25}, each(held, 4, 3.5, 2.9, 2.5,
 			2), "", 0},
 		"worse and better again": {stop.Config{Patience: 3}, each(held, 4, 9, 9, 3.9, 9, 9, 3.8), "", 0},
 		"zero is the best": {stop.Config{Patience: 1, MinImprovementShare: 0.5}, each(held, 0, 0),
-			stop.Patience, 2},
-		"told: the mean of five":     {stop.Config{TargetRisk: 3}, each(told, 1, 2, 3, 4, 5), stop.Risk, 5},
-		"told: four say nothing":     {stop.Config{TargetRisk: 3, Patience: 1}, each(told, 1, 9, 9, 9), "", 0},
-		"told: one lucky round":      {stop.Config{TargetRisk: 0.5}, each(told, 5, 5, 5, 5, 5, 0, 5, 5), "", 0},
-		"told: patience counts then": {stop.Config{Patience: 2}, each(told, 1, 1, 1, 1, 1, 1, 1), stop.Patience, 7},
+			stop.PatienceExhausted, 2},
+		"told: the mean of five": {stop.Config{TargetRisk: 3}, each(told, 1, 2, 3, 4, 5), stop.TargetRiskReached,
+			5},
+		"told: four say nothing": {stop.Config{TargetRisk: 3, Patience: 1}, each(told, 1, 9, 9, 9), "", 0},
+		"told: one lucky round":  {stop.Config{TargetRisk: 0.5}, each(told, 5, 5, 5, 5, 5, 0, 5, 5), "", 0},
+		"told: patience counts then": {stop.Config{Patience: 2}, each(told, 1, 1, 1, 1, 1, 1, 1),
+			stop.PatienceExhausted, 7},
 		"a figure that is missing counts neither way": {stop.Config{Patience: 2},
 			append(each(told, 5, 4, 3, 2, 1), stop.Measurements{}, stop.Measurements{}, stop.Measurements{}, told(0)),
 			"", 0},
@@ -91,25 +93,27 @@ func TestBudgets(t *testing.T) {
 	var s stop.State
 	s.Resume(&c, began)
 	s.Resume(&c, began.Add(time.Minute)) // in another process
-	for after, want := range map[time.Duration]stop.Reason{time.Hour - 1: "", time.Hour: stop.Time,
-		9 * time.Hour: stop.Time, -time.Hour: ""} {
+	for after, want := range map[time.Duration]stop.Reason{time.Hour - 1: "", time.Hour: stop.TimeLimitReached,
+		9 * time.Hour: stop.TimeLimitReached, -time.Hour: ""} {
 		if got := s.StopReason(&c, began.Add(after)); got != want {
 			t.Errorf("after %s: %q, want %q", after, got, want)
 		}
 	}
-	if end := s.EndsAt(&c); !end.Equal(began.Add(time.Hour)) {
+	if end := s.TimeLimitEndsAt(&c); !end.Equal(began.Add(time.Hour)) {
 		t.Errorf("the end is %s", end)
 	}
-	if end := s.EndsAt(&stop.Config{ByteLimit: 1}); !end.IsZero() {
+	if end := s.TimeLimitEndsAt(&stop.Config{ByteLimit: 1}); !end.IsZero() {
 		t.Errorf("without a limit the end is %s", end)
 	}
-	for bytes, want := range map[uint64]stop.Reason{999: "", 1000: stop.Bytes, math.MaxUint64: stop.Bytes} {
-		if s.Bytes = bytes; s.StopReason(&c, began) != want {
+	for bytes, want := range map[uint64]stop.Reason{999: "", 1000: stop.ByteLimitReached,
+		math.MaxUint64: stop.ByteLimitReached} {
+		if s.TransferredBytes = bytes; s.StopReason(&c, began) != want {
 			t.Errorf("%d bytes: %q, want %q", bytes, s.StopReason(&c, began), want)
 		}
 	}
 	none := stop.Config{}
-	if s.Resume(&none, began); !s.Since.IsZero() || s.Bytes != 0 || s.StopReason(&none, began.Add(24*time.Hour)) != "" {
+	if s.Resume(&none, began); !s.CountingStartedAt.IsZero() || s.TransferredBytes != 0 || s.StopReason(&none,
+		began.Add(24*time.Hour)) != "" {
 		t.Errorf("without a rule the state is %+v", s)
 	}
 }
@@ -118,12 +122,13 @@ func TestBudgets(t *testing.T) {
 func TestRescaled(t *testing.T) {
 	c := stop.Config{Patience: 2}
 	_, _, s := run(c, each(held, 1, 1))
-	s.Rescaled = true
-	if s.Without != 1 || s.Best != 1 {
+	s.NextRisksIncomparable = true
+	if s.AggregationsSinceBest != 1 || s.BestRisk != 1 {
 		t.Errorf("%+v", s)
 	}
-	s.RecordModel(&c, 3, held(50))
-	if s.Without != 0 || s.Best != 50 || s.BestAt != 3 || s.Judged != 1 || s.Rescaled {
+	s.RecordMeasurements(&c, 3, held(50))
+	if s.AggregationsSinceBest != 0 || s.BestRisk != 50 || s.BestVersion != 3 || s.JudgedRiskCount != 1 ||
+		s.NextRisksIncomparable {
 		t.Errorf("%+v", s)
 	}
 }
@@ -132,19 +137,19 @@ func TestRescaled(t *testing.T) {
 func TestJournaled(t *testing.T) {
 	c := stop.Config{Patience: 9}
 	_, _, s := run(c, each(told, 1, 2, 3, 4, 5))
-	saved, was := s, slices.Clone(s.Told)
+	saved, was := s, slices.Clone(s.RecentMedianRisks)
 	for i := range 7 {
-		s.RecordModel(&c, wire.ModelVersion(6+i), told(9))
+		s.RecordMeasurements(&c, wire.ModelVersion(6+i), told(9))
 	}
-	if !slices.Equal(saved.Told, was) {
-		t.Errorf("%v has become %v", was, saved.Told)
+	if !slices.Equal(saved.RecentMedianRisks, was) {
+		t.Errorf("%v has become %v", was, saved.RecentMedianRisks)
 	}
 }
 
 func TestValidate(t *testing.T) {
-	c := stop.Default()
-	if err := c.Validate(); err != nil || c.On() {
-		t.Errorf("%v; on: %t", err, c.On())
+	c := stop.DefaultConfig()
+	if err := c.Validate(); err != nil || c.IsEnabled() {
+		t.Errorf("%v; on: %t", err, c.IsEnabled())
 	}
 	for key, change := range map[string]func(*stop.Config){
 		"risk": func(c *stop.Config) { c.TargetRisk = math.NaN() }, "r2": func(c *stop.Config) { c.TargetR2 = 1.1 },
@@ -153,7 +158,7 @@ func TestValidate(t *testing.T) {
 		"improvement": func(c *stop.Config) { c.MinImprovementShare = 1 },
 		"time":        func(c *stop.Config) { c.TimeLimit = -1 }, "bytes": func(c *stop.Config) { c.ByteLimit = -1 },
 	} {
-		c := stop.Default()
+		c := stop.DefaultConfig()
 		change(&c)
 		field := (*spec.FieldError)(nil)
 		if !errors.As(c.Validate(), &field) || field.Key != key {
@@ -165,8 +170,8 @@ func TestValidate(t *testing.T) {
 		"accuracy": func(c *stop.Config) { c.TargetAccuracy = 1 }, "patience": func(c *stop.Config) { c.Patience = 1 },
 		"time": func(c *stop.Config) { c.TimeLimit = 1 }, "bytes": func(c *stop.Config) { c.ByteLimit = 1 },
 	} {
-		c := stop.Default()
-		if change(&c); !c.On() || c.Validate() != nil {
+		c := stop.DefaultConfig()
+		if change(&c); !c.IsEnabled() || c.Validate() != nil {
 			t.Errorf("%s is no rule: %v", key, c.Validate())
 		}
 	}
@@ -176,10 +181,10 @@ func TestValidate(t *testing.T) {
 func TestLargestNumbers(t *testing.T) {
 	most, c := math.MaxFloat64, stop.Config{Patience: 3}
 	var s stop.State
-	for v := range wire.ModelVersion(2 * stop.Window) {
-		s.RecordModel(&c, v+1, stop.Measurements{MedianAgentRisk: &most})
+	for v := range wire.ModelVersion(2 * stop.RiskWindowAggregations) {
+		s.RecordMeasurements(&c, v+1, stop.Measurements{MedianAgentRisk: &most})
 	}
-	if _, err := json.Marshal(s); err != nil || s.Judged == 0 {
+	if _, err := json.Marshal(s); err != nil || s.JudgedRiskCount == 0 {
 		t.Errorf("%+v: %v", s, err)
 	}
 }
@@ -218,21 +223,21 @@ func TestEqualPopulations(t *testing.T) {
 		figures []stop.Measurements
 		version int // at which the run ends; 0 = it does not
 	}{
-		{"constant risks", repeat(20, reports(1, 2, 3)), stop.Window + patience},
+		{"constant risks", repeat(20, reports(1, 2, 3)), stop.RiskWindowAggregations + patience},
 		{"a hard device joins: its risk is no regression", slices.Concat(repeat(6, reports(1, 1)),
-			repeat(stop.Window+patience-1, reports(5, 5, 90))), 0},
+			repeat(stop.RiskWindowAggregations+patience-1, reports(5, 5, 90))), 0},
 		{"and the run ends after its patience", slices.Concat(repeat(6, reports(1, 1)),
-			repeat(20, reports(5, 5, 90))), 6 + stop.Window + patience},
+			repeat(20, reports(5, 5, 90))), 6 + stop.RiskWindowAggregations + patience},
 		{"a hard device is away for a while", slices.Concat(falling(10, 8, 90), falling(10, 2.7, -1),
 			falling(10, 0.9, 90)), 0},
 		{"an easy device leaves: the others still improve", slices.Concat(
 			falling(8, 100, 0.01), falling(16, 43, -1)), 0},
 		{"all others than before", slices.Concat(repeat(6, reports(1, 1, -1, -1)),
-			repeat(stop.Window, reports(-1, -1, 3, 3)), repeat(patience-1, reports(1, 1, -1, -1))), 0},
-		{"one device lies", repeat(20, reports(1, 2, 1e300)), stop.Window + patience},
+			repeat(stop.RiskWindowAggregations, reports(-1, -1, 3, 3)), repeat(patience-1, reports(1, 1, -1, -1))), 0},
+		{"one device lies", repeat(20, reports(1, 2, 1e300)), stop.RiskWindowAggregations + patience},
 	} {
 		why, at, s := run(c, tt.figures)
-		if at != tt.version || (why == stop.Patience) != (tt.version > 0) {
+		if at != tt.version || (why == stop.PatienceExhausted) != (tt.version > 0) {
 			t.Errorf("%s: ends with %q at %d, want %d; %+v", tt.name, why, at, tt.version, s)
 		}
 	}
@@ -257,11 +262,12 @@ func TestDraws(t *testing.T) {
 					risk := float64(1+i%7) * math.Pow(factor, float64(v))
 					f.AgentRisks = append(f.AgentRisks, stop.AgentRisk{Agent: name(i), Risk: risk})
 				}
-				if s.RecordModel(&c, wire.ModelVersion(v), f); s.StopReason(&c, began) != "" {
+				if s.RecordMeasurements(&c, wire.ModelVersion(v), f); s.StopReason(&c, began) != "" {
 					ended = v
 				}
 			}
-			if want := stop.Window + patience; factor == 1 && ended != want || factor < 1 && ended != 0 {
+			if want := stop.RiskWindowAggregations + patience; factor == 1 && ended != want || factor < 1 &&
+				ended != 0 {
 				t.Errorf("6 of %d agents, risks times %v: ended at %d; %+v", agents, factor, ended, s)
 			}
 		}
@@ -273,17 +279,17 @@ func TestLeft(t *testing.T) {
 	c := stop.Config{Patience: 3}
 	var s stop.State
 	for v := range 7 {
-		s.RecordModel(&c, wire.ModelVersion(v), reports(1, 9))
+		s.RecordMeasurements(&c, wire.ModelVersion(v), reports(1, 9))
 	}
-	if s.Without != 2 || len(s.Agents) != 2 {
+	if s.AggregationsSinceBest != 2 || len(s.AgentRiskHistories) != 2 {
 		t.Errorf("before: %+v", s)
 	}
 	s.RemoveAgent("x")
-	if s.Without != 2 {
+	if s.AggregationsSinceBest != 2 {
 		t.Errorf("an unknown agent has left: %+v", s)
 	}
 	s.RemoveAgent("b")
-	if s.Without != 0 || s.Judged != 0 || len(s.Agents) != 1 {
+	if s.AggregationsSinceBest != 0 || s.JudgedRiskCount != 0 || len(s.AgentRiskHistories) != 1 {
 		t.Errorf("after: %+v", s)
 	}
 }
@@ -297,9 +303,9 @@ func TestManyAgents(t *testing.T) {
 		for i := range 300 {
 			f.AgentRisks = append(f.AgentRisks, stop.AgentRisk{Agent: wire.AgentID(strconv.Itoa(1000*v + i)), Risk: 5})
 		}
-		s.RecordModel(&c, wire.ModelVersion(v), f)
+		s.RecordMeasurements(&c, wire.ModelVersion(v), f)
 	}
-	if s.StopReason(&c, began) != stop.Patience || s.Risk != 1 || len(s.Agents) > 0 {
+	if s.StopReason(&c, began) != stop.PatienceExhausted || s.LatestRisk != 1 || len(s.AgentRiskHistories) > 0 {
 		t.Errorf("%+v", s)
 	}
 }

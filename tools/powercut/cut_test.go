@@ -140,7 +140,7 @@ func (b *book) check() (folded, abandoned int) {
 		switch {
 		case is && o.Abandoned:
 			abandoned++
-		case is && fate != wire.FateMissed:
+		case is && fate != wire.FateMissedRoundEnd:
 			folded++
 		default:
 			b.t.Errorf("the update of %s for round %d was synced and is neither folded nor told left out: told %v, %s",
@@ -247,7 +247,7 @@ func (b *book) watch(t *testing.T, url string) {
 	go func() {
 		defer close(done)
 		for e := range s.Events() {
-			if m, is := e.(mqtt.Received); is && len(m.Payload) > 0 {
+			if m, is := e.(mqtt.MessageReceived); is && len(m.Payload) > 0 {
 				b.hear(m.Payload)
 			}
 		}

@@ -23,8 +23,8 @@ func BenchmarkCommit(b *testing.B) {
 		b.Run(fmt.Sprint(model, " bytes"), func(b *testing.B) {
 			dir := b.TempDir()
 			r := replica.New(replica.Config{Store: open(b, n, fmt.Sprint("bench", model)), Name: "one",
-				Instance: rand.Uint64(), Runtime: host.RealTime{}, Observer: &leads{},
-				Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: dir,
+				Instance: rand.Uint64(), Runtime: host.RealTimeRuntime{}, Observer: &leads{},
+				Folder: replica.ReplicatedFolder{Disk: store.LocalDisk, Dir: dir,
 					IsReplicated: func(string) bool { return true }}})
 			lead, err := r.AwaitLeadership(b.Context())
 			if err != nil {

@@ -135,7 +135,8 @@ func TestNodes(t *testing.T) {
 	make := func(name string) (*replica.Replica, string) {
 		dir := t.TempDir()
 		return replica.New(replica.Config{Store: open(t, n, "nodes"), Name: name, Instance: rand.Uint64(),
-			Runtime: host.RealTime{}, Observer: heard, Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: dir,
+			Runtime: host.RealTimeRuntime{}, Observer: heard, Folder: replica.ReplicatedFolder{Disk: store.LocalDisk,
+				Dir:          dir,
 				IsReplicated: func(string) bool { return true }}}), dir
 	}
 	first, dir := make("first")

@@ -26,10 +26,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FederationConfig returns the configuration of package agent for one federation of the device (see
-// [settings.Agent.Each]). The parts that belong to the process are empty: observer, logger, randomness and boot epoch.
-func FederationConfig(a *settings.Agent) (agent.Config, error) {
-	key, err := keys.ReadPrivate(settings.SecretFile(a.Identity.KeyFile))
+// AgentConfigForFederation returns the configuration of package agent for one federation of the device (see
+// [settings.Agent.SettingsPerFederation]). The parts that belong to the process are empty: observer, logger, randomness
+// and boot epoch.
+func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
+	key, err := keys.ReadPrivate(settings.ResolveSecretFile(a.Identity.KeyFile))
 	if err != nil {
 		return agent.Config{}, err
 	}
@@ -42,7 +43,7 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		return agent.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
 	rows := a.Data
-	rows.Folder = a.FederationFolder()
+	rows.RowFileFolder = a.FederationFolder()
 	var source data.Source = external.NoRows{}
 	if !a.HasOnlyTrainers() {
 		if source, err = sources.Open(&rows); err != nil {
@@ -51,31 +52,32 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 	}
 	var neighbors *mesh.Config
 	if a.D2D != nil {
-		neighbors = &mesh.Config{Place: a.D2D.Location(), Cell: a.D2D.Cell,
+		neighbors = &mesh.Config{Location: a.D2D.WireLocation(), Cell: a.D2D.Cell,
 			MaxDegree: cmp.Or(a.D2D.MaxDegree, settings.DefaultMaxDegree)}
 	}
 	var predictions *predict.Config
 	if p := a.Predict; p.KeptModels > 0 {
-		predictions = &predict.Config{MaxKeptModels: p.KeptModels, Refresh: p.RefreshInterval,
-			MaxRiskIncrease:  p.RiskMargin,
+		predictions = &predict.Config{MaxKeptModels: p.KeptModels, MinRefreshInterval: p.MinModelRefreshInterval,
+			MaxRiskIncrease:  p.MaxRiskIncrease,
 			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
 	}
 	return agent.Config{
-		Mesh: neighbors, Predict: predictions, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID),
-		Identity: identity.Config{Key: key, Coordinator: coordinator, Root: root, Certificate: a.Broker.Certificate},
-		Topics:   topics,
+		Mesh: neighbors, Predict: predictions, Federation: wire.FederationName(a.Federation), ID: wire.AgentID(a.ID),
+		Identity: identity.Config{Key: key, Coordinator: coordinator, Root: root,
+			ReadConfiguredCertificate: a.Broker.Certificate},
+		Topics: topics,
 		TaskData: taskdata.Config{Source: source, HeldOutShare: a.Evaluation.HeldOut,
 			MinRows: uint64(a.Privacy.MinRows)},
-		Dir: a.FederationFolder(), Training: training.Config{StepTime: a.Compute.StepTime},
-		MaxBlobBytes: int(a.Limits.MaxModel),
-		Rate:         transfer.LinkRate(a.Broker.MinRate),
-		Presence: presence.Config{Reports: presence.ReportConfig{Every: a.Metrics.ReportEvery,
+		StateDir: a.FederationFolder(), Training: training.Config{DeclaredStepTime: a.Compute.DeclaredStepTime},
+		MaxBlobBytes:  int(a.Limits.MaxModel),
+		MinUplinkRate: transfer.LinkRate(a.Broker.MinRate),
+		Presence: presence.Config{MetricsReports: presence.MetricsReportConfig{Every: a.Metrics.ReportEvery,
 			MetricsAddress: a.Metrics.AdvertisedAddress}},
 	}, nil
 }
 
-// CoordinatorKeys returns the keys of the coordinator that the device accepts now.
-func CoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
+// AcceptedCoordinatorKeys returns the keys of the coordinator that the device accepts now.
+func AcceptedCoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
 	key, root, err := a.CoordinatorTrust()
 	switch {
 	case err != nil:
@@ -83,40 +85,40 @@ func CoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
 	case root == nil:
 		return []ed25519.PublicKey{key}, nil
 	}
-	return identity.CoordinatorKeys(store.Machine, a.FederationFolder(), root), nil
+	return identity.LoadCoordinatorKeys(store.LocalDisk, a.FederationFolder(), root), nil
 }
 
 // UplinkBroker returns the coordinator's broker, with the certificate that the coordinator renewed last. If that
 // certificate cannot be read, the configured one is used.
 func UplinkBroker(a *settings.Agent) *settings.Broker {
-	return a.Broker.WithCertificate(func(configured tls.Certificate) tls.Certificate {
-		renewed, _ := identity.LoadCertificate(store.Machine, a.FederationFolder(), configured)
+	return a.Broker.WithCertificateRenewal(func(configured tls.Certificate) tls.Certificate {
+		renewed, _ := identity.LoadCertificate(store.LocalDisk, a.FederationFolder(), configured)
 		return renewed
 	})
 }
 
-// Learner returns what trains models of agentd's own kinds.
-func Learner(a *settings.Agent) training.LocalTrainer {
-	return training.LocalTrainer{Robust: a.Compute.MomentsMethod == settings.MomentsRobust}
+// LocalTrainer returns what trains models of agentd's own kinds.
+func LocalTrainer(a *settings.Agent) training.LocalTrainer {
+	return training.LocalTrainer{UsesRobustMoments: a.Compute.MomentsMethod == settings.MomentsRobust}
 }
 
-// TrainerPrograms returns the programs that train external models, by the name that tasks call them.
-func TrainerPrograms(a *settings.Agent) map[string]external.Config {
+// ExternalTrainersByName returns the programs that train external models, by the name that tasks call them.
+func ExternalTrainersByName(a *settings.Agent) map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {
 		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
-			Memory: uint64(t.Memory), SilenceTimeout: cmp.Or(t.Timeout, settings.DefaultTrainerTimeout),
-			Network: t.Network}
+			MaxMemoryBytes: uint64(t.Memory), SilenceTimeout: cmp.Or(t.SilenceTimeout, settings.DefaultTrainerTimeout),
+			Network: t.AllowsNetwork}
 	}
 	return all
 }
 
 // DeviceRules returns the rules that say when the device may work.
-func DeviceRules(d *settings.Device) (*device.Rules, error) {
-	windows, err := spec.ParseWindows(d.Windows)
-	return &device.Rules{
+func DeviceRules(d *settings.DeviceWorkRules) (*device.OwnerRules, error) {
+	windows, err := spec.ParseTimeWindows(d.WorkTimeWindows)
+	return &device.OwnerRules{
 		Load: device.EaseStopBand(d.Load), Temperature: device.EaseStopBand(d.Temperature),
-		Battery:   device.EaseStopBand(d.Battery),
-		MainsOnly: d.OnlyOnMains, MinFreeMemory: uint64(d.MinAvailableMemory), Windows: windows,
+		Battery:       device.EaseStopBand(d.Battery),
+		RequiresMains: d.RequiresMainsPower, MinFreeMemory: uint64(d.MinAvailableMemory), AllowedTimeWindows: windows,
 	}, err
 }

@@ -19,17 +19,17 @@ import (
 // Draw returns the picture as text.
 func (a *agentStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
-	p.Head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.GeneratedAt,
+	p.AddHead("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.GeneratedAt,
 		a.Started, a.Conditions, a.Broker)
-	switch a.Fitness {
+	switch a.TaskFitness {
 	case "":
 		p.Line("data", "%s", a.noTaskReason())
-	case agentround.FitnessOK:
+	case agentround.TaskFitnessOK:
 		p.Line("data", "%d rows fit the task", a.Rows)
 	default:
-		p.Line("data", "cannot do the task: %s", a.Fitness)
+		p.Line("data", "cannot do the task: %s", a.TaskFitness)
 	}
-	a.drawInputs(p)
+	a.drawUnusedInputs(p)
 	if m := a.Model; m != nil {
 		pinned := ""
 		if m.Pinned {
@@ -47,14 +47,14 @@ func (a *agentStatus) Draw(width int) string {
 			float64(b.UsedBytes)/1e6,
 			float64(b.Limit)/1e6, b.Month)
 	}
-	if w := a.Work; w == nil && a.Round > 0 {
-		p.Line(fmt.Sprintf("round %d", a.Round), "%s", a.idleReason())
+	if w := a.Work; w == nil && a.AnnouncedRound > 0 {
+		p.Line(fmt.Sprintf("round %d", a.AnnouncedRound), "%s", a.idleReason())
 	} else if w != nil {
 		doing := "at work"
 		if w.StepsDone {
 			doing = "sending its update"
 		}
-		took, all := a.GeneratedAt.Sub(w.Since), w.Deadline.Sub(w.Since)
+		took, all := a.GeneratedAt.Sub(w.StartedAt), w.Deadline.Sub(w.StartedAt)
 		p.Line(fmt.Sprintf("round %d", w.Round), "%s, %s", w.Kind, doing)
 		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), all.Seconds()), status.FormatDuration(took),
 			status.FormatDuration(all))
@@ -66,17 +66,18 @@ func (a *agentStatus) Draw(width int) string {
 	if t := a.LastTraining; t != nil {
 		waited := ""
 		if t.WaitSeconds > 0 {
-			waited = fmt.Sprintf(", after waits of %s for other federations", status.Seconds(t.WaitSeconds))
+			waited = fmt.Sprintf(", after waits of %s for other federations", status.FormatSeconds(t.WaitSeconds))
 		}
 		p.Line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps,
 			t.StepCountReason,
-			status.Seconds(t.TrainingSeconds), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond),
+			status.FormatSeconds(t.TrainingSeconds),
+			time.Duration(t.StepSeconds*float64(time.Second)).Round(time.Microsecond),
 			waited)
-		if t.AppliedNeighbourFlows > 0 {
-			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.AppliedNeighbourFlows, t.LateNeighbourFlows)
+		if t.AppliedNeighborFlows > 0 {
+			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.AppliedNeighborFlows, t.LateNeighborFlows)
 		}
 	}
-	p.Losses(a.RecentLosses)
+	p.AddLossLine(a.RecentLosses)
 	if len(a.RoundsByResult) > 0 {
 		var all []string
 		for result, n := range a.RoundsByResult {
@@ -85,7 +86,7 @@ func (a *agentStatus) Draw(width int) string {
 		slices.Sort(all)
 		p.Line("rounds", "%s", strings.Join(all, ", "))
 	}
-	p.Refusals(a.RecentRefusals)
+	p.AddRefusalLines(a.RecentRefusals)
 	return p.Text.String()
 }
 
@@ -108,18 +109,18 @@ func (a *agentStatus) noTaskReason() string {
 // idleReason says why a device without work has none.
 func (a *agentStatus) idleReason() string {
 	switch {
-	case a.Phase == wire.PhaseFinished.String():
+	case a.AnnouncedPhase == wire.PhaseFinished.String():
 		return "the run is finished; this device waits for a new one (`coordinator task apply` begins it)"
-	case a.Fitness != agentround.FitnessOK:
+	case a.TaskFitness != agentround.TaskFitnessOK:
 		return "this device takes no part, since it cannot do the task"
-	case a.Phase == wire.PhaseOpen.String():
+	case a.AnnouncedPhase == wire.PhaseOpen.String():
 		return "this device was not drawn, or its part is done"
 	}
 	return "between two rounds: this device waits to be drawn"
 }
 
-// drawInputs shows the inputs of which something was not used.
-func (a *agentStatus) drawInputs(p *status.Page) {
+// drawUnusedInputs shows the inputs of which something was not used.
+func (a *agentStatus) drawUnusedInputs(p *status.Page) {
 	if a.RowsNotMade > 0 {
 		p.Line("  not made", "%d rows, which lack a value", a.RowsNotMade)
 	}

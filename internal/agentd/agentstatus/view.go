@@ -36,35 +36,35 @@ type agentStatus struct {
 	Broker      status.Link        `json:"broker"`
 	Conditions  []status.Condition `json:"conditions,omitempty"`
 
-	Round   uint64     `json:"round"` // of the announcement that is obeyed
-	Phase   string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
-	Work    *roundWork `json:"work,omitempty"`
-	Fitness string     `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
+	AnnouncedRound uint64     `json:"round"` // of the announcement that is obeyed
+	AnnouncedPhase string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
+	Work           *roundWork `json:"work,omitempty"`
+	TaskFitness    string     `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	// MissingAnnouncement is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
-	MissingAnnouncement announcement.Reason `json:"announcement_missing,omitempty"`
-	Rows                uint64              `json:"rows"`
-	RowsNotMade         int                 `json:"rows_not_made"` // or not used, for lack of a value
-	Inputs              []inputStatus       `json:"inputs,omitempty"`
-	TrainingWait        *trainingWait       `json:"waits,omitempty"`   // while the device trains for another federation
-	LastTraining        *trainingSummary    `json:"trained,omitempty"` // the last time
-	RoundsByResult      map[string]int      `json:"results"`           // rounds, since the start
-	UpdatesByFate       map[string]int      `json:"updates"`           // whose rounds are over, by what became of them
-	RecentLosses        []float64           `json:"losses"`            // risk of the base model on the local data, of the newest rounds
-	RecentRefusals      []status.Refusal    `json:"refusals"`
-	Budget              *trafficBudget      `json:"budget,omitempty"`
-	Model               *modelInUse         `json:"model,omitempty"` // that the device predicts with
+	MissingAnnouncement announcement.MissingReason `json:"announcement_missing,omitempty"`
+	Rows                uint64                     `json:"rows"`
+	RowsNotMade         int                        `json:"rows_not_made"` // or not used, for lack of a value
+	Inputs              []inputStatus              `json:"inputs,omitempty"`
+	TrainingWait        *trainingWait              `json:"waits,omitempty"`   // while the device trains for another federation
+	LastTraining        *trainingSummary           `json:"trained,omitempty"` // the last time
+	RoundsByResult      map[string]int             `json:"results"`           // rounds, since the start
+	UpdatesByFate       map[string]int             `json:"updates"`           // whose rounds are over, by what became of them
+	RecentLosses        []float64                  `json:"losses"`            // risk of the base model on the local data, of the newest rounds
+	RecentRefusals      []status.Refusal           `json:"refusals"`
+	Budget              *trafficBudget             `json:"budget,omitempty"`
+	Model               *modelInUse                `json:"model,omitempty"` // that the device predicts with
 
 	CertificateEndsAt *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
 }
 
 // inputStatus is what has come of an input, or of a column of a file.
 type inputStatus struct {
-	Name               string                 `json:"name"` // empty for payloads that cannot be read
-	ReceivedValues     uint64                 `json:"came"`
-	UsedValues         uint64                 `json:"used"`
-	Newest             *time.Time             `json:"newest,omitempty"` // of the times of its values
-	UnusedByReason     map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
-	LastUnusedLocation string                 `json:"where,omitempty"`  // the last value was that was not used
+	Name               string                       `json:"name"` // empty for payloads that cannot be read
+	ReceivedValues     uint64                       `json:"came"`
+	UsedValues         uint64                       `json:"used"`
+	NewestValueAt      *time.Time                   `json:"newest,omitempty"` // of the times of its values
+	UnusedByReason     map[data.UnusedReason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
+	LastUnusedLocation string                       `json:"where,omitempty"`  // the last value was that was not used
 	// LastUnusedProblem describes that value and its fault.
 	LastUnusedProblem string `json:"problem,omitempty"`
 }
@@ -78,7 +78,7 @@ func inputsOf(r data.Report) []inputStatus {
 			LastUnusedProblem:  c.Problem}
 		if c.Newest != 0 {
 			at := time.Unix(0, c.Newest).UTC()
-			in.Newest = &at
+			in.NewestValueAt = &at
 		}
 		all = append(all, in)
 	}
@@ -97,7 +97,7 @@ type modelInUse struct {
 type roundWork struct {
 	Round     uint64    `json:"round"`
 	Kind      string    `json:"kind"`
-	Since     time.Time `json:"since"`
+	StartedAt time.Time `json:"since"`
 	Deadline  time.Time `json:"until"` // the deadline
 	StepsDone bool      `json:"done"`  // the local steps are done, and the update is being sent
 }
@@ -110,16 +110,16 @@ type trainingWait struct {
 
 // trainingSummary describes the local steps of a round.
 type trainingSummary struct {
-	Round                 uint64   `json:"round"`
-	LocalSteps            int      `json:"local_steps"`
-	StepCountReason       string   `json:"because"`
-	StepTime              float64  `json:"step_time"` // seconds
-	TrainingSeconds       float64  `json:"took"`      // seconds
-	WaitSeconds           float64  `json:"waited"`    // seconds, while the device trained for other federations
-	RiskBefore            *float64 `json:"risk_before,omitempty"`
-	RiskAfter             *float64 `json:"risk_after,omitempty"`
-	AppliedNeighbourFlows uint64   `json:"flows,omitempty"` // of neighbours, applied
-	LateNeighbourFlows    uint64   `json:"late,omitempty"`  // of these
+	Round                uint64   `json:"round"`
+	LocalSteps           int      `json:"local_steps"`
+	StepCountReason      string   `json:"because"`
+	StepSeconds          float64  `json:"step_time"` // seconds
+	TrainingSeconds      float64  `json:"took"`      // seconds
+	WaitSeconds          float64  `json:"waited"`    // seconds, while the device trained for other federations
+	RiskBefore           *float64 `json:"risk_before,omitempty"`
+	RiskAfter            *float64 `json:"risk_after,omitempty"`
+	AppliedNeighborFlows uint64   `json:"flows,omitempty"` // of neighbours, applied
+	LateNeighborFlows    uint64   `json:"late,omitempty"`  // of these
 }
 
 // trafficBudget is the traffic of a month, against its limit.
@@ -134,15 +134,15 @@ type View struct {
 	now                 func() time.Time
 	mu                  sync.Mutex // pictures are asked for from other goroutines
 	current             agentStatus
-	board               *status.Board
-	missingAnnouncement announcement.Missing
+	board               *status.ConditionBoard
+	missingAnnouncement announcement.AnnouncementMissing
 	rejection           presence.MessagesRejected
 }
 
 var _ observe.Observer = (*View)(nil)
 
 // New returns the view of an agent that has just started.
-func New(version, federation, id string, now func() time.Time, board *status.Board) *View {
+func New(version, federation, id string, now func() time.Time, board *status.ConditionBoard) *View {
 	return &View{now: now, board: board, current: agentStatus{
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(),
 		Broker:         status.Link{Since: now()},
@@ -165,7 +165,7 @@ func (v *View) Status() status.Drawable {
 
 // TaskObstacles returns the last events that say why the agent has no task: without an announcement, or because the
 // coordinator ignores its messages. Both are zero while nothing is known to be wrong.
-func (v *View) TaskObstacles() (announcement.Missing, presence.MessagesRejected) {
+func (v *View) TaskObstacles() (announcement.AnnouncementMissing, presence.MessagesRejected) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.missingAnnouncement, v.rejection
@@ -179,41 +179,41 @@ func (v *View) Observe(e observe.Event) {
 	p := &v.current
 	switch e := e.(type) {
 	case agentround.AnnouncementObeyed:
-		p.Round, p.Phase = uint64(e.Position.Round), e.Position.Phase.String()
-	case agentround.TaskPrepared:
-		p.Rows, p.Fitness = e.Samples, e.Fitness()
+		p.AnnouncedRound, p.AnnouncedPhase = uint64(e.Position.Round), e.Position.Phase.String()
+	case agentround.TaskFitnessChecked:
+		p.Rows, p.TaskFitness = e.RowCount, e.Fitness()
 	case agentround.WorkStarted:
-		p.Work = &roundWork{Round: uint64(e.Round), Kind: e.Kind.String(), Since: v.now(),
-			Deadline: v.now().Add(e.Left)}
+		p.Work = &roundWork{Round: uint64(e.Round), Kind: e.Kind.String(), StartedAt: v.now(),
+			Deadline: v.now().Add(e.TimeLeft)}
 	case agentround.WorkEnded:
 		v.recordWorkEnd(e)
-	case upload.Settled:
+	case upload.UpdateFateReceived:
 		p.UpdatesByFate[e.Fate.String()]++
-	case training.Trained:
+	case training.LocalTrainingFinished:
 		v.recordTraining(e)
 	case training.LockAwaited:
 		if p.TrainingWait = nil; e.LockHolder != "" {
 			p.TrainingWait = &trainingWait{e.LockHolder, v.now()}
 		}
-	case training.Failed:
+	case training.LocalTrainingFailed:
 		v.addRefusal(e.Round, "no update", e.Err.Error())
-	case host.LinkChanged:
+	case host.BrokerLinkChanged:
 		if e.ReconnectAt.IsZero() {
-			p.Broker.SetConnected(v.now(), e.Up, e.Err)
+			p.Broker.SetConnected(v.now(), e.IsConnected, e.Err)
 		} else {
 			p.Broker.SetPaused(v.now(), e.ReconnectAt)
 		}
-	case announcement.Missing:
+	case announcement.AnnouncementMissing:
 		v.missingAnnouncement, p.MissingAnnouncement = e, e.Reason
 	case presence.MessagesRejected:
 		v.rejection = e
 	case identity.CertificateUsed:
-		p.CertificateEndsAt = &e.Until
-	case taskdata.Collected:
+		p.CertificateEndsAt = &e.ExpiresAt
+	case taskdata.SourceReportReceived:
 		p.RowsNotMade, p.Inputs = e.BadRows, inputsOf(e.Report)
-	case budget.Used:
+	case budget.UplinkUsageChanged:
 		p.Budget = &trafficBudget{e.Month, e.Bytes, e.Limit}
-	case predict.ModelInUse:
+	case predict.ModelInUseChanged:
 		p.Model = &modelInUse{uint64(e.Run), uint64(e.Version), e.Since, e.Pinned}
 	}
 }
@@ -231,15 +231,16 @@ func (v *View) addRefusal(r wire.RoundID, kind, reason string) {
 		status.Refusal{At: v.now(), Round: uint64(r), Kind: kind, Reason: reason})
 }
 
-func (v *View) recordTraining(f training.Trained) {
+func (v *View) recordTraining(f training.LocalTrainingFinished) {
 	v.current.LastTraining = &trainingSummary{
-		Round: uint64(f.Round), LocalSteps: f.LocalSteps, StepCountReason: f.Sizing.String(),
-		StepTime:        f.StepTime.Seconds(),
+		Round: uint64(f.Round), LocalSteps: f.LocalSteps, StepCountReason: f.StepCountReason.String(),
+		StepSeconds:     f.StepTime.Seconds(),
 		TrainingSeconds: f.LocalStepsDuration.Seconds(), WaitSeconds: f.LockWait.Seconds(),
 		RiskBefore: observe.FiniteOrNil(f.RiskBefore), RiskAfter: observe.FiniteOrNil(f.RiskAfter),
 	}
 	if f.MixingStats != nil {
-		v.current.LastTraining.AppliedNeighbourFlows, v.current.LastTraining.LateNeighbourFlows = f.MixingStats.Flows,
+		v.current.LastTraining.AppliedNeighborFlows,
+			v.current.LastTraining.LateNeighborFlows = f.MixingStats.AppliedFlows,
 			f.MixingStats.LateFlows
 	}
 	if v.current.Work != nil {

@@ -31,10 +31,10 @@ type TaskWithOrigin struct {
 
 // Result is what a check found.
 type Result struct {
-	Task         *TaskSummary   `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
-	NoTaskReason string         `json:"no_task,omitempty"` // why
-	SourceSurvey *survey.Survey `json:"data"`
-	Rows         *RowSummary    `json:"rows,omitempty"` // nil without a task
+	Task         *TaskSummary         `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
+	NoTaskReason string               `json:"no_task,omitempty"` // why
+	SourceSurvey *survey.SourceSurvey `json:"data"`
+	Rows         *RowSummary          `json:"rows,omitempty"` // nil without a task
 	// DeclineReason says why the agent would not take part. Without a task it says why the source cannot be read.
 	DeclineReason string `json:"declines,omitempty"`
 
@@ -60,7 +60,7 @@ type RowSummary struct {
 	FirstHeldOutTime time.Time              `json:"boundary,omitzero"`
 	Columns          []survey.ColumnSummary `json:"columns"` // the features, then the target
 	Unused           []UnusedCount          `json:"unused,omitempty"`
-	Problem          string                 `json:"problem,omitempty"` // why there are no rows
+	NoRowsReason     string                 `json:"problem,omitempty"` // why there are no rows
 	// Warnings name inputs of which most values are not used, and columns with outliers.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -79,18 +79,18 @@ func (r *RowSummary) ConstantColumns() (names []string) {
 // UnusedCount is how many values of a column or an input were not used for a reason, or how many rows were not made for
 // lack of one.
 type UnusedCount struct {
-	Column       string      `json:"column"`
-	Reason       data.Reason `json:"reason"`
-	Count        uint64      `json:"count"`
-	LastLocation string      `json:"last"` // place of the last one
+	Column       string            `json:"column"`
+	Reason       data.UnusedReason `json:"reason"`
+	Count        uint64            `json:"count"`
+	LastLocation string            `json:"last"` // place of the last one
 }
 
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
 func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	section := s.Data
-	section.Folder = spillFolder(s.FederationFolder())
+	section.RowFileFolder = spillFolder(s.FederationFolder())
 	ring := filepath.Join(s.FederationFolder(), "readings")
-	stored, err := sources.OpenStored(&section, store.Machine, ring)
+	stored, err := sources.OpenStored(&section, store.LocalDisk, ring)
 	if err != nil {
 		return nil, err
 	}
@@ -111,16 +111,17 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	want := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
 		Labels: problem.Model.Architecture().LabelSet()}
 	r.SourceSurvey = stored.Survey(&want)
-	want.Prepare = problem.Preparer()
+	want.Prepare = problem.NewRowPreparer()
 	least := max(t.MinSamples, uint64(s.Privacy.MinRows))
-	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut); r.Rows.Problem != "" {
-		r.DeclineReason = r.Rows.Problem
+	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut); r.Rows.NoRowsReason != "" {
+		r.DeclineReason = r.Rows.NoRowsReason
 	} else if uint64(r.Rows.TrainingRows) < least {
 		r.DeclineReason = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.TrainingRows,
 			least)
 	}
 	if len(r.SourceSurvey.Changes) > 0 {
-		if stored, err = sources.OpenStored(survey.WithChanges(&section, r.SourceSurvey.Changes), store.Machine,
+		if stored, err = sources.OpenStored(survey.ApplyConfigChanges(&section, r.SourceSurvey.Changes),
+			store.LocalDisk,
 			ring); err != nil {
 			return nil, err
 		}
@@ -143,18 +144,19 @@ func spillFolder(state string) string {
 }
 
 // unreadableReason says why nobody could use a source, whatever the task.
-func unreadableReason(s *survey.Survey) string {
+func unreadableReason(s *survey.SourceSurvey) string {
 	for _, c := range s.Changes {
 		return c.Why
 	}
 	for _, f := range s.Faults {
-		if (f.Reason == grid.BadTime || f.Reason == survey.Damaged) && !s.First.IsZero() {
+		if (f.Reason == grid.ReasonBadTime || f.Reason == survey.ReasonDamaged) && !s.EarliestTime.IsZero() {
 			continue // others can be read: how many may be bad is for the task
 		}
 		switch f.Reason {
-		case survey.Unreadable, survey.Damaged, survey.Unrecorded, survey.NoColumn, grid.Malformed, grid.BadTime:
-			first := f.First[0]
-			switch file := printable(cmp.Or(first.File, s.Source)); {
+		case survey.ReasonUnreadable, survey.ReasonDamaged, survey.ReasonNothingRecorded, survey.ReasonNoColumn,
+			grid.ReasonMalformed, grid.ReasonBadTime:
+			first := f.FirstFaults[0]
+			switch file := quoteUnprintable(cmp.Or(first.File, s.Source)); {
 			case first.Line > 0:
 				return fmt.Sprintf("%s: line %d: %s", file, first.Line, first.Problem)
 			case first.File != "":
@@ -171,19 +173,19 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary 
 	m, err := survey.DescribeRows(s, w)
 	r := &RowSummary{Columns: m.Columns}
 	for _, c := range m.Report.Columns {
-		for _, reason := range data.Reasons() {
+		for _, reason := range data.UnusedReasons() {
 			if n := c.Unused[reason]; n > 0 {
-				r.Unused = append(r.Unused, UnusedCount{c.Name, reason, n, c.Example(reason).Where})
+				r.Unused = append(r.Unused, UnusedCount{c.Name, reason, n, c.LastUnusedValue(reason).Where})
 			}
 		}
 	}
 	for _, t := range m.Report.Troubles {
-		if t.Kind.Doubtful() {
+		if t.Kind.ReadingsStillArrive() {
 			r.Warnings = append(r.Warnings, t.Text)
 		}
 	}
 	if err != nil {
-		r.Problem = err.Error()
+		r.NoRowsReason = err.Error()
 		return r
 	}
 	v := m.View
@@ -192,7 +194,7 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary 
 		r.FirstRowTime, r.LastRowTime = time.Unix(0, t.At(0)).UTC(), time.Unix(0, t.At(t.Len()-1)).UTC()
 	}
 	if heldOut > 0 {
-		b := v.HoldOut(heldOut)
+		b := v.HeldOutBoundary(heldOut)
 		trained, held := v.Split(b)
 		r.TrainingRows, r.HeldOut, r.FirstHeldOutTime = trained.Len(), held.Len(), b.Time
 	}
@@ -215,10 +217,10 @@ func (r *Result) Summary() string {
 func formatFault(source string, f survey.Fault) string {
 	var place strings.Builder
 	if f.Line == 0 && f.File != "" {
-		fmt.Fprintf(&place, "%s: ", printable(f.File))
+		fmt.Fprintf(&place, "%s: ", quoteUnprintable(f.File))
 	}
 	if f.Line > 0 {
-		fmt.Fprintf(&place, "%s:%d:", printable(cmp.Or(f.File, source)), f.Line)
+		fmt.Fprintf(&place, "%s:%d:", quoteUnprintable(cmp.Or(f.File, source)), f.Line)
 		if f.Column > 0 {
 			fmt.Fprintf(&place, "%d:", f.Column)
 		}

@@ -12,7 +12,7 @@ import (
 func (r *Result) Findings() []doctor.Finding {
 	const about, all = "data", "`agentd data check` shows all of them"
 	var found []doctor.Finding
-	add := func(state doctor.State, mend, format string, args ...any) {
+	add := func(state doctor.FindingStatus, mend, format string, args ...any) {
 		found = append(found, doctor.Finding{About: about, State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend})
 	}
@@ -24,18 +24,18 @@ func (r *Result) Findings() []doctor.Finding {
 		add(doctor.Bad, mend, "%s: %s", r.SourceSurvey.Source, c.Why)
 	}
 	for _, f := range r.SourceSurvey.Faults {
-		if f.Reason == survey.Unrecorded {
+		if f.Reason == survey.ReasonNothingRecorded {
 			continue // the last finding says it
 		}
 		text := fmt.Sprintf("%d %s", f.Count, f.Reason)
 		if f.Column != "" {
-			text = fmt.Sprintf("column %q: %s", cut(f.Column), text)
+			text = fmt.Sprintf("column %q: %s", truncateText(f.Column), text)
 		}
 		mend := f.Remedy
 		if mend == "" && f.Count > 1 {
 			mend = all
 		}
-		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.SourceSurvey.Source, f.First[0]))
+		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.SourceSurvey.Source, f.FirstFaults[0]))
 	}
 	switch {
 	case r.linesAreReadings && r.SourceSurvey.Lines == 0 && !slices.ContainsFunc(r.SourceSurvey.Faults,
@@ -53,5 +53,5 @@ func (r *Result) Findings() []doctor.Finding {
 
 // hasUnreadReadings reports whether readings may be there that were not read.
 func hasUnreadReadings(f *survey.FaultGroup) bool {
-	return f.Reason == survey.Unreadable || f.Reason == survey.Damaged
+	return f.Reason == survey.ReasonUnreadable || f.Reason == survey.ReasonDamaged
 }

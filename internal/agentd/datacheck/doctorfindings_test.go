@@ -19,9 +19,10 @@ import (
 func TestFindings(t *testing.T) {
 	plane := &TaskWithOrigin{Origin: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"}, Target: "y",
 		MinSamples: 2,
-		Model:      wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, ResponseProb: 1, BudgetMillis: 1000,
-			MinSteps: 1, MaxSteps: 1}}}
+		Model:      wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, LocalStepProbability: 1,
+			StepTimeBudgetMillis: 1000,
+			MinSteps:             1, MaxSteps: 1}}}
 	rows := strings.Repeat("1,2\n", 20)
 	for _, tt := range []struct {
 		name, text string
@@ -41,8 +42,8 @@ func TestFindings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := settings.DefaultAgent()
-			s.StateDir, s.Data.CSV = t.TempDir(), filepath.Join(t.TempDir(), "d.csv")
-			if err := os.WriteFile(s.Data.CSV, []byte(tt.text), 0o600); err != nil {
+			s.StateDir, s.Data.CSVPath = t.TempDir(), filepath.Join(t.TempDir(), "d.csv")
+			if err := os.WriteFile(s.Data.CSVPath, []byte(tt.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			r, err := Run(&s, tt.task, "nobody knows it")
@@ -80,7 +81,7 @@ func TestNoReadings(t *testing.T) {
 		name     string
 		make     func(dir string) error
 		findings int
-		state    doctor.State
+		state    doctor.FindingStatus
 		last     string
 	}{
 		{"no ring", func(string) error { return nil }, 1, doctor.Warn, "nothing was recorded yet"},
@@ -97,7 +98,7 @@ func TestNoReadings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := settings.DefaultAgent()
 			s.StateDir = t.TempDir()
-			s.Data = data.Config{Source: data.SourceMQTT, Columns: map[string]string{"a": "site/a"}}
+			s.Data = data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": "site/a"}}
 			if err := tt.make(filepath.Join(s.StateDir, "readings")); err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func (r *Result) Draw(to io.Writer) error {
 			"show` writes it for --task FILE\n", r.NoTaskReason)
 	}
 	fmt.Fprintf(&b, "data    %s: %s%s\n", r.SourceSurvey.Source, r.lineCountText(),
-		formatTimeSpan(r.SourceSurvey.First, r.SourceSurvey.Last))
+		formatTimeSpan(r.SourceSurvey.EarliestTime, r.SourceSurvey.LatestTime))
 	r.drawNeededChanges(&b)
 	r.drawFaults(&b)
 	if len(r.SourceSurvey.Columns) > 0 {
@@ -82,18 +82,18 @@ func (r *Result) drawFaults(b *strings.Builder) {
 	for _, f := range r.SourceSurvey.Faults {
 		name := "the source"
 		if f.Column != "" {
-			name = fmt.Sprintf("column %q", cut(f.Column))
+			name = fmt.Sprintf("column %q", truncateText(f.Column))
 		}
 		fmt.Fprintf(b, "\n%s: %d %s\n", name, f.Count, f.Reason)
-		for _, one := range f.First {
+		for _, one := range f.FirstFaults {
 			fmt.Fprintf(b, "  %s\n", formatFault(r.SourceSurvey.Source, one))
 		}
-		if more := f.Count - len(f.First); more > 0 {
+		if more := f.Count - len(f.FirstFaults); more > 0 {
 			fmt.Fprintf(b, "  and %d more", more)
 			if f.LastLine > 0 {
 				fmt.Fprintf(b, ", the last in line %d", f.LastLine)
 				if f.LastFile != "" {
-					fmt.Fprintf(b, " of %s", printable(f.LastFile))
+					fmt.Fprintf(b, " of %s", quoteUnprintable(f.LastFile))
 				}
 			}
 			b.WriteString("\n")
@@ -116,13 +116,14 @@ func (r *RowSummary) draw(b *strings.Builder) {
 	var lacking, unused, last []string
 	for _, u := range r.Unused {
 		name := cmp.Or(u.Column, "unreadable") // lines and payloads of no column
-		if u.Reason == grid.Gap || u.Reason == grid.NoLabel {
+		if u.Reason == grid.ReasonGap || u.Reason == grid.ReasonNoLabel {
 			lacking = append(lacking, fmt.Sprintf("%s %d", name, u.Count))
 			continue
 		}
 		unused = append(unused, fmt.Sprintf("%s %d %s", name, u.Count, u.Reason))
 		switch u.Reason {
-		case grid.Duplicate, grid.Stuck, grid.Jump, grid.Dropped: // which are no faults of a line by itself
+		// which are no faults of a line by itself
+		case grid.ReasonDuplicate, grid.ReasonStuck, grid.ReasonJump, grid.ReasonNoRoom:
 			last = append(last, fmt.Sprintf("%s %s at %s", name, u.Reason, u.LastLocation))
 		}
 	}
@@ -146,7 +147,7 @@ func (r *RowSummary) draw(b *strings.Builder) {
 	}
 }
 
-// constantColumnWarning describes a column that [RowSummary.Constant] returns, and what to do.
+// constantColumnWarning describes a column that [RowSummary.ConstantColumns] returns, and what to do.
 const constantColumnWarning = "is constant here and is not scaled unless it varies on other devices: remove it from " +
 	"task.features, or, if it should vary, subtract a constant from it in the file, since rows are float32 numbers"
 
@@ -253,8 +254,8 @@ func joinLimited(texts []string, most int) string {
 	return strings.Join(all, ", ")
 }
 
-// cut is a text of the data, not longer than fits.
-func cut(text string) string {
+// truncateText is a text of the data, not longer than fits.
+func truncateText(text string) string {
 	const most = 32
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most]) + "…"
@@ -263,11 +264,11 @@ func cut(text string) string {
 }
 
 // terminalText is a text of the data for a terminal: cut, and quoted if a part of it would not be seen, or obeyed.
-func terminalText(text string) string { return printable(cut(text)) }
+func terminalText(text string) string { return quoteUnprintable(truncateText(text)) }
 
-// printable returns a text that is safe to print on a terminal. It is quoted if it is empty or contains characters that
-// are not printable.
-func printable(text string) string {
+// quoteUnprintable returns a text that is safe to print on a terminal. It is quoted if it is empty or contains
+// characters that are not printable.
+func quoteUnprintable(text string) string {
 	if quoted := strconv.Quote(text); len(quoted) > len(text)+2 || text == "" {
 		return quoted
 	}

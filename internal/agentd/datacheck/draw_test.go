@@ -16,12 +16,12 @@ func TestDrawnTexts(t *testing.T) {
 	const escape = "\x1b]0;title\a"
 	long := strings.Repeat("x", 1000)
 	s := settings.DefaultAgent()
-	s.StateDir, s.Data.CSV = t.TempDir(), filepath.Join(t.TempDir(), "d.csv")
+	s.StateDir, s.Data.CSVPath = t.TempDir(), filepath.Join(t.TempDir(), "d.csv")
 	text := "kind," + escape + "name," + long + ",µg/m³\n"
 	for _, cell := range []string{escape + "a", long, "plain", "\u202eback", `"say ""no"""`, "\xff"} {
 		text += cell + ",1,2,\x9b3\n"
 	}
-	if err := os.WriteFile(s.Data.CSV, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(s.Data.CSVPath, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Run(&s, nil, "nobody knows it")

@@ -15,7 +15,7 @@ func TestFaultsNameTheFile(t *testing.T) {
 	run := func(t *testing.T, files map[string]string) (r *Result, text, dir string) {
 		s := settings.DefaultAgent()
 		dir = filepath.Join(t.TempDir(), "log")
-		s.StateDir, s.Data.CSV, s.Data.Time = t.TempDir(), dir, "t"
+		s.StateDir, s.Data.CSVPath, s.Data.TimeColumn = t.TempDir(), dir, "t"
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

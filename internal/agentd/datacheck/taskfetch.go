@@ -35,7 +35,7 @@ const maxTaskBytes = 4 << 20
 
 // MissingTaskError is the error of a task that is not announced, or that the device does not accept.
 type MissingTaskError struct {
-	Reason announcement.Reason
+	Reason announcement.MissingReason
 	err    error
 	Remedy string // what to do
 }
@@ -43,8 +43,9 @@ type MissingTaskError struct {
 func (m *MissingTaskError) Error() string { return m.err.Error() }
 
 // missingTaskError returns the Missing of a reason.
-func missingTaskError(federation string, reason announcement.Reason, others ...wire.Federation) *MissingTaskError {
-	event := announcement.Missing{Reason: reason, Federation: wire.Federation(federation),
+func missingTaskError(federation string, reason announcement.MissingReason,
+	others ...wire.FederationName) *MissingTaskError {
+	event := announcement.AnnouncementMissing{Reason: reason, Federation: wire.FederationName(federation),
 		OtherFederations: others}
 	return &MissingTaskError{reason, errors.New(event.Problem()), event.Remedy()}
 }
@@ -54,16 +55,16 @@ const TaskPath = "/v1/task"
 
 // AgentTask is the task of a running agent, or why it has none.
 type AgentTask struct {
-	Task             []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
-	MissingReason    announcement.Reason `json:"missing,omitempty"`
-	OtherFederations []wire.Federation   `json:"other_federations,omitempty"`
-	RejectionAdvice  string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
+	Task             []byte                     `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	MissingReason    announcement.MissingReason `json:"missing,omitempty"`
+	OtherFederations []wire.FederationName      `json:"other_federations,omitempty"`
+	RejectionAdvice  string                     `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
 }
 
-// RejectedError is the error of a running agent without a task whose messages the coordinator ignores.
-type RejectedError struct{ Remedy string }
+// AgentRejectedError is the error of a running agent without a task whose messages the coordinator ignores.
+type AgentRejectedError struct{ Remedy string }
 
-func (e *RejectedError) Error() string { return e.Remedy }
+func (e *AgentRejectedError) Error() string { return e.Remedy }
 
 // runningAgentTask returns the task of the agent that runs. Both results are nil if no agent can be asked.
 func runningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
@@ -77,21 +78,21 @@ func runningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, 
 		t, err := wire.DecodeTask(held.Task)
 		return &TaskWithOrigin{t, "the running agentd", held.RejectionAdvice}, err
 	case held.RejectionAdvice != "":
-		return nil, &RejectedError{held.RejectionAdvice}
+		return nil, &AgentRejectedError{held.RejectionAdvice}
 	case held.MissingReason != "":
 		return nil, missingTaskError(s.Federation, held.MissingReason, held.OtherFederations...)
 	}
 	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
 }
 
-// AnnouncedTask returns the task that the coordinator announces: from the agent if it runs, or else as the broker
+// FetchAnnouncedTask returns the task that the coordinator announces: from the agent if it runs, or else as the broker
 // retains it. A second session would end the agent's session where the broker takes the user's name for the client id,
 // as our configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a Missing.
-func AnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
+func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	if t, err := runningAgentTask(ctx, s); t != nil || err != nil {
 		return t, err
 	}
-	keys, err := agentconfig.CoordinatorKeys(s)
+	keys, err := agentconfig.AcceptedCoordinatorKeys(s)
 	if err != nil {
 		return nil, err
 	}
@@ -107,20 +108,20 @@ func AnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, err
 		return nil, fmt.Errorf("id: %q is not the id of a device: set it in agentd.yaml, or with --set id=ID", s.ID)
 	}
 	o.ClientID += "-check"
-	warning := new(logging.LastWarning)
+	warning := new(logging.LastWarningHandler)
 	o.Logger, o.MaxReconnectDelay = slog.New(warning), time.Second
 	conn, err := mqtt.Dial(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	f := &taskFetch{conn: conn, topics: topics, selfTestTopic: topics.SelfTest(wire.AgentID(s.ID)), keys: keys,
+	f := &taskFetch{conn: conn, topics: topics, selfTestTopic: topics.SelfTest(wire.AgentID(s.ID)), acceptedKeys: keys,
 		groupKey: func(group uint64) (wire.SealKey, error) {
-			return fetch.GroupKey(store.Machine, s.FederationFolder(), group)
+			return fetch.GroupKey(store.LocalDisk, s.FederationFolder(), group)
 		}}
 	blob, err := f.awaitTask(ctx)
 	if errors.Is(err, errNoLink) {
-		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.Text("no answer"))
+		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.TextOr("no answer"))
 	}
 	if err != nil {
 		return nil, err
@@ -136,22 +137,22 @@ type taskFetch struct {
 	conn                mqtt.Conn
 	topics              mqtt.Topics
 	selfTestTopic       string // the topic of the agent's test of the broker
-	keys                []ed25519.PublicKey
+	acceptedKeys        []ed25519.PublicKey
 	groupKey            func(group uint64) (wire.SealKey, error)
 	linkUp              bool
-	searchingForCause   bool              // for why there is no announcement
-	loopMessageReturned bool              // a message to loop came back
-	others              []wire.Federation // whose announcements the broker retains
-	sameKeyFederation   wire.Federation   // the one of others that the accepted key announces; empty = none
-	puller              *transfer.Puller  // nil before the announcement has come
-	hash                string
+	searchingForCause   bool                  // for why there is no announcement
+	hasSelfTestReturned bool                  // a message to loop came back
+	otherFederations    []wire.FederationName // whose announcements the broker retains
+	sameKeyFederation   wire.FederationName   // the one of others that the accepted key announces; empty = none
+	puller              *transfer.BlobPuller  // nil before the announcement has come
+	taskHash            string
 	taskBytes           []byte
 }
 
 // openAnnouncement returns the announcement of a message.
 func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
 	e, err := wire.ParseEnvelope(p)
-	if err == nil && (e.Federation != wire.Federation(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
+	if err == nil && (e.Federation != wire.FederationName(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
 		err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
 	}
 	if err != nil {
@@ -165,7 +166,7 @@ func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
 
 // signedByAcceptedKey reports whether one of the accepted keys has signed a message.
 func (f *taskFetch) signedByAcceptedKey(e *wire.Envelope) bool {
-	return slices.ContainsFunc(f.keys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
+	return slices.ContainsFunc(f.acceptedKeys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
 }
 
 // startCauseSearch begins to look for why there is no announcement: whether the access rules let this user read and
@@ -182,10 +183,10 @@ func (f *taskFetch) missingReason() error {
 	switch {
 	case f.sameKeyFederation != "":
 		return missingTaskError(f.topics.Federation, announcement.OtherFederation, f.sameKeyFederation)
-	case !f.loopMessageReturned:
+	case !f.hasSelfTestReturned:
 		return missingTaskError(f.topics.Federation, announcement.AccessDenied)
 	}
-	return missingTaskError(f.topics.Federation, announcement.NotRetained, f.others...)
+	return missingTaskError(f.topics.Federation, announcement.NotRetained, f.otherFederations...)
 }
 
 // recordOtherFederation takes the announcement of another federation.
@@ -197,8 +198,8 @@ func (f *taskFetch) recordOtherFederation(p []byte) {
 	if f.signedByAcceptedKey(&e) {
 		f.sameKeyFederation = e.Federation
 	}
-	if !slices.Contains(f.others, e.Federation) && len(f.others) < maxOtherFederations {
-		f.others = append(f.others, e.Federation)
+	if !slices.Contains(f.otherFederations, e.Federation) && len(f.otherFederations) < maxOtherFederations {
+		f.otherFederations = append(f.otherFederations, e.Federation)
 	}
 }
 
@@ -251,36 +252,36 @@ func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 // handleEvent takes an event of the connection.
 func (f *taskFetch) handleEvent(e mqtt.Event) error {
 	switch e := e.(type) {
-	case mqtt.SubscribeRefused:
+	case mqtt.SubscriptionRefused:
 		if f.searchingForCause && e.Filter == f.topics.AllAnnouncementsFilter() {
 			f.conn.Unsubscribe(e.Filter)
 			return nil
 		}
 		return &MissingTaskError{announcement.AccessDenied, fmt.Errorf("the broker refuses the topic %s", e.Filter),
-			mqtt.LoadAccessRules}
-	case mqtt.Received:
+			mqtt.AccessRulesRemedy}
+	case mqtt.MessageReceived:
 		kind, _, id, part, _ := f.topics.Parse(e.Topic)
 		switch {
 		case f.topics.IsForeignAnnouncement(e.Topic):
 			f.recordOtherFederation(e.Payload)
 			return nil
 		case e.Topic == f.selfTestTopic:
-			f.loopMessageReturned = true
+			f.hasSelfTestReturned = true
 			return nil
-		case kind == mqtt.KindBlob && f.puller != nil && id == f.hash:
-			return f.handlePullEvent(transfer.PartReceived{Name: part, Payload: e.Payload})
-		case kind != mqtt.KindRound || f.puller != nil || len(e.Payload) == 0:
+		case kind == mqtt.KindBlob && f.puller != nil && id == f.taskHash:
+			return f.handlePullEvent(transfer.PartReceived{PartName: part, Payload: e.Payload})
+		case kind != mqtt.KindAnnouncement || f.puller != nil || len(e.Payload) == 0:
 			return nil
 		}
 		a, err := f.openAnnouncement(e.Payload)
 		if err != nil {
 			return err
 		}
-		if !a.Task.Present() {
+		if !a.Task.IsSet() {
 			return errors.New("the coordinator announces no task at this moment")
 		}
 		cfg := transfer.DefaultPullerConfig()
-		cfg.MaxBytes = maxTaskBytes
+		cfg.MaxBlobBytes = maxTaskBytes
 		if a.Task.GroupKeyID != 0 {
 			key, err := f.groupKey(a.Task.GroupKeyID)
 			switch {
@@ -288,15 +289,15 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 				return errors.New("the task is sealed, and this device has no key for it yet: start agentd, which " +
 					"asks the coordinator for the key")
 			case len(a.Task.Sealed) == 0:
-				cfg.Seal = key.BlobSeal(a.Task.Hash)
+				cfg.Sealer = key.BlobSealer(a.Task.Hash)
 			default:
-				if a.Task, err = a.Task.Open(key); err != nil {
+				if a.Task, err = a.Task.OpenSealed(key); err != nil {
 					return fmt.Errorf("the task cannot be opened: %w", err)
 				}
 			}
 		}
-		f.hash = a.Task.Hash.TopicLevel()
-		f.puller = transfer.NewPuller(cfg, a.Task, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
+		f.taskHash = a.Task.Hash.TopicLevel()
+		f.puller = transfer.NewBlobPuller(cfg, a.Task, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
 		return f.handlePullEvent(transfer.Start{})
 	}
 	return nil
@@ -312,9 +313,9 @@ func (f *taskFetch) handlePullEvent(ev transfer.PullEvent) error {
 			f.conn.Unsubscribe(f.chunkTopics(e.Parts)...)
 		case transfer.OpenStorage:
 			return f.handlePullEvent(transfer.StorageOpened{Blob: e.Manifest.Hash,
-				Data: transfer.NewMemoryStorage(int(e.Manifest.Length))})
+				Storage: transfer.NewMemoryStorage(int(e.Manifest.Length))})
 		case transfer.PullDone:
-			f.taskBytes = bytes.Join(e.Data.(*transfer.MemoryStorage).Pieces(), nil)
+			f.taskBytes = bytes.Join(e.Storage.(*transfer.MemoryStorage).Pieces(), nil)
 		case transfer.PullFailed:
 			return fmt.Errorf("the task cannot be fetched: %w", e.Err)
 		}
@@ -325,7 +326,7 @@ func (f *taskFetch) handlePullEvent(ev transfer.PullEvent) error {
 func (f *taskFetch) chunkTopics(names []string) []string {
 	topics := make([]string, len(names))
 	for i, name := range names {
-		topics[i] = f.topics.Blob(f.hash, name)
+		topics[i] = f.topics.BlobPart(f.taskHash, name)
 	}
 	return topics
 }

@@ -33,14 +33,15 @@ var (
 func agentAt(url string) *settings.Agent {
 	s := settings.DefaultAgent()
 	s.Federation, s.ID, s.Broker.URLs = "air", "a", config.OneOrMore{url}
-	s.Identity.CoordinatorKey = keys.Format(keys.Public(key))
+	s.Identity.CoordinatorKey = keys.FormatPublic(keys.Public(key))
 	return &s
 }
 
 // wideTask is a task with this many features.
 func wideTask(features int) *wire.Task {
-	t := &wire.Task{Name: "wide", Target: "y", Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSquared}, Training: wire.Training{Exchange: spec.ExchangeParameters, MaxSteps: 1, MinSteps: 1}}
+	t := &wire.Task{Name: "wide", Target: "y", Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh,
+		Risk: spec.LossSquared}, Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, MaxSteps: 1,
+		MinSteps: 1}}
 	for i := range features {
 		t.Features = append(t.Features, fmt.Sprintf("feature %d %s", i, strings.Repeat("x", 32)))
 	}
@@ -84,12 +85,12 @@ func announceTo(t *testing.T, url, federation string, key ed25519.PrivateKey, ta
 		ref.ManifestHash, ref.Inline = wire.Digest{}, blob
 	} else {
 		for part, message := range parts {
-			publish(topics.Blob(ref.Hash.TopicLevel(), part), message)
+			publish(topics.BlobPart(ref.Hash.TopicLevel(), part), message)
 		}
 	}
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, Task: ref}
 	publish(topics.Announcement(), wire.SignEnvelope(nil, wire.Header{Type: wire.TypeAnnouncement,
-		Federation: wire.Federation(federation), Sender: wire.CoordinatorID, Root: 1, Epoch: 1, Run: 1, Round: 1,
+		Federation: wire.FederationName(federation), Sender: wire.CoordinatorID, Root: 1, Epoch: 1, Run: 1, Round: 1,
 		Sequence: 1}, a.Body(), key))
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
@@ -116,7 +117,7 @@ func TestAnnounced(t *testing.T) {
 			t.Cleanup(func() { _ = b.Close() })
 			task := wideTask(tt.wide)
 			announce(t, b.URL(), tt.key, task, tt.inline)
-			got, err := AnnouncedTask(t.Context(), agentAt(b.URL()))
+			got, err := FetchAnnouncedTask(t.Context(), agentAt(b.URL()))
 			switch {
 			case tt.says != "":
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -139,21 +140,21 @@ func TestAnnouncedToJoined(t *testing.T) {
 	s.StateDir, s.Identity.CoordinatorKey = dir, ""
 	s.Identity.RootFile = filepath.Join(dir, "root.file")
 	rootKey := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{5}, ed25519.SeedSize))
-	first := rootOf(rootKey, other, wire.FirstRoot)
+	first := rootOf(rootKey, other, wire.FirstRootVersion)
 	if err := os.WriteFile(s.Identity.RootFile, first, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	missing := (*MissingTaskError)(nil)
-	if _, err := AnnouncedTask(t.Context(), s); !errors.As(err, &missing) ||
+	if _, err := FetchAnnouncedTask(t.Context(), s); !errors.As(err, &missing) ||
 		missing.Reason != announcement.UntrustedKey {
 		t.Fatalf("the root document names another key: %v, want a Missing with %s", err, announcement.UntrustedKey)
 	}
 	anchor := sha256.Sum256(first)
-	next := rootOf(rootKey, key, wire.FirstRoot+1)
-	if err := store.Machine.SaveRecord(filepath.Join(dir, "root"), 2, append(anchor[:], next...)); err != nil {
+	next := rootOf(rootKey, key, wire.FirstRootVersion+1)
+	if err := store.LocalDisk.SaveRecord(filepath.Join(dir, "root"), 2, append(anchor[:], next...)); err != nil {
 		t.Fatal(err)
 	}
-	if task, err := AnnouncedTask(t.Context(), s); err != nil || task.Name != "wide" {
+	if task, err := FetchAnnouncedTask(t.Context(), s); err != nil || task.Name != "wide" {
 		t.Errorf("the newest root document names the coordinator's key: %v, error %v", task, err)
 	}
 }
@@ -162,7 +163,7 @@ func TestAnnouncedToJoined(t *testing.T) {
 func rootOf(root, coordinator ed25519.PrivateKey, version wire.RootVersion) []byte {
 	d := &wire.RootDocument{Federation: "air", Version: version, CoordinatorKey: wire.SigningPublicKeyOf(coordinator)}
 	var before ed25519.PrivateKey
-	if version > wire.FirstRoot {
+	if version > wire.FirstRootVersion {
 		before = root
 	}
 	d.Sign(root, before)
@@ -195,7 +196,7 @@ func TestNotAnnounced(t *testing.T) {
 	for name, tt := range map[string]struct {
 		s          *settings.Agent
 		says, mend string
-		reason     announcement.Reason // empty = the error is another one
+		reason     announcement.MissingReason // empty = the error is another one
 	}{
 		"refused": {refused, "the broker refuses the topic fl/v1/air/round",
 			"coordinator acl", announcement.AccessDenied},
@@ -210,7 +211,7 @@ func TestNotAnnounced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := AnnouncedTask(t.Context(), tt.s)
+			_, err := FetchAnnouncedTask(t.Context(), tt.s)
 			missing := (*MissingTaskError)(nil)
 			switch {
 			case err == nil || !strings.Contains(err.Error(), tt.says):
@@ -232,7 +233,7 @@ func TestWithheld(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing := (*MissingTaskError)(nil)
-	_, err := AnnouncedTask(t.Context(), agentAt(brokers.OpenMosquitto(t, "acl_file "+file)))
+	_, err := FetchAnnouncedTask(t.Context(), agentAt(brokers.OpenMosquitto(t, "acl_file "+file)))
 	if !errors.As(err, &missing) || missing.Reason != announcement.AccessDenied ||
 		!strings.Contains(missing.Remedy, "systemctl reload mosquitto") {
 		t.Errorf("%v, want a Missing with %s", err, announcement.AccessDenied)

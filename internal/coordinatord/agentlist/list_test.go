@@ -12,8 +12,8 @@ import (
 )
 
 func TestAgents(t *testing.T) {
-	openssl := keys.Format(keyOf(1))
-	other := keys.Format(bytes.Repeat([]byte{7}, ed25519.PublicKeySize))
+	openssl := keys.FormatPublic(keyOf(1))
+	other := keys.FormatPublic(bytes.Repeat([]byte{7}, ed25519.PublicKeySize))
 	path := filepath.Join(t.TempDir(), "agents.keys")
 	load := func(text string) (int, error) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -38,7 +38,7 @@ func TestAgents(t *testing.T) {
 			":3: agent a is in the list already, in line 1: remove one"},
 		{"a " + other + "\n\nb " + openssl + "\nc " + other + "\n",
 			":4: agent c has the key of agent a in line 1: want a key of its own for each device"},
-		{"a " + keys.Format(append([]byte{1}, make([]byte, 31)...)) + "\n",
+		{"a " + keys.FormatPublic(append([]byte{1}, make([]byte, 31)...)) + "\n",
 			"is a public key that anybody can sign for"},
 		{"a " + strings.Repeat("A", 1<<17) + "\n", "token too long"},
 	} {

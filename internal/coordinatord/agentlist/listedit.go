@@ -23,7 +23,7 @@ type LookupResult struct {
 
 // Lookup looks a device and a key up in the text of a list. A list that is not there is empty.
 func Lookup(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult, err error) {
-	t, err := openText(path)
+	t, err := openListFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
 	}
@@ -31,7 +31,7 @@ func Lookup(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult
 		return l, err
 	}
 	defer t.Close()
-	err = t.each(func(_ int, other wire.AgentID, k ed25519.PublicKey) error {
+	err = t.eachAgent(func(_ int, other wire.AgentID, k ed25519.PublicKey) error {
 		if other == id {
 			l.Key = k
 		}
@@ -60,7 +60,7 @@ func Edit(disk store.Disk, path string, remove []wire.AgentID, id wire.AgentID, 
 		fresh.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 	}
 	if key != nil {
-		fmt.Fprintf(&fresh, "%s %s\n", id, keys.Format(key))
+		fmt.Fprintf(&fresh, "%s %s\n", id, keys.FormatPublic(key))
 	}
-	return disk.WriteFile(path, fresh.Bytes(), 0o666)
+	return disk.WriteFileDurably(path, fresh.Bytes(), 0o666)
 }

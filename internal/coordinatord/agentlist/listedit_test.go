@@ -19,14 +19,14 @@ func TestEditAgents(t *testing.T) {
 	}
 	edit := func(remove []wire.AgentID, id wire.AgentID, k ed25519.PublicKey, want string) {
 		t.Helper()
-		if err := Edit(store.Machine, path, remove, id, k); err != nil {
+		if err := Edit(store.LocalDisk, path, remove, id, k); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
 			t.Errorf("the list is %q, %v; want %q", got, err, want)
 		}
 	}
-	a, b := "a "+keys.Format(key(1))+"\n", "b "+keys.Format(key(2))+"\n"
+	a, b := "a "+keys.FormatPublic(key(1))+"\n", "b "+keys.FormatPublic(key(2))+"\n"
 	if l, err := Lookup(path, "a", key(1)); err != nil || l.Key != nil || l.KeyHolder != "" {
 		t.Errorf("in no list: %+v, %v", l, err)
 	}
@@ -38,6 +38,6 @@ func TestEditAgents(t *testing.T) {
 	if l, err := Lookup(path, "b", key(1)); err != nil || !l.Key.Equal(key(2)) || l.KeyHolder != "a" {
 		t.Errorf("listed: %+v, %v", l, err)
 	}
-	edit([]wire.AgentID{"a", "hall"}, "c", key(1), "# hall 2: a line\n\n"+b+"c "+keys.Format(key(1))+"\n")
+	edit([]wire.AgentID{"a", "hall"}, "c", key(1), "# hall 2: a line\n\n"+b+"c "+keys.FormatPublic(key(1))+"\n")
 	edit([]wire.AgentID{"c"}, "", nil, "# hall 2: a line\n\n"+b)
 }

@@ -25,7 +25,7 @@ type listFile struct {
 	stamp store.FileStamp
 }
 
-func openText(path string) (listFile, error) {
+func openListFile(path string) (listFile, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it", err)
@@ -40,8 +40,8 @@ func openText(path string) (listFile, error) {
 	return listFile{f, store.FileStampOf(info)}, nil
 }
 
-// each reads the list from its beginning, and names the line of each error.
-func (t listFile) each(take func(line int, id wire.AgentID, key ed25519.PublicKey) error) error {
+// eachAgent reads the list from its beginning, and names the line of each error.
+func (t listFile) eachAgent(take func(line int, id wire.AgentID, key ed25519.PublicKey) error) error {
 	if _, err := t.Seek(0, 0); err != nil {
 		return err
 	}
@@ -71,21 +71,21 @@ func parseAgent(line []byte) (wire.AgentID, ed25519.PublicKey, error) {
 		return "", nil, errors.New("want an agent id and its public key in base64, with a space between")
 	}
 	id := wire.AgentID(fields[0])
-	if err := id.ValidateAgent(); err != nil {
+	if err := id.ValidateNonCoordinator(); err != nil {
 		return "", nil, err
 	}
-	key, err := keys.Parse(string(fields[1]))
+	key, err := keys.ParsePublic(string(fields[1]))
 	return id, key, err
 }
 
-// table reads the list, in which no id and no key may be twice.
-func (t listFile) table() (*enrolled.ListBuilder, error) {
+// toListBuilder reads the list, in which no id and no key may be twice.
+func (t listFile) toListBuilder() (*enrolled.ListBuilder, error) {
 	lines := 1
 	for s := bufio.NewScanner(t); s.Scan(); {
 		lines++
 	}
 	all := enrolled.NewListBuilder(lines)
-	err := t.each(func(_ int, id wire.AgentID, key ed25519.PublicKey) error {
+	err := t.eachAgent(func(_ int, id wire.AgentID, key ed25519.PublicKey) error {
 		all.Add(id, key)
 		return nil
 	})
@@ -114,7 +114,7 @@ func (t listFile) duplicateError(holds func(wire.AgentID, ed25519.PublicKey) boo
 	problem func(id, before wire.AgentID, line int) error) error {
 	var before wire.AgentID
 	first := 0
-	err := t.each(func(line int, id wire.AgentID, key ed25519.PublicKey) error {
+	err := t.eachAgent(func(line int, id wire.AgentID, key ed25519.PublicKey) error {
 		switch {
 		case !holds(id, key):
 			return nil
@@ -132,16 +132,16 @@ func (t listFile) duplicateError(holds func(wire.AgentID, ed25519.PublicKey) boo
 
 // IDs reads the list, and returns its agents in id order.
 func IDs(path string) ([]wire.AgentID, error) {
-	t, err := openText(path)
+	t, err := openListFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	if _, err := t.table(); err != nil {
+	if _, err := t.toListBuilder(); err != nil {
 		return nil, err
 	}
 	var ids []wire.AgentID
-	err = t.each(func(_ int, id wire.AgentID, _ ed25519.PublicKey) error {
+	err = t.eachAgent(func(_ int, id wire.AgentID, _ ed25519.PublicKey) error {
 		ids = append(ids, id)
 		return nil
 	})
@@ -149,18 +149,18 @@ func IDs(path string) ([]wire.AgentID, error) {
 	return ids, err
 }
 
-// Count returns how many agents are in the list. It reads the list only if compiled, the file of OpenAgents, is
+// Count returns how many agents are in the list. It reads the list only if compiled, the file of OpenAgentList, is
 // not made from it.
 func Count(path, compiled string) (int, error) {
-	t, err := openText(path)
+	t, err := openListFile(path)
 	if err != nil {
 		return 0, err
 	}
 	defer t.Close()
-	if n, err := enrolled.Count(store.Machine, compiled, t.stamp); err == nil {
+	if n, err := enrolled.Count(store.LocalDisk, compiled, t.stamp); err == nil {
 		return n, nil
 	}
-	all, err := t.table()
+	all, err := t.toListBuilder()
 	if err != nil {
 		return 0, err
 	}
@@ -170,26 +170,26 @@ func Count(path, compiled string) (int, error) {
 // Open opens the list by the file compiled. It makes that file if it is missing, or older than the list, or was
 // made so soon after a change of the list that the time of a further one might be the same.
 func Open(path, compiled string, now time.Time) (*enrolled.List, error) {
-	t, err := openText(path)
+	t, err := openListFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	list, err := enrolled.Open(store.Machine, compiled, t.stamp)
+	list, err := enrolled.Open(store.LocalDisk, compiled, t.stamp)
 	if !errors.Is(err, enrolled.ErrStale) {
 		return list, err
 	}
 	if !t.stamp.IsConclusive(now) {
 		t.stamp = store.FileStamp{} // no text has it: the file is made again at the next start
 	}
-	all, err := t.table()
+	all, err := t.toListBuilder()
 	if err != nil {
 		return nil, err
 	}
-	if err := all.Save(store.Machine, compiled, t.stamp); err != nil {
+	if err := all.Save(store.LocalDisk, compiled, t.stamp); err != nil {
 		return nil, err
 	}
 	all = nil
 	debug.FreeOSMemory() // 100 MB for a million agents
-	return enrolled.Open(store.Machine, compiled, t.stamp)
+	return enrolled.Open(store.LocalDisk, compiled, t.stamp)
 }

@@ -32,7 +32,7 @@ func writeAgents(t testing.TB, path string, ids ...string) {
 	}
 	w := bufio.NewWriter(f)
 	for k, id := range ids {
-		fmt.Fprintf(w, "%s %s\n", id, keys.Format(keyOf(k)))
+		fmt.Fprintf(w, "%s %s\n", id, keys.FormatPublic(keyOf(k)))
 	}
 	if w.Flush() != nil || f.Close() != nil {
 		t.Fatal("cannot write")
@@ -157,8 +157,8 @@ func TestOpenAgents(t *testing.T) {
 // FuzzAgents has the coordinator open any text as the list of agents: what it takes has each id once, with a key that
 // is not weak, and is the same when it is read again from the file by which agents are looked up.
 func FuzzAgents(f *testing.F) {
-	f.Add([]byte("# devices\n\na " + keys.Format(keyOf(1)) + "\nb " + keys.Format(keyOf(2)) + "\n"))
-	f.Add([]byte("a " + keys.Format(make([]byte, 32)) + "\n"))
+	f.Add([]byte("# devices\n\na " + keys.FormatPublic(keyOf(1)) + "\nb " + keys.FormatPublic(keyOf(2)) + "\n"))
+	f.Add([]byte("a " + keys.FormatPublic(make([]byte, 32)) + "\n"))
 	dir := f.TempDir()
 	list, compiled := filepath.Join(dir, "agents.keys"), filepath.Join(dir, "agents")
 	now := time.Now()
@@ -179,8 +179,8 @@ func FuzzAgents(f *testing.F) {
 		seen := map[wire.AgentID]bool{}
 		for _, id := range ids {
 			key, err := l.Key(id)
-			_, refused := keys.Parse(keys.Format(key))
-			if err != nil || seen[id] || id.ValidateAgent() != nil || refused != nil {
+			_, refused := keys.ParsePublic(keys.FormatPublic(key))
+			if err != nil || seen[id] || id.ValidateNonCoordinator() != nil || refused != nil {
 				t.Errorf("%q has the key %x, error %v; twice: %t", id, key, err, seen[id])
 			}
 			seen[id] = true

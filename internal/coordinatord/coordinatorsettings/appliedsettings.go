@@ -27,12 +27,12 @@ func defaultApplied() AppliedSettings {
 }
 
 // AppliedSettings returns that part of the configuration.
-func (s *File) AppliedSettings() AppliedSettings {
+func (s *ConfigFile) AppliedSettings() AppliedSettings {
 	return AppliedSettings{s.Task, s.Round, s.Mesh, s.Rollout}
 }
 
 // WithApplied returns the configuration with another such part.
-func (s *File) WithApplied(a AppliedSettings) *File {
+func (s *ConfigFile) WithApplied(a AppliedSettings) *ConfigFile {
 	with := *s
 	with.Task, with.Round, with.Mesh, with.Rollout = a.Task, a.Round, a.Mesh, a.Rollout
 	return &with
@@ -41,13 +41,13 @@ func (s *File) WithApplied(a AppliedSettings) *File {
 // YAML writes it as YAML, for ReadApplied and [settings.ReadTask].
 func (a *AppliedSettings) YAML() []byte {
 	var b bytes.Buffer
-	_ = config.Write(&b, a) // a buffer takes all
+	_ = config.WriteYAML(&b, a) // a buffer takes all
 	return b.Bytes()
 }
 
 // ReadApplied reads the text of a file, which may be a whole coordinator.yaml: of that the other keys are only checked.
 // Keys that are not there have their defaults. Every problem is reported with its line, as [config.Load] does.
-func (s *File) ReadApplied(name string, text []byte) (AppliedSettings, error) {
+func (s *ConfigFile) ReadApplied(name string, text []byte) (AppliedSettings, error) {
 	read := s.WithApplied(defaultApplied())
 	err := config.Load(read, config.Source{Path: cmp.Or(name, "the task"), Text: text})
 	return read.AppliedSettings(), err
@@ -61,21 +61,21 @@ func (a *AppliedSettings) Validate() error {
 }
 
 // taskOnlySettings is a coordinator.yaml, or a part of it, of which only the task is validated.
-type taskOnlySettings File
+type taskOnlySettings ConfigFile
 
 // Validate reports every problem of the task, by key.
 func (f *taskOnlySettings) Validate() error {
-	a := (*File)(f).AppliedSettings()
+	a := (*ConfigFile)(f).AppliedSettings()
 	return a.Validate()
 }
 
-// Edit returns the applied part of a file with other values of some keys, written as on a command line. name names the
-// file in errors.
-func Edit(name string, text []byte, values map[string]string) ([]byte, error) {
+// EditAppliedText returns the applied part of a file with other values of some keys, written as on a command line. name
+// names the file in errors.
+func EditAppliedText(name string, text []byte, values map[string]string) ([]byte, error) {
 	f := taskOnlySettings(Default())
 	if err := config.Load(&f, config.Source{Path: name, Text: text, Overrides: values}); err != nil {
 		return nil, err
 	}
-	a := (*File)(&f).AppliedSettings()
+	a := (*ConfigFile)(&f).AppliedSettings()
 	return a.YAML(), nil
 }

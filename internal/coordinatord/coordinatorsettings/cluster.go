@@ -28,8 +28,8 @@ type Cluster struct {
 	KeyFile      string           `yaml:"key_file"`
 }
 
-// On reports whether the state is kept in NATS, for replicas.
-func (x *Cluster) On() bool { return len(x.NATSURLs) > 0 }
+// IsEnabled reports whether the state is kept in NATS, for replicas.
+func (x *Cluster) IsEnabled() bool { return len(x.NATSURLs) > 0 }
 
 // ReplicaName returns the name of this replica.
 func (x *Cluster) ReplicaName() (string, error) {
@@ -44,15 +44,15 @@ func (x *Cluster) Password() (string, error) {
 	if x.PasswordFile == "" {
 		return "", nil
 	}
-	password, _, err := config.ReadSecret("", settings.SecretFile(x.PasswordFile), "nats-password", "")
+	password, _, err := config.ReadSecret("", settings.ResolveSecretFile(x.PasswordFile), "nats-password", "")
 	return string(password), err
 }
 
-// PrivateKey returns where the key of the client certificate is; empty without one.
-func (x *Cluster) PrivateKey() string { return settings.SecretFile(x.KeyFile) }
+// PrivateKeyFile returns where the key of the client certificate is; empty without one.
+func (x *Cluster) PrivateKeyFile() string { return settings.ResolveSecretFile(x.KeyFile) }
 
-// certificates finds the first of the files that cannot be used.
-func (x *Cluster) certificates() error {
+// checkCertificateFiles finds the first of the files that cannot be used.
+func (x *Cluster) checkCertificateFiles() error {
 	if x.CAFile != "" {
 		pem, err := os.ReadFile(x.CAFile)
 		if err != nil {
@@ -65,19 +65,19 @@ func (x *Cluster) certificates() error {
 	if x.CertFile == "" {
 		return nil
 	}
-	if _, err := tls.LoadX509KeyPair(x.CertFile, x.PrivateKey()); err != nil {
+	if _, err := tls.LoadX509KeyPair(x.CertFile, x.PrivateKeyFile()); err != nil {
 		return &spec.FieldError{Key: "cluster.cert_file", Problem: err.Error()}
 	}
-	if err := keys.CheckPermissions(x.PrivateKey()); err != nil {
+	if err := keys.CheckPermissions(x.PrivateKeyFile()); err != nil {
 		return &spec.FieldError{Key: "cluster.key_file", Problem: err.Error()}
 	}
 	return nil
 }
 
 // checkCluster reports every problem of x, by key.
-func checkCluster(c *settings.Check, x *Cluster) {
+func checkCluster(c *settings.SettingsChecker, x *Cluster) {
 	const key = "cluster.nats"
-	if !x.On() {
+	if !x.IsEnabled() {
 		c.Require(x.Name == "" && x.Username == "" && x.PasswordFile == "" && x.CAFile == "" && x.CertFile == "" &&
 			x.KeyFile == "", key, "is empty, but other keys of cluster are set; want the servers' URLs, such as "+
 			"nats://n1.example:4222")
@@ -103,11 +103,11 @@ func checkCluster(c *settings.Check, x *Cluster) {
 	c.AddError("cluster.password_file", err)
 	if (x.CertFile == "") == (x.KeyFile == "") {
 		var field *spec.FieldError
-		if errors.As(x.certificates(), &field) {
+		if errors.As(x.checkCertificateFiles(), &field) {
 			c.Require(false, field.Key, "%s", field.Problem)
 		}
 	}
 }
 
-// Bucket is where the replicas of a federation keep their state.
-func (s *File) Bucket() string { return fmt.Sprintf("fedmesh_%s", s.Federation) }
+// NATSBucketName is where the replicas of a federation keep their state.
+func (s *ConfigFile) NATSBucketName() string { return fmt.Sprintf("fedmesh_%s", s.Federation) }

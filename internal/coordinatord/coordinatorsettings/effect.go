@@ -6,23 +6,23 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 )
 
-// Effect is what it takes to put a changed key into effect.
-type Effect string
+// ChangeEffect is what it takes to put a changed key into effect.
+type ChangeEffect string
 
 // The effects, the least first.
 const (
 	// EffectNextRound: from the next round on; the run goes on from its model.
-	EffectNextRound Effect = "goes on"
+	EffectNextRound ChangeEffect = "goes on"
 	// EffectNewRunFromModel: in a new run that begins with the present model, or another one that fits.
-	EffectNewRunFromModel Effect = "new run from the present model"
+	EffectNewRunFromModel ChangeEffect = "new run from the present model"
 	// EffectNewRunFromInitial: in a new run that begins with an initial model.
-	EffectNewRunFromInitial Effect = "new run from an initial model"
+	EffectNewRunFromInitial ChangeEffect = "new run from an initial model"
 )
 
 // effects are those of the keys of Applied; of two entries that fit a key the longer one counts. A key of a section
 // that is named here goes by its section.
 var effects = map[string]struct {
-	effect Effect
+	effect ChangeEffect
 	note   string
 }{
 	"task.name":              {EffectNextRound, ""},
@@ -67,15 +67,16 @@ var effects = map[string]struct {
 
 // Change is a key that differs between two applied parts.
 type Change struct {
-	Key         string `json:"key"`
-	Before      string `json:"before"`
-	After       string `json:"after"`
-	Effect      Effect `json:"effect"`
-	Consequence string `json:"note,omitempty"` // what becomes of that which the federation remembers
+	Key         string       `json:"key"`
+	Before      string       `json:"before"`
+	After       string       `json:"after"`
+	Effect      ChangeEffect `json:"effect"`
+	Consequence string       `json:"note,omitempty"` // what becomes of that which the federation remembers
 }
 
-// Changes returns the keys that differ, in the order of the file, and the effect of all together; "" if none differs.
-func Changes(before, after AppliedSettings) (all []Change, effect Effect) {
+// DiffApplied returns the keys that differ, in the order of the file, and the effect of all together; "" if none
+// differs.
+func DiffApplied(before, after AppliedSettings) (all []Change, effect ChangeEffect) {
 	for _, c := range config.Changes(&before, &after) {
 		e := effects[effectKeyFor(c.Key)]
 		all = append(all, Change{c.Key, c.Before, c.After, e.effect, e.note})
@@ -84,8 +85,8 @@ func Changes(before, after AppliedSettings) (all []Change, effect Effect) {
 	return all, effect
 }
 
-// IsApplied reports whether a key of coordinator.yaml is of the part that is applied.
-func IsApplied(key string) bool { return effectKeyFor(key) != "" }
+// IsAppliedKey reports whether a key of coordinator.yaml is of the part that is applied.
+func IsAppliedKey(key string) bool { return effectKeyFor(key) != "" }
 
 // effectKeyFor returns the longest entry of effects that is the key, or a section of it; "" if there is none.
 func effectKeyFor(key string) string {
@@ -101,8 +102,8 @@ func effectKeyFor(key string) string {
 	}
 }
 
-func strongerEffect(a, b Effect) Effect {
-	for _, e := range []Effect{EffectNewRunFromInitial, EffectNewRunFromModel, EffectNextRound} {
+func strongerEffect(a, b ChangeEffect) ChangeEffect {
+	for _, e := range []ChangeEffect{EffectNewRunFromInitial, EffectNewRunFromModel, EffectNextRound} {
 		if a == e || b == e {
 			return e
 		}

@@ -27,12 +27,12 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 func TestChanges(t *testing.T) {
 	before := defaultApplied()
 	before.Task.Features = []string{"a", "b"}
-	if all, effect := Changes(before, before); len(all) > 0 || effect != "" {
+	if all, effect := DiffApplied(before, before); len(all) > 0 || effect != "" {
 		t.Errorf("%v %s", all, effect)
 	}
 	after := before
-	after.Task.Features, after.Round.Participants, after.Task.Model.Frozen = []string{"a"}, 9, []string{"layer0"}
-	all, effect := Changes(before, after)
+	after.Task.Features, after.Round.Participants, after.Task.Model.FrozenTensors = []string{"a"}, 9, []string{"layer0"}
+	all, effect := DiffApplied(before, after)
 	want := []Change{
 		{"task.features", "[a, b]", "[a]", EffectNewRunFromInitial, effects["task.features"].note},
 		{"task.model.frozen", "[]", "[layer0]", EffectNewRunFromModel, effects["task.model.frozen"].note},
@@ -42,7 +42,7 @@ func TestChanges(t *testing.T) {
 		t.Errorf("got %v, %s", all, effect)
 	}
 	after.Task.Features = before.Task.Features
-	if _, effect := Changes(before, after); effect != EffectNewRunFromModel {
+	if _, effect := DiffApplied(before, after); effect != EffectNewRunFromModel {
 		t.Errorf("effect %s", effect)
 	}
 }

@@ -22,7 +22,7 @@ import (
 // Enrol says where and how devices join the federation.
 type Enrol struct {
 	Listen             string `yaml:"listen"`       // host:port; empty = nowhere
-	URL                string `yaml:"url"`          // https://host:port of it, as devices reach it
+	JoinURL            string `yaml:"url"`          // https://host:port of it, as devices reach it
 	RootFile           string `yaml:"root_file"`    // the root document
 	CAFile             string `yaml:"ca_file"`      // the authority that signs the devices' certificates
 	CAKeyFile          string `yaml:"ca_key_file"`  // its key
@@ -38,22 +38,22 @@ const (
 	defaultLife        = 365 * 24 * time.Hour
 )
 
-// On reports whether devices may join.
-func (e *Enrol) On() bool { return e.Listen != "" }
+// IsEnabled reports whether devices may join.
+func (e *Enrol) IsEnabled() bool { return e.Listen != "" }
 
-// OpenEnrolment returns the configuration of the desk where devices join, without what belongs to the process. The
+// EnrolmentConfig returns the configuration of the desk where devices join, without what belongs to the process. The
 // error is a [*spec.FieldError].
-func (s *File) OpenEnrolment() (enrol.Config, error) {
+func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
 	e := &s.Enrol
 	wrong := func(key string, err error) error { return &spec.FieldError{Key: "enrol." + key, Problem: err.Error()} }
 	if _, _, err := net.SplitHostPort(e.Listen); err != nil {
 		return enrol.Config{}, wrong("listen", err)
 	}
-	if u, err := url.Parse(e.URL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
+	if u, err := url.Parse(e.JoinURL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
 		return enrol.Config{}, wrong("url",
-			fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q", e.URL))
+			fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q", e.JoinURL))
 	}
-	roots, err := s.Roots()
+	roots, err := s.RootDocuments()
 	if err != nil {
 		return enrol.Config{}, err
 	}
@@ -64,11 +64,11 @@ func (s *File) OpenEnrolment() (enrol.Config, error) {
 	if err != nil {
 		return enrol.Config{}, wrong("ca_file", err)
 	}
-	authorityKey, err := keys.ReadClientKey(settings.SecretFile(e.CAKeyFile))
+	authorityKey, err := keys.ReadClientKey(settings.ResolveSecretFile(e.CAKeyFile))
 	if err != nil {
 		return enrol.Config{}, wrong("ca_key_file", err)
 	}
-	devices, err := settings.ReadUnchecked(e.DeviceTemplateFile)
+	devices, err := settings.ReadUnvalidatedAgent(e.DeviceTemplateFile)
 	if err != nil {
 		return enrol.Config{}, wrong("devices_file", err)
 	}
@@ -85,7 +85,7 @@ func (s *File) OpenEnrolment() (enrol.Config, error) {
 			enrol.Lifetime, l))
 	}
 	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, SharedDeviceSettings: devices.SharedSettings(),
-		Disk:                store.Machine,
+		Disk:                store.LocalDisk,
 		CertificateLifetime: e.CertificateLife,
 		Authority:           &enrol.Authority{Certificate: authority, Key: authorityKey},
 		BrokerUserName:      func(id wire.AgentID) string { return topics.ClientID(id) }}
@@ -120,12 +120,12 @@ func readCertificate(path string) (*x509.Certificate, error) {
 }
 
 // checkEnrol checks the desk. The section is left alone where nobody can join.
-func checkEnrol(c *settings.Check, s *File) {
-	if !s.Enrol.On() {
-		c.Require(s.Enrol.URL == "", "enrol.url",
+func checkEnrol(c *settings.SettingsChecker, s *ConfigFile) {
+	if !s.Enrol.IsEnabled() {
+		c.Require(s.Enrol.JoinURL == "", "enrol.url",
 			"is set, but devices can join nowhere: set enrol.listen, or remove it")
 		return
 	}
-	_, err := s.OpenEnrolment()
+	_, err := s.EnrolmentConfig()
 	c.AddSectionErrors("", err)
 }

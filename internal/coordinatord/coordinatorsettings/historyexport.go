@@ -51,12 +51,12 @@ func (m *MLflow) check(c *spec.ProblemList) {
 }
 
 func (m *MLflow) token() (string, error) {
-	token, _, err := config.ReadSecret("", settings.SecretFile(m.TokenFile), "token", "")
+	token, _, err := config.ReadSecret("", settings.ResolveSecretFile(m.TokenFile), "token", "")
 	return string(token), err
 }
 
-// Tracking returns what package history needs to log there. version is that of the program.
-func (s *File) Tracking(version string) (*history.Tracking, error) {
+// MLflowTracking returns what package history needs to log there. version is that of the program.
+func (s *ConfigFile) MLflowTracking(version string) (*history.MLflowTracking, error) {
 	m := &s.History.MLflow
 	var c spec.ProblemList
 	m.check(&c)
@@ -64,9 +64,9 @@ func (s *File) Tracking(version string) (*history.Tracking, error) {
 		return nil, err
 	}
 	token, err := m.token()
-	return &history.Tracking{URL: m.URL, Token: token, Experiment: cmp.Or(m.Experiment, s.Federation),
-		Federation: s.Federation, Version: version, HTTP: http.DefaultClient,
-		Task: func() (wire.RunID, []config.Setting) { return readAppliedTask(s.StateDir) }}, err
+	return &history.MLflowTracking{URL: m.URL, Token: token, Experiment: cmp.Or(m.Experiment, s.Federation),
+		Federation: s.Federation, ProgramVersion: version, HTTP: http.DefaultClient,
+		AppliedTask: func() (wire.RunID, []config.Setting) { return readAppliedTask(s.StateDir) }}, err
 }
 
 // readAppliedTask returns the applied task of a state folder, and the number of its run; 0 if there is none.

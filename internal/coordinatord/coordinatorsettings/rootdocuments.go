@@ -15,18 +15,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Roots returns the root documents of the federation that are on the disk, the newest last; none where no root is set.
-// The one of enrol.root_file is the begin; later ones were installed into the state folder.
-func (s *File) Roots() (all []wire.RootDocument, err error) {
+// RootDocuments returns the root documents of the federation that are on the disk, the newest last; none where no root
+// is set. The one of enrol.root_file is the begin; later ones were installed into the state folder.
+func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
 	if s.Enrol.RootFile == "" {
 		return nil, nil
 	}
-	first, err := settings.ReadRoot(s.Enrol.RootFile, s.Federation)
+	first, err := settings.ReadRootDocument(s.Enrol.RootFile, s.Federation)
 	if err != nil {
 		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: explainMissingFile(err).Error()}
 	}
-	for v := wire.FirstRoot + 1; v < first.Version; v++ { // for devices that have not taken these
-		d, err := settings.ReadRoot(filepath.Join(s.StateDir, runs.RootDocumentFile(v)), s.Federation)
+	for v := wire.FirstRootVersion + 1; v < first.Version; v++ { // for devices that have not taken these
+		d, err := settings.ReadRootDocument(filepath.Join(s.StateDir, runs.RootDocumentFile(v)), s.Federation)
 		if err != nil {
 			all = nil // what comes after it is of no use to them
 			continue
@@ -36,7 +36,7 @@ func (s *File) Roots() (all []wire.RootDocument, err error) {
 	for all = append(all, first); ; {
 		held := &all[len(all)-1]
 		path := filepath.Join(s.StateDir, runs.RootDocumentFile(held.Version+1))
-		d, err := settings.ReadRoot(path, s.Federation)
+		d, err := settings.ReadRootDocument(path, s.Federation)
 		if errors.Is(err, fs.ErrNotExist) {
 			return all, nil
 		}
@@ -58,5 +58,5 @@ func CheckCoordinatorKey(d *wire.RootDocument, key ed25519.PublicKey) error {
 	}
 	return fmt.Errorf("version %d of the root document does not name the key of this coordinator (%s): set "+
 		"identity.key_file to a key that it names, or install a document that names this one", d.Version,
-		keys.Format(key))
+		keys.FormatPublic(key))
 }

@@ -12,8 +12,8 @@ import (
 // deviceHistory is what of a device outlives a restart of the coordinator.
 type deviceHistory struct {
 	lastSeenAt      int64 // Unix time in seconds; 0 = never
-	rounds          uint64
-	accepted        uint64       // updates
+	workedRounds    uint64
+	acceptedUpdates uint64       // updates
 	lastJoinedRound wire.RoundID // the newest of the rounds
 	// rounds in which it declined after it had begun, was refused, or after which it sat out
 	failedRounds uint64
@@ -49,14 +49,14 @@ func monthOf(t time.Time) uint64 {
 // A saved view has for each device the length of its id (1), the id, and the nine numbers of kept in their order, as
 // varints of package encoding/binary. Devices ascend by id.
 
-// EncodeChanges returns what is to outlive a restart, and false if that has not changed since the last call.
-func (v *DevicesView) EncodeChanges() ([]byte, bool) {
+// EncodeIfChanged returns what is to outlive a restart, and false if that has not changed since the last call.
+func (v *DevicesView) EncodeIfChanged() ([]byte, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if !v.changed {
+	if !v.hasUnsavedChanges {
 		return nil, false
 	}
-	v.changed = false
+	v.hasUnsavedChanges = false
 	ids := make([]wire.AgentID, 0, len(v.deviceByID))
 	for id := range v.deviceByID {
 		ids = append(ids, id)
@@ -69,7 +69,7 @@ func (v *DevicesView) EncodeChanges() ([]byte, bool) {
 			continue
 		}
 		b = append(append(b, byte(len(id))), id...)
-		for _, n := range []uint64{uint64(d.lastSeenAt), d.rounds, d.accepted, uint64(d.lastJoinedRound),
+		for _, n := range []uint64{uint64(d.lastSeenAt), d.workedRounds, d.acceptedUpdates, uint64(d.lastJoinedRound),
 			d.failedRounds,
 			uint64(d.trafficBoot),
 			d.bootTrafficBytes, d.month, d.monthTrafficBytes} {
@@ -83,7 +83,7 @@ func (v *DevicesView) EncodeChanges() ([]byte, bool) {
 func (v *DevicesView) MarkUnsaved() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.changed = true
+	v.hasUnsavedChanges = true
 }
 
 // Restore takes what Save has returned, for devices that are in the list, whose ids ascend. The error is that it is

@@ -33,8 +33,9 @@ const connectedOnlyReason = "connected, but it does not answer the announcement:
 	"or the " +
 	"broker's access rules withhold the announcement; `agentd status` on the device says which"
 
-// neverSeen is the advice about devices that have sent no message.
-const neverSeen = "nothing has arrived from the devices that were never seen: start agentd on them; where it runs, " +
+// neverSeenAdvice is the advice about devices that have sent no message.
+const neverSeenAdvice = "nothing has arrived from the devices that were never seen: start agentd on them; where it " +
+	"runs, " +
 	"`agentd status` says whether the federation's name, broker.url or the broker's access rules are the cause"
 
 // DeviceStates are all states, in the order of a sorted list.
@@ -42,30 +43,30 @@ var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSi
 
 // Device is a line of the list of devices.
 type Device struct {
-	Agent          string     `json:"agent"`
-	State          string     `json:"state"`
-	Reason         string     `json:"why,omitempty"`
-	UnfitColumn    string     `json:"column,omitempty"` // of its data, if it is unfit for them
-	UnfitLocation  string     `json:"where,omitempty"`  // file and line, or topic
-	LastSeen       *time.Time `json:"last_seen,omitempty"`
-	Version        string     `json:"version,omitempty"` // of its program
-	RootVersion    uint32     `json:"root,omitempty"`    // version of the root document that it goes by
-	Rows           uint64     `json:"rows"`
-	Rounds         uint64     `json:"rounds"`   // that it has worked in
-	Accepted       uint64     `json:"accepted"` // updates
-	FailedRounds   uint64     `json:"failed"`   // rounds
-	LeftOutUpdates uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
-	ClippedUpdates uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
+	Agent           string     `json:"agent"`
+	State           string     `json:"state"`
+	Reason          string     `json:"why,omitempty"`
+	UnfitColumn     string     `json:"column,omitempty"` // of its data, if it is unfit for them
+	UnfitLocation   string     `json:"where,omitempty"`  // file and line, or topic
+	LastSeen        *time.Time `json:"last_seen,omitempty"`
+	ProgramVersion  string     `json:"version,omitempty"` // of its program
+	RootVersion     uint32     `json:"root,omitempty"`    // version of the root document that it goes by
+	Rows            uint64     `json:"rows"`
+	WorkedRounds    uint64     `json:"rounds"`   // that it has worked in
+	AcceptedUpdates uint64     `json:"accepted"` // updates
+	FailedRounds    uint64     `json:"failed"`   // rounds
+	LeftOutUpdates  uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
+	ClippedUpdates  uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
 	// Where it is known:
-	StepTime          *float64 `json:"step_time,omitempty"`        // seconds
+	StepSeconds       *float64 `json:"step_time,omitempty"`        // seconds
 	MonthTrafficBytes *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
-	Battery           *float64 `json:"battery,omitempty"`          // from 0 to 1
+	BatteryRatio      *float64 `json:"battery,omitempty"`          // from 0 to 1
 	Temperature       *float64 `json:"temperature,omitempty"`      // °C
 }
 
 // Devices is the list of the devices of a federation.
 type Devices struct {
-	At             time.Time      `json:"at"`
+	GeneratedAt    time.Time      `json:"at"`
 	ListedInEffect int            `json:"listed"` // in the list of keys that is in effect
 	ListedInFile   int            `json:"named"`  // in its file now
 	CountByState   map[string]int `json:"states"` // of all of them
@@ -73,7 +74,7 @@ type Devices struct {
 }
 
 // List returns those of the enrolled devices that are in one of the states, or all of them if that is empty, in the
-// order of a key of DeviceOrders.
+// order of a key of DeviceSortKeys.
 func (v *DevicesView) List(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
 	for _, s := range states {
 		if !slices.Contains(DeviceStates, s) {
@@ -81,11 +82,11 @@ func (v *DevicesView) List(enrolled []wire.AgentID, states []string, by string) 
 		}
 	}
 	name, descending := strings.CutPrefix(by, "-")
-	order, ok := deviceOrders[cmp.Or(name, "agent")]
+	order, ok := deviceCompareByKey[cmp.Or(name, "agent")]
 	if !ok {
 		return nil, fmt.Errorf("the list cannot be sorted by %q: use %s", name, strings.Join(DeviceSortKeys(), ", "))
 	}
-	l := v.lines(enrolled, states)
+	l := v.describeDevices(enrolled, states)
 	slices.SortFunc(l.Devices, func(a, b *Device) int {
 		if descending {
 			a, b = b, a
@@ -95,12 +96,13 @@ func (v *DevicesView) List(enrolled []wire.AgentID, states []string, by string) 
 	return l, nil
 }
 
-func (v *DevicesView) lines(enrolled []wire.AgentID, states []string) *Devices {
+func (v *DevicesView) describeDevices(enrolled []wire.AgentID, states []string) *Devices {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.now()
-	l := &Devices{At: now, ListedInEffect: v.listedAgents, ListedInFile: len(enrolled), CountByState: map[string]int{},
-		Devices: []*Device{}}
+	l := &Devices{GeneratedAt: now, ListedInEffect: v.listedAgents, ListedInFile: len(enrolled),
+		CountByState: map[string]int{},
+		Devices:      []*Device{}}
 	month := monthOf(now)
 	for _, id := range enrolled {
 		x := v.describeDevice(id, month)
@@ -118,10 +120,10 @@ func (v *DevicesView) describeDevice(id wire.AgentID, month uint64) *Device {
 	if d == nil {
 		return &Device{Agent: string(id), State: deviceNever}
 	}
-	x := &Device{Agent: string(id), Version: d.version(), RootVersion: uint32(d.root), Rows: d.rows,
-		Rounds: d.rounds, Accepted: d.accepted,
+	x := &Device{Agent: string(id), ProgramVersion: d.version(), RootVersion: uint32(d.root), Rows: d.rows,
+		WorkedRounds: d.workedRounds, AcceptedUpdates: d.acceptedUpdates,
 		FailedRounds: d.failedRounds, LeftOutUpdates: d.leftOutUpdates, ClippedUpdates: d.clippedUpdates,
-		StepTime: observe.FiniteOrNil(d.stepTime), Battery: observe.FiniteOrNil(d.battery),
+		StepSeconds: observe.FiniteOrNil(d.stepSeconds), BatteryRatio: observe.FiniteOrNil(d.batteryRatio),
 		Temperature:       observe.FiniteOrNil(d.temperature),
 		MonthTrafficBytes: observe.FiniteOrNil(d.budgetUsedBytes)}
 	if d.lastSeenAt > 0 {
@@ -136,19 +138,20 @@ func (v *DevicesView) describeDevice(id wire.AgentID, month uint64) *Device {
 	case v.trainingByID[id] != nil:
 		x.State = deviceTraining
 	case d.helloReceived && u != nil:
-		x.State, x.Reason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.why(), u.Column, u.BadValueLocation
-	case d.helloReceived && d.sidelinedUntil > 0:
-		x.State, x.Reason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason, d.sidelinedUntil)
+		x.State, x.Reason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.unfitReasonText(), u.Column,
+			u.BadValueLocation
+	case d.helloReceived && d.lastSidelinedRound > 0:
+		x.State, x.Reason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason, d.lastSidelinedRound)
 	case d.helloReceived:
 		x.State = devicePresent
-	case d.onlineSince > 0 && !v.helloSampling && v.now().Unix()-d.onlineSince >= helloGraceSeconds:
+	case d.onlineSince > 0 && !v.isHelloSampled && v.now().Unix()-d.onlineSince >= helloGraceSeconds:
 		x.State, x.Reason = deviceAbsent, connectedOnlyReason
 	default:
 		x.State, x.Reason = deviceAbsent, string(d.leaveReason)
 	}
 	if d.protocolVersion != 0 {
 		x.Reason = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Reason,
-			d.protocolVersion, wire.Version),
+			d.protocolVersion, wire.ProtocolVersion),
 			", ")
 	}
 	if d.rejectionReason != 0 {
@@ -159,47 +162,52 @@ func (v *DevicesView) describeDevice(id wire.AgentID, month uint64) *Device {
 
 // DeviceSortKeys are the keys to sort a list by, each also with a leading - for the other direction.
 func DeviceSortKeys() []string {
-	all := make([]string, 0, len(deviceOrders))
-	for name := range deviceOrders {
+	all := make([]string, 0, len(deviceCompareByKey))
+	for name := range deviceCompareByKey {
 		all = append(all, name)
 	}
 	slices.Sort(all)
 	return all
 }
 
-var deviceOrders = map[string]func(a, b *Device) int{
+var deviceCompareByKey = map[string]func(a, b *Device) int{
 	"agent": func(a, b *Device) int { return cmp.Compare(a.Agent, b.Agent) },
 	"state": func(a, b *Device) int {
 		return cmp.Compare(slices.Index(DeviceStates, a.State), slices.Index(DeviceStates, b.State))
 	},
 	"seen": func(a, b *Device) int {
-		return cmp.Compare(unix(a.LastSeen), unix(b.LastSeen))
+		return cmp.Compare(unixOrZero(a.LastSeen), unixOrZero(b.LastSeen))
 	},
-	"version":  func(a, b *Device) int { return cmp.Compare(a.Version, b.Version) },
+	"version":  func(a, b *Device) int { return cmp.Compare(a.ProgramVersion, b.ProgramVersion) },
 	"root":     func(a, b *Device) int { return cmp.Compare(a.RootVersion, b.RootVersion) },
 	"rows":     func(a, b *Device) int { return cmp.Compare(a.Rows, b.Rows) },
-	"rounds":   func(a, b *Device) int { return cmp.Compare(a.Rounds, b.Rounds) },
+	"rounds":   func(a, b *Device) int { return cmp.Compare(a.WorkedRounds, b.WorkedRounds) },
 	"accepted": func(a, b *Device) int { return cmp.Compare(a.acceptedShare(), b.acceptedShare()) },
 	"left":     func(a, b *Device) int { return cmp.Compare(a.LeftOutUpdates, b.LeftOutUpdates) },
 	"clipped":  func(a, b *Device) int { return cmp.Compare(a.ClippedUpdates, b.ClippedUpdates) },
-	"step":     func(a, b *Device) int { return cmp.Compare(valueOrMin(a.StepTime), valueOrMin(b.StepTime)) },
-	"bytes": func(a, b *Device) int {
-		return cmp.Compare(valueOrMin(a.MonthTrafficBytes), valueOrMin(b.MonthTrafficBytes))
+	"step": func(a, b *Device) int {
+		return cmp.Compare(valueOrNegInf(a.StepSeconds),
+			valueOrNegInf(b.StepSeconds))
 	},
-	"battery": func(a, b *Device) int { return cmp.Compare(valueOrMin(a.Battery), valueOrMin(b.Battery)) },
-	"heat":    func(a, b *Device) int { return cmp.Compare(valueOrMin(a.Temperature), valueOrMin(b.Temperature)) },
+	"bytes": func(a, b *Device) int {
+		return cmp.Compare(valueOrNegInf(a.MonthTrafficBytes), valueOrNegInf(b.MonthTrafficBytes))
+	},
+	"battery": func(a, b *Device) int {
+		return cmp.Compare(valueOrNegInf(a.BatteryRatio), valueOrNegInf(b.BatteryRatio))
+	},
+	"heat": func(a, b *Device) int { return cmp.Compare(valueOrNegInf(a.Temperature), valueOrNegInf(b.Temperature)) },
 }
 
-// unix is a moment; one that is not known comes first.
-func unix(t *time.Time) int64 {
+// unixOrZero is a moment; one that is not known comes first.
+func unixOrZero(t *time.Time) int64 {
 	if t == nil {
 		return 0
 	}
 	return t.Unix()
 }
 
-// valueOrMin is a number; one that is not known is the least.
-func valueOrMin(x *float64) float64 {
+// valueOrNegInf is a number; one that is not known is the least.
+func valueOrNegInf(x *float64) float64 {
 	if x == nil {
 		return math.Inf(-1)
 	}
@@ -208,7 +216,7 @@ func valueOrMin(x *float64) float64 {
 
 // acceptedShare is the accepted updates' share of the rounds that ended for it, NaN before the first.
 func (x *Device) acceptedShare() float64 {
-	return float64(x.Accepted) / float64(x.Accepted+x.FailedRounds)
+	return float64(x.AcceptedUpdates) / float64(x.AcceptedUpdates+x.FailedRounds)
 }
 
 // Draw returns the list as a table. A reason that has no room in its line follows below.
@@ -225,7 +233,7 @@ func (l *Devices) Draw(width int) string {
 		p.Paragraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.ListedInEffect))
 	}
 	if l.CountByState[deviceNever] > 0 {
-		p.Paragraph("!", neverSeen)
+		p.Paragraph("!", neverSeenAdvice)
 	}
 	if len(l.Devices) == 0 {
 		return p.Text.String()
@@ -257,7 +265,7 @@ func (l *Devices) table() string {
 	for _, x := range l.Devices {
 		seen, root, rows := "-", "-", "-"
 		if x.LastSeen != nil {
-			seen = status.FormatDuration(l.At.Sub(*x.LastSeen)) + " ago"
+			seen = status.FormatDuration(l.GeneratedAt.Sub(*x.LastSeen)) + " ago"
 		}
 		if x.RootVersion > 0 {
 			root = strconv.FormatUint(uint64(x.RootVersion), 10)
@@ -266,11 +274,11 @@ func (l *Devices) table() string {
 			rows = strconv.FormatUint(x.Rows, 10)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
-			quoteUnlessWord(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100,
+			quoteUnlessWord(cmp.Or(x.ProgramVersion, "-")), root, rows, x.WorkedRounds, orDash("%.0f%%", 100,
 				observe.FiniteOrNil(x.acceptedShare())),
-			x.LeftOutUpdates, x.ClippedUpdates, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6,
+			x.LeftOutUpdates, x.ClippedUpdates, orDash("%.3gms", 1e3, x.StepSeconds), orDash("%.1fMB", 1e-6,
 				x.MonthTrafficBytes),
-			orDash("%.0f%%", 100, x.Battery), orDash("%.0f°C", 1, x.Temperature))
+			orDash("%.0f%%", 100, x.BatteryRatio), orDash("%.0f°C", 1, x.Temperature))
 	}
 	_ = w.Flush() // to memory
 	return b.String()

@@ -13,7 +13,7 @@ import (
 // Draw returns the picture as text.
 func (c *coordinatorStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
-	p.Head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.GeneratedAt, c.Started,
+	p.AddHead("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.GeneratedAt, c.Started,
 		c.Conditions, c.Broker)
 	if t := c.Task; t.NextVersion > 0 {
 		p.Line("task", "version %d; version %d takes over when the round under way is over", t.Version, t.NextVersion)
@@ -26,17 +26,18 @@ func (c *coordinatorStatus) Draw(width int) string {
 			float64(c.WantedAggregations)))
 	}
 	p.Line("model", "version %d%s", c.Aggregations, of)
-	if f := status.FormatNamedNumbers("R²", c.R2, "accuracy", c.Accuracy, "risk", c.Risk); f != "" {
+	if f := status.FormatNamedNumbers("R²", c.HeldOutR2, "accuracy", c.HeldOutAccuracy, "risk",
+		c.HeldOutRisk); f != "" {
 		p.Line("  held out", "%s", f)
 	}
 	drawEvaluation(p, c.Evaluation)
-	p.Losses(c.Losses)
+	p.AddLossLine(c.Losses)
 	if c.StopProgress != nil {
 		p.Paragraph("ends", c.StopProgress.draw(c))
 	}
 	p.Line("agents", "%d may be drawn, of %d in the list", c.EligibleAgents, c.Enrolled)
 	if c.EstimatedAgents > 0 {
-		p.Line("", "about %.0f answer if all are asked; %.3g %% were", c.EstimatedAgents, 100*c.AskedShare)
+		p.Line("", "about %.0f answer if all are asked; %.3g %% were", c.EstimatedAgents, 100*c.AskedAgentShare)
 	}
 	if len(c.Unfit) > 0 {
 		var all []string
@@ -48,7 +49,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 	if len(c.SidelinedAgents) > 0 {
 		var all []string
 		for _, s := range c.SidelinedAgents {
-			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.Until))
+			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.LastSidelinedRound))
 		}
 		p.Line("  sit out", "%s", observe.JoinNames(all))
 	}
@@ -64,7 +65,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 			status.FormatNamedNumbers("|λ₂|", m.SecondEigenvalue, "α", m.EigenvalueRatio))
 	}
 	if r := c.Rollout; r != nil {
-		p.Line("predictions", "all agents with model %s", r.Released)
+		p.Line("predictions", "all agents with model %s", r.ReleasedModel)
 		if r.Candidate != "" {
 			began := "" // not known after a restart
 			if r.CandidateAgents > 0 {
@@ -72,12 +73,12 @@ func (c *coordinatorStatus) Draw(width int) string {
 			}
 			p.Line("", "a share of them%s with model %s", began, r.Candidate)
 		}
-		if r.LastOutcome != "" {
-			p.Line("", "the rollout of model %s has ended: %s", r.LastModel, r.LastOutcome)
+		if r.LastRolloutOutcome != "" {
+			p.Line("", "the rollout of model %s has ended: %s", r.LastRolloutModel, r.LastRolloutOutcome)
 		}
 	}
 	c.drawRound(p)
-	p.Refusals(c.Refusals)
+	p.AddRefusalLines(c.Refusals)
 	return p.Text.String()
 }
 
@@ -89,15 +90,15 @@ func drawEvaluation(p *status.Page, e *modelEvaluation) {
 	p.Line("  at agents", "%s   (version %d, %d rows of %d agents)", status.FormatNamedNumbers("R²", e.R2, "accuracy",
 		e.Accuracy,
 		"F1",
-		e.F1, "risk", &e.Risk), e.Version, e.Rows, e.ReportingAgents)
-	if text := e.FormatMetrics(); text != "" {
+		e.MacroF1, "risk", &e.Risk), e.Version, e.Rows, e.ReportingAgents)
+	if text := e.FormatExternalMetrics(); text != "" {
 		p.Line("", "%s", text)
 	}
 	for _, of := range []struct {
 		name string
-		*evaluation.AgentDistribution
+		*evaluation.AgentMetricDistribution
 	}{{"accuracy", e.AgentAccuracy}, {"risk", e.AgentRisk}} {
-		if s := of.AgentDistribution; s != nil {
+		if s := of.AgentMetricDistribution; s != nil {
 			p.Line("", "%s by agent: mean %.4g, median %.4g, worst %.4g", of.name, s.Mean, s.Q50, s.Worst)
 			return
 		}
@@ -106,11 +107,11 @@ func drawEvaluation(p *status.Page, e *modelEvaluation) {
 
 func (c *coordinatorStatus) drawRound(p *status.Page) {
 	phase := c.Phase
-	if c.EndReason != "" {
-		phase += " (" + c.EndReason + ")"
+	if c.RunEndReason != "" {
+		phase += " (" + c.RunEndReason + ")"
 	}
 	p.Line("phase", "%s for %s", phase, status.FormatDuration(c.GeneratedAt.Sub(c.PhaseSince)))
-	if c.EndReason != "" {
+	if c.RunEndReason != "" {
 		p.Paragraph("", "to continue: `coordinator task set KEY=VALUE` with the key that ended the run (round.rounds, "+
 			"or a key of round.stop; 0 is without limit)")
 	}
@@ -124,12 +125,12 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 	if c.Attempt > 1 {
 		more = fmt.Sprintf(", attempt %d", c.Attempt)
 	}
-	if c.Abandoned > 0 {
-		more += fmt.Sprintf("; abandoned since the start: %d", c.Abandoned)
+	if c.AbandonedRounds > 0 {
+		more += fmt.Sprintf("; abandoned since the start: %d", c.AbandonedRounds)
 	}
-	p.Line(fmt.Sprintf("round %d", c.Round), "%s%s", c.Kind, more)
-	by := c.byState()
-	done := len(by[accepted])
+	p.Line(fmt.Sprintf("round %d", c.Round), "%s%s", c.RoundKind, more)
+	by := c.participantsByState()
+	done := len(by[stateAccepted])
 	if c.UploaderDraws > 0 {
 		most := min(c.UploaderDraws, len(c.Participants)) // fewer, where an agent is drawn twice
 		p.Line("  updates", "%s %d of at most %d", status.Bar(float64(done), float64(most)), done, most)
@@ -140,9 +141,10 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 	if c.Phase == "collecting" {
 		took := c.GeneratedAt.Sub(c.RoundOpenedAt)
 		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), c.DeadlineSeconds), status.FormatDuration(took),
-			status.Seconds(c.DeadlineSeconds))
+			status.FormatSeconds(c.DeadlineSeconds))
 	}
-	for _, label := range []string{accepted, stateWorking, invited, stateLate, stateMixed, stateMissing, stateOut} {
+	for _, label := range []string{stateAccepted, stateWorking, stateInvited, stateLate, stateMixed, stateMissing,
+		stateOut} {
 		if all := by[label]; len(all) > 0 {
 			p.Line("  "+label, "%s", observe.JoinNames(all))
 		}
@@ -157,25 +159,25 @@ const (
 	stateMixed   = "mixed" // where agents mix, and this one was not drawn to send
 )
 
-// byState lists the participants by the state that is shown.
-func (c *coordinatorStatus) byState() map[string][]string {
+// participantsByState lists the participants by the state that is shown.
+func (c *coordinatorStatus) participantsByState() map[string][]string {
 	by := map[string][]string{}
 	took, slow := c.GeneratedAt.Sub(c.RoundOpenedAt).Seconds(), c.lateAfterSeconds()
 	for _, a := range c.Participants {
 		text, state := a.Agent, a.State
 		switch state {
 		case stateWorking:
-			text += fmt.Sprintf(" (at work for %s)", status.Seconds(took-a.StateAfterSeconds))
-		case invited:
+			text += fmt.Sprintf(" (at work for %s)", status.FormatSeconds(took-a.SecondsToState))
+		case stateInvited:
 			text += " (silent)"
-		case accepted:
+		case stateAccepted:
 			if a.Steps > 0 {
 				text += fmt.Sprintf(" (E=%d)", a.Steps)
 			}
 		case stateOut:
 			text += " (" + a.OutReason + ")"
 		}
-		if state == stateWorking || state == invited {
+		if state == stateWorking || state == stateInvited {
 			switch {
 			case c.Phase != "collecting" && c.UploaderDraws > 0 && state == stateWorking:
 				text, state = a.Agent, stateMixed
@@ -195,8 +197,8 @@ func (c *coordinatorStatus) byState() map[string][]string {
 func (c *coordinatorStatus) lateAfterSeconds() float64 {
 	var all []float64
 	for _, a := range c.Participants {
-		if a.State == accepted {
-			all = append(all, a.StateAfterSeconds)
+		if a.State == stateAccepted {
+			all = append(all, a.SecondsToState)
 		}
 	}
 	if len(all) == 0 {

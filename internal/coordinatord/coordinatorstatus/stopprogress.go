@@ -12,31 +12,33 @@ import (
 
 // stopProgress is how far a run has come to its end by round.stop.
 type stopProgress struct {
-	CountedSince time.Time `json:"since"`             // the time counts from it
-	MaxSeconds   float64   `json:"seconds,omitempty"` // that the run may take; 0 = no limit
-	UsedBytes    uint64    `json:"bytes"`             // carried since then
-	MaxBytes     uint64    `json:"most_bytes,omitempty"`
+	CountingStartedAt time.Time `json:"since"`             // the time counts from it
+	MaxSeconds        float64   `json:"seconds,omitempty"` // that the run may take; 0 = no limit
+	UsedBytes         uint64    `json:"bytes"`             // carried since then
+	MaxBytes          uint64    `json:"most_bytes,omitempty"`
 	// The targets; 0 = none.
 	TargetRisk     float64 `json:"target_risk,omitempty"`
 	TargetR2       float64 `json:"target_r2,omitempty"`
 	TargetAccuracy float64 `json:"target_accuracy,omitempty"`
 	// The risk that is judged; nil before the first.
-	Risk               *float64 `json:"risk,omitempty"`
-	Best               *float64 `json:"best_risk,omitempty"`
-	BestVersion        uint64   `json:"best_version,omitempty"`
-	WithoutImprovement int      `json:"without_improvement"` // aggregations
-	Patience           int      `json:"patience,omitempty"`
+	Risk                           *float64 `json:"risk,omitempty"`
+	BestRisk                       *float64 `json:"best_risk,omitempty"`
+	BestVersion                    uint64   `json:"best_version,omitempty"`
+	AggregationsWithoutImprovement int      `json:"without_improvement"` // aggregations
+	Patience                       int      `json:"patience,omitempty"`
 }
 
 func newStopProgress(f round.StopProgressReported) *stopProgress {
 	s := &stopProgress{
-		CountedSince: f.Since, MaxSeconds: f.StopRules.TimeLimit.Seconds(), UsedBytes: f.Bytes,
+		CountingStartedAt: f.CountingStartedAt, MaxSeconds: f.StopRules.TimeLimit.Seconds(),
+		UsedBytes:  f.TransferredBytes,
 		MaxBytes:   uint64(f.StopRules.ByteLimit),
 		TargetRisk: f.StopRules.TargetRisk, TargetR2: f.StopRules.TargetR2, TargetAccuracy: f.StopRules.TargetAccuracy,
-		WithoutImprovement: f.Without, Patience: f.StopRules.Patience,
+		AggregationsWithoutImprovement: f.AggregationsSinceBest, Patience: f.StopRules.Patience,
 	}
-	if f.Judged > 0 {
-		s.Risk, s.Best, s.BestVersion = observe.FiniteOrNil(f.Risk), observe.FiniteOrNil(f.Best), uint64(f.BestAt)
+	if f.JudgedRiskCount > 0 {
+		s.Risk, s.BestRisk, s.BestVersion = observe.FiniteOrNil(f.LatestRisk), observe.FiniteOrNil(f.BestRisk),
+			uint64(f.BestVersion)
 	}
 	return s
 }
@@ -57,15 +59,16 @@ func (s *stopProgress) draw(c *coordinatorStatus) string {
 		add(want > 0, "%s %s %.4g (%s)", name, sign, want, now)
 	}
 	target("risk", s.TargetRisk, s.Risk, "≤")
-	target("R²", s.TargetR2, c.R2, "≥")
-	target("accuracy", s.TargetAccuracy, c.Accuracy, "≥")
+	target("R²", s.TargetR2, c.HeldOutR2, "≥")
+	target("accuracy", s.TargetAccuracy, c.HeldOutAccuracy, "≥")
 	best := ""
-	if s.Best != nil {
-		best = fmt.Sprintf(" (best risk %.4g, version %d)", *s.Best, s.BestVersion)
+	if s.BestRisk != nil {
+		best = fmt.Sprintf(" (best risk %.4g, version %d)", *s.BestRisk, s.BestVersion)
 	}
-	add(s.Patience > 0, "aggregations without improvement %d of %d%s", s.WithoutImprovement, s.Patience, best)
-	add(s.MaxSeconds > 0, "time %s of %s", status.FormatDuration(c.GeneratedAt.Sub(s.CountedSince)),
-		status.Seconds(s.MaxSeconds))
+	add(s.Patience > 0, "aggregations without improvement %d of %d%s", s.AggregationsWithoutImprovement, s.Patience,
+		best)
+	add(s.MaxSeconds > 0, "time %s of %s", status.FormatDuration(c.GeneratedAt.Sub(s.CountingStartedAt)),
+		status.FormatSeconds(s.MaxSeconds))
 	add(s.MaxBytes > 0, "data %.1f of %.1f MB", float64(s.UsedBytes)/1e6, float64(s.MaxBytes)/1e6)
 	return strings.Join(all, "; ")
 }

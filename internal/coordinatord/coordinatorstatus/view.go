@@ -34,7 +34,7 @@ type coordinatorStatus struct {
 	PhaseSince      time.Time     `json:"phase_since"`
 	Round           uint64        `json:"round"`
 	Attempt         uint64        `json:"attempt"`
-	Kind            string        `json:"kind,omitempty"`
+	RoundKind       string        `json:"kind,omitempty"`
 	RoundOpenedAt   time.Time     `json:"opened"`   // the round
 	DeadlineSeconds float64       `json:"deadline"` // seconds from then
 	Participants    []participant `json:"participants"`
@@ -46,7 +46,7 @@ type coordinatorStatus struct {
 	// EstimatedAgents is how many would say hello if all were asked, and Asked the share of them that was, where agents
 	// answer by chance; else both are 0.
 	EstimatedAgents float64      `json:"estimated,omitempty"`
-	AskedShare      float64      `json:"asked,omitempty"`
+	AskedAgentShare float64      `json:"asked,omitempty"`
 	Unfit           []unfitAgent `json:"unfit,omitempty"`
 
 	// SidelinedAgents are the agents that failed in a round, and are not drawn in the next ones.
@@ -56,18 +56,18 @@ type coordinatorStatus struct {
 
 	Aggregations       uint64           `json:"aggregations"`     // in the newest model
 	WantedAggregations uint64           `json:"wanted,omitempty"` // aggregations until the run is finished
-	Abandoned          int              `json:"abandoned"`        // rounds, since the start
-	Accepted           int              `json:"accepted"`         // updates, since the start
+	AbandonedRounds    int              `json:"abandoned"`        // rounds, since the start
+	AcceptedUpdates    int              `json:"accepted"`         // updates, since the start
 	AggregatedUpdates  int              `json:"folded"`           // of these, in a model that is on disk
-	Risk               *float64         `json:"held_out_risk,omitempty"`
-	R2                 *float64         `json:"held_out_r2,omitempty"`
-	Accuracy           *float64         `json:"held_out_accuracy,omitempty"`
+	HeldOutRisk        *float64         `json:"held_out_risk,omitempty"`
+	HeldOutR2          *float64         `json:"held_out_r2,omitempty"`
+	HeldOutAccuracy    *float64         `json:"held_out_accuracy,omitempty"`
 	Evaluation         *modelEvaluation `json:"evaluation,omitempty"` // the last on agents' held-out rows
 	Losses             []float64        `json:"losses"`               // mean risk of the participants, of the newest rounds
 	Mesh               *mesh            `json:"mesh,omitempty"`
 	Rollout            *rolloutStatus   `json:"rollout,omitempty"`
 	StopProgress       *stopProgress    `json:"stop,omitempty"`  // where a rule ends the run
-	EndReason          string           `json:"ended,omitempty"` // why the run is finished
+	RunEndReason       string           `json:"ended,omitempty"` // why the run is finished
 	ScheduleWait       *scheduleWait    `json:"waits,omitempty"` // for the schedule
 	Refusals           []status.Refusal `json:"refusals"`
 }
@@ -87,19 +87,19 @@ type CurrentTask struct {
 
 // participant is an agent in the round under way.
 type participant struct {
-	Agent             string  `json:"agent"`
-	State             string  `json:"state"` // invited, at work, accepted or out
-	Steps             uint32  `json:"local_steps,omitempty"`
-	StateAfterSeconds float64 `json:"after,omitempty"` // seconds from the announcement to the state
-	OutReason         string  `json:"why,omitempty"`   // the reason of state out
+	Agent          string  `json:"agent"`
+	State          string  `json:"state"` // invited, at work, accepted or out
+	Steps          uint32  `json:"local_steps,omitempty"`
+	SecondsToState float64 `json:"after,omitempty"` // seconds from the announcement to the state
+	OutReason      string  `json:"why,omitempty"`   // the reason of state out
 }
 
 // The states of a participant.
 const (
-	invited      = "invited"
-	stateWorking = "at work"
-	accepted     = "accepted"
-	stateOut     = "out"
+	stateInvited  = "invited"
+	stateWorking  = "at work"
+	stateAccepted = "accepted"
+	stateOut      = "out"
 )
 
 // unfitAgent is an agent that cannot do the task.
@@ -115,10 +115,10 @@ type unfitAgent struct {
 }
 
 // String describes an agent that cannot do the task.
-func (u unfitAgent) String() string { return u.Agent + " (" + u.why() + ")" }
+func (u unfitAgent) String() string { return u.Agent + " (" + u.unfitReasonText() + ")" }
 
-// why describes what keeps it from the task. The agent's own words are quoted.
-func (u unfitAgent) why() string {
+// unfitReasonText describes what keeps it from the task. The agent's own words are quoted.
+func (u unfitAgent) unfitReasonText() string {
 	text := u.Reason
 	if u.Column != "" {
 		text += fmt.Sprintf(", column %q", u.Column)
@@ -137,10 +137,10 @@ func (u unfitAgent) why() string {
 
 // largeUpdates is an agent with unusually large updates. Lengths are in multiples of the usual length.
 type largeUpdates struct {
-	Agent          string  `json:"agent"`
-	RoundsInRow    int     `json:"folds"`   // in a row
-	RelativeLength float64 `json:"length"`  // of the last update
-	ClippedLength  float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
+	Agent             string  `json:"agent"`
+	ConsecutiveRounds int     `json:"folds"`   // in a row
+	RelativeLength    float64 `json:"length"`  // of the last update
+	ClippedLength     float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
 }
 
 // String describes the updates of the agent.
@@ -153,15 +153,15 @@ func (l largeUpdates) String() string {
 		counted = "counted in full"
 	}
 	return fmt.Sprintf("%s (%.3g times as long as usual in the last of %d rounds, %s)", l.Agent, l.RelativeLength,
-		l.RoundsInRow,
+		l.ConsecutiveRounds,
 		counted)
 }
 
 // sidelinedAgent is an agent that is not drawn up to a round.
 type sidelinedAgent struct {
-	Agent  string `json:"agent"`
-	Reason string `json:"reason"`
-	Until  uint64 `json:"until"` // the last round without it
+	Agent              string `json:"agent"`
+	Reason             string `json:"reason"`
+	LastSidelinedRound uint64 `json:"until"` // the last round without it
 }
 
 // mesh describes the graph of the agents that mix.
@@ -175,30 +175,31 @@ type mesh struct {
 
 // rolloutStatus is where the rollout of models stands.
 type rolloutStatus struct {
-	Released        string `json:"released"`            // RUN/VERSION
-	Candidate       string `json:"candidate,omitempty"` // for a share of the agents
-	CandidateAgents int    `json:"agents,omitempty"`    // that were there of the share when it began
-	LastOutcome     string `json:"last,omitempty"`      // how the rollout before ended
-	LastModel       string `json:"of,omitempty"`        // the model that it was of
+	ReleasedModel      string `json:"released"`            // RUN/VERSION
+	Candidate          string `json:"candidate,omitempty"` // for a share of the agents
+	CandidateAgents    int    `json:"agents,omitempty"`    // that were there of the share when it began
+	LastRolloutOutcome string `json:"last,omitempty"`      // how the rollout before ended
+	LastRolloutModel   string `json:"of,omitempty"`        // the model that it was of
 }
 
 // View keeps the status of a coordinator up to date from its events.
 type View struct {
-	now                 func() time.Time
-	mu                  sync.Mutex // pictures are asked for from other goroutines
-	current             coordinatorStatus
-	unfit               map[wire.AgentID]unfitAgent
-	sitOut              map[wire.AgentID]sidelinedAgent
-	largeUpdatesByAgent map[wire.AgentID]largeUpdates
-	rejectedReplacement wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
-	participantIndex    map[wire.AgentID]int // among the participants
-	board               *status.Board
+	now                      func() time.Time
+	mu                       sync.Mutex // pictures are asked for from other goroutines
+	current                  coordinatorStatus
+	unfitAgentByID           map[wire.AgentID]unfitAgent
+	sidelinedAgentByID       map[wire.AgentID]sidelinedAgent
+	largeUpdatesByAgent      map[wire.AgentID]largeUpdates
+	rejectedModelReplacement wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
+	participantIndex         map[wire.AgentID]int // among the participants
+	board                    *status.ConditionBoard
 }
 
 // New returns the view of a coordinator that has just started.
-func New(version, federation string, now func() time.Time, board *status.Board) *View {
+func New(version, federation string, now func() time.Time, board *status.ConditionBoard) *View {
 	return &View{
-		now: now, board: board, unfit: map[wire.AgentID]unfitAgent{}, sitOut: map[wire.AgentID]sidelinedAgent{},
+		now: now, board: board, unfitAgentByID: map[wire.AgentID]unfitAgent{},
+		sidelinedAgentByID:  map[wire.AgentID]sidelinedAgent{},
 		participantIndex:    map[wire.AgentID]int{},
 		largeUpdatesByAgent: map[wire.AgentID]largeUpdates{},
 		current: coordinatorStatus{
@@ -210,19 +211,20 @@ func New(version, federation string, now func() time.Time, board *status.Board) 
 	}
 }
 
-// StartCoordinator takes the configuration of a coordinator that begins now, and what was recorded of its run.
-func (v *View) StartCoordinator(task CurrentTask, cfg *round.Config, p runs.RunSummary) {
+// RecordCoordinatorStart takes the configuration of a coordinator that begins now, and what was recorded of its run.
+func (v *View) RecordCoordinatorStart(task CurrentTask, cfg *round.Config, p runs.RunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.largeUpdatesByAgent)
 	v.current.Task, v.current.WantedAggregations, v.current.DeadlineSeconds, v.current.UploaderDraws = task,
-		uint64(cfg.MaxAggregations), cfg.Deadline.Seconds(), 0
+		uint64(cfg.MaxAggregations), cfg.RoundTimeout.Seconds(), 0
 	if cfg.Algorithm == spec.FedDec {
 		v.current.UploaderDraws = cfg.Participants
 	}
-	v.current.Aggregations, v.current.R2, v.current.Accuracy = uint64(p.Version), p.R2, p.Accuracy
+	v.current.Aggregations, v.current.HeldOutR2, v.current.HeldOutAccuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.current.Losses = slices.Clone(p.Risks)
-	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.EndReason = nil, nil,
+	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.RunEndReason = nil,
+		nil,
 		nil, nil,
 		"" // its events tell
 }
@@ -249,12 +251,12 @@ func (v *View) Status() status.Drawable {
 	p.GeneratedAt = v.now()
 	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses),
 		slices.Clone(p.Refusals)
-	for _, u := range v.unfit {
+	for _, u := range v.unfitAgentByID {
 		p.Unfit = append(p.Unfit, u)
 	}
 	sort.Slice(p.Unfit, func(i, j int) bool { return p.Unfit[i].Agent < p.Unfit[j].Agent })
-	for _, agent := range slices.Sorted(maps.Keys(v.sitOut)) {
-		p.SidelinedAgents = append(p.SidelinedAgents, v.sitOut[agent])
+	for _, agent := range slices.Sorted(maps.Keys(v.sidelinedAgentByID)) {
+		p.SidelinedAgents = append(p.SidelinedAgents, v.sidelinedAgentByID[agent])
 	}
 	p.LargeUpdates = nil
 	for _, agent := range slices.Sorted(maps.Keys(v.largeUpdatesByAgent)) {
@@ -270,7 +272,7 @@ func (v *View) participant(agent wire.AgentID) *participant {
 	if !known {
 		i = len(v.current.Participants)
 		v.participantIndex[agent] = i
-		v.current.Participants = append(v.current.Participants, participant{Agent: string(agent), State: invited})
+		v.current.Participants = append(v.current.Participants, participant{Agent: string(agent), State: stateInvited})
 	}
 	return &v.current.Participants[i]
 }

@@ -23,11 +23,12 @@ func (v *View) Observe(event observe.Event) {
 		v.current.Phase, v.current.PhaseSince, v.current.ScheduleWait = string(f.Phase), v.now(), nil
 	case round.AgentEligible:
 		v.current.EligibleAgents = f.EligibleAgents
-		delete(v.unfit, f.Agent)
+		delete(v.unfitAgentByID, f.Agent)
 	case round.AgentUnfit:
 		v.current.EligibleAgents = f.EligibleAgents
 		m := f.DataProblem
-		v.unfit[f.Agent] = unfitAgent{string(f.Agent), f.Reason.String(), m.Column, m.Reason, m.ExampleLocation,
+		v.unfitAgentByID[f.Agent] = unfitAgent{string(f.Agent), f.Reason.String(), m.Column, m.Reason,
+			m.ExampleLocation,
 			m.UnusableValues, m.TotalValues}
 	case round.AgentLeft:
 		v.recordAgentLeft(f)
@@ -36,62 +37,62 @@ func (v *View) Observe(event observe.Event) {
 	case round.ScheduleWait:
 		v.current.ScheduleWait = &scheduleWait{string(f.Reason), f.WindowOpensAt, f.AgentsWithNewRows, f.RequiredAgents,
 			f.RequiredNewRows,
-			f.WithoutRowCount}
+			f.AgentsWithoutRowCount}
 	case round.StopProgressReported:
 		v.current.StopProgress = newStopProgress(f)
 	case round.RunFinished:
-		v.current.Aggregations, v.current.EndReason = uint64(f.Version), string(f.Reason)
+		v.current.Aggregations, v.current.RunEndReason = uint64(f.ModelVersion), string(f.Reason)
 	case round.RoundOpened:
 		v.recordRoundOpened(f)
 	case round.AgentSidelined:
 		v.current.EligibleAgents = f.EligibleAgents
-		v.sitOut[f.Agent] = sidelinedAgent{string(f.Agent), string(f.Reason), uint64(f.LastSidelinedRound)}
+		v.sidelinedAgentByID[f.Agent] = sidelinedAgent{string(f.Agent), string(f.Reason), uint64(f.LastSidelinedRound)}
 	case round.AgentReadmitted:
 		v.current.EligibleAgents = f.EligibleAgents
-		delete(v.sitOut, f.Agent)
+		delete(v.sidelinedAgentByID, f.Agent)
 	case round.AgentJoined:
 		v.setParticipantState(f.Agent, stateWorking, "")
 	case round.AgentDeclined:
 		v.setParticipantState(f.Agent, stateOut, f.Reason.String())
-		v.refusal(f.Agent, f.Round, "declined", f.Reason.String())
+		v.addRefusal(f.Agent, f.Round, "declined", f.Reason.String())
 	case round.UploaderReplaced:
-		v.setParticipantState(f.Agent, stateOut, "another agent sends in its place")
-		v.participant(f.Replacement)
+		v.setParticipantState(f.ReplacedAgent, stateOut, "another agent sends in its place")
+		v.participant(f.ReplacementAgent)
 	case round.UpdateAccepted:
-		v.current.Accepted++
-		v.setParticipantState(f.Agent, accepted, "").Steps = f.Update.LocalSteps
+		v.current.AcceptedUpdates++
+		v.setParticipantState(f.Agent, stateAccepted, "").Steps = f.Update.LocalSteps
 	case round.UpdateRefused:
 		if f.Round == wire.RoundID(v.current.Round) {
 			v.setParticipantState(f.Agent, stateOut, f.Reason.String())
 		}
-		v.refusal(f.Agent, f.Round, "refused", f.Reason.String())
+		v.addRefusal(f.Agent, f.Round, "refused", f.Reason.String())
 	case round.RoundAbandoned:
-		v.current.Abandoned++
-		v.refusal("", f.Round, "abandoned", string(f.Reason))
+		v.current.AbandonedRounds++
+		v.addRefusal("", f.Round, "abandoned", string(f.Reason))
 	case round.RoundClosed:
 		v.current.AggregatedUpdates += f.AggregatedUpdates
 	case round.RolloutBegan:
-		r := &rolloutStatus{Released: f.Released.String(), CandidateAgents: f.TrialAgents}
+		r := &rolloutStatus{ReleasedModel: f.Released.String(), CandidateAgents: f.TrialAgents}
 		if was := v.current.Rollout; was != nil {
-			r.LastOutcome, r.LastModel = was.LastOutcome, was.LastModel
+			r.LastRolloutOutcome, r.LastRolloutModel = was.LastRolloutOutcome, was.LastRolloutModel
 		}
 		v.current.Rollout = r
-		if f.Candidate.Present() {
+		if f.Candidate.IsSet() {
 			r.Candidate = f.Candidate.String()
 		}
 	case round.RolloutEnded:
-		v.current.Rollout = &rolloutStatus{Released: f.Released.String(), LastOutcome: string(f.Result),
-			LastModel: f.Candidate.String()}
+		v.current.Rollout = &rolloutStatus{ReleasedModel: f.Released.String(), LastRolloutOutcome: string(f.Result),
+			LastRolloutModel: f.Candidate.String()}
 	case coordinator.AgentListChanged:
 		v.current.Enrolled = f.ListedAgents
 		for _, agent := range f.RemovedAgents {
-			delete(v.unfit, agent)
+			delete(v.unfitAgentByID, agent)
 			delete(v.largeUpdatesByAgent, agent)
 		}
 	case aggregation.ModelReady:
-		v.modelReady(f)
+		v.recordModelReady(f)
 	case aggregation.ModelRejected:
-		v.rejectedReplacement = f.NextVersion
+		v.rejectedModelReplacement = f.NextVersion
 	case aggregation.RepeatedLargeUpdates:
 		delete(v.largeUpdatesByAgent, f.Agent)
 		if f.ConsecutiveUpdates > 0 && f.UsualNorm > 0 {
@@ -102,10 +103,10 @@ func (v *View) Observe(event observe.Event) {
 		if !f.TooFewAgents { // the last result stays
 			v.current.Evaluation = &modelEvaluation{uint64(f.Version), f.Result}
 		}
-	case host.LinkChanged:
-		v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
+	case host.BrokerLinkChanged:
+		v.current.Broker.SetConnected(v.now(), f.IsConnected, f.Err)
 	case aggregation.UpdateLeftOut:
-		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
+		v.addRefusal(f.Agent, f.Round, "left out", string(f.Reason))
 	case meshplan.Computed:
 		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
 			observe.FiniteOrNil(f.SecondEigenvalue),
@@ -114,17 +115,18 @@ func (v *View) Observe(event observe.Event) {
 }
 
 func (v *View) recordRoundOpened(f round.RoundOpened) {
-	v.current.EndReason = ""
-	v.current.Round, v.current.Attempt, v.current.Kind, v.current.RoundOpenedAt,
+	v.current.RunEndReason = ""
+	v.current.Round, v.current.Attempt, v.current.RoundKind, v.current.RoundOpenedAt,
 		v.current.EligibleAgents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(),
 		v.now(), f.EligibleAgents
-	v.current.Aggregations = uint64(f.Version)
-	if v.current.EstimatedAgents, v.current.AskedShare = f.ResponseLottery.Agents, 0; v.current.EstimatedAgents > 0 {
-		v.current.AskedShare = f.ResponseLottery.Probability()
+	v.current.Aggregations = uint64(f.BaseModelVersion)
+	if v.current.EstimatedAgents, v.current.AskedAgentShare = f.ResponseLottery.EstimatedAgents,
+		0; v.current.EstimatedAgents > 0 {
+		v.current.AskedAgentShare = f.ResponseLottery.AnswerProbability()
 	}
-	clear(v.sitOut)
+	clear(v.sidelinedAgentByID)
 	for _, s := range f.SidelinedAgents {
-		v.sitOut[s.Agent] = sidelinedAgent{string(s.Agent), string(s.Reason), uint64(s.Until)}
+		v.sidelinedAgentByID[s.Agent] = sidelinedAgent{string(s.Agent), string(s.Reason), uint64(s.LastSidelinedRound)}
 	}
 	v.current.Participants = make([]participant, 0, len(f.Participants))
 	clear(v.participantIndex)
@@ -135,23 +137,23 @@ func (v *View) recordRoundOpened(f round.RoundOpened) {
 
 func (v *View) recordAgentLeft(f round.AgentLeft) {
 	v.current.EligibleAgents = f.EligibleAgents
-	delete(v.unfit, f.Agent)
+	delete(v.unfitAgentByID, f.Agent)
 	if f.Reason != round.LeftRevoked {
 		return
 	}
-	delete(v.sitOut, f.Agent)
-	if i, ok := v.participantIndex[f.Agent]; ok && v.current.Participants[i].State != accepted {
+	delete(v.sidelinedAgentByID, f.Agent)
+	if i, ok := v.participantIndex[f.Agent]; ok && v.current.Participants[i].State != stateAccepted {
 		v.setParticipantState(f.Agent, stateOut, string(f.Reason))
 	}
 }
 
 func (v *View) setParticipantState(agent wire.AgentID, state, why string) *participant {
 	p := v.participant(agent)
-	p.State, p.OutReason, p.StateAfterSeconds = state, why, v.now().Sub(v.current.RoundOpenedAt).Seconds()
+	p.State, p.OutReason, p.SecondsToState = state, why, v.now().Sub(v.current.RoundOpenedAt).Seconds()
 	return p
 }
 
-func (v *View) refusal(agent wire.AgentID, r wire.RoundID, what, reason string) {
+func (v *View) addRefusal(agent wire.AgentID, r wire.RoundID, what, reason string) {
 	v.current.Refusals = status.AppendBounded(v.current.Refusals, status.KeptRefusals, status.Refusal{At: v.now(),
 		Agent: string(agent),
 		Round: uint64(r), Kind: what, Reason: reason})
@@ -160,21 +162,22 @@ func (v *View) refusal(agent wire.AgentID, r wire.RoundID, what, reason string) 
 // rejectedShownVersions is the number of versions for which a rejected model is shown.
 const rejectedShownVersions = 20
 
-// modelReady also ends the condition of a rejected model: that takes the version that replaced the rejected model, and
-// the versions since then.
-func (v *View) modelReady(f aggregation.ModelReady) {
-	if v.rejectedReplacement > 0 && (f.Version > v.rejectedReplacement+rejectedShownVersions ||
-		f.Version < v.rejectedReplacement) {
-		v.rejectedReplacement = 0
-		v.board.Resolve(aggregation.ModelRejectedCondition)
+// recordModelReady also ends the condition of a rejected model: that takes the version that replaced the rejected
+// model, and the versions since then.
+func (v *View) recordModelReady(f aggregation.ModelReady) {
+	if v.rejectedModelReplacement > 0 && (f.Version > v.rejectedModelReplacement+rejectedShownVersions ||
+		f.Version < v.rejectedModelReplacement) {
+		v.rejectedModelReplacement = 0
+		v.board.ResolveCondition(aggregation.ModelRejectedCondition)
 	}
 	v.current.Aggregations = uint64(f.Version)
 	if risk := observe.FiniteOrNil(f.MeanReportedRisk); risk != nil {
 		v.current.Losses = status.AppendBounded(v.current.Losses, status.KeptLosses, *risk)
 	}
-	v.current.Risk, v.current.R2, v.current.Accuracy = nil, nil, nil
+	v.current.HeldOutRisk, v.current.HeldOutR2, v.current.HeldOutAccuracy = nil, nil, nil
 	if f.HeldOutScore != nil {
-		v.current.Risk, v.current.R2, v.current.Accuracy = observe.FiniteOrNil(f.HeldOutScore.Risk),
+		v.current.HeldOutRisk, v.current.HeldOutR2,
+			v.current.HeldOutAccuracy = observe.FiniteOrNil(f.HeldOutScore.Risk),
 			observe.FiniteOrNil(f.HeldOutScore.R2),
 			observe.FiniteOrNil(f.HeldOutScore.Accuracy)
 	}

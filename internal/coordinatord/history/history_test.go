@@ -27,17 +27,17 @@ func rounds() []runs.HistoryEntry {
 			Accepted: 2, RoundSeconds: 0.25, Risk: x(2.5), HeldOutRisk: x(2.25), R2: x(0.5)},
 		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300, Selected: 3,
 			Accepted: 3, RoundSeconds: 0.5, Risk: x(1.5), HeldOutRisk: x(1.125), R2: x(0.75),
-			StopReason: stop.Patience},
+			StopReason: stop.PatienceExhausted},
 		{Time: at(5), Run: 7, Round: 4, Kind: runs.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
 			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625),
-			AgentRisk: &evaluation.AgentDistribution{Worst: 4}}},
+			AgentRisk: &evaluation.AgentMetricDistribution{Worst: 4}}},
 	}
 }
 
 func write(t *testing.T, s Sink, all []runs.HistoryEntry) {
 	t.Helper()
 	for i := range all {
-		if err := s.Round(&all[i]); err != nil {
+		if err := s.WriteRound(&all[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,7 +78,7 @@ func TestJSON(t *testing.T) {
 		if len(got) == 0 {
 			continue
 		}
-		if e := got[4]; e.StopReason != stop.Patience || *e.R2 != 0.75 || !e.Time.Equal(rounds()[4].Time) {
+		if e := got[4]; e.StopReason != stop.PatienceExhausted || *e.R2 != 0.75 || !e.Time.Equal(rounds()[4].Time) {
 			t.Errorf("got %+v", e)
 		}
 	}

@@ -12,16 +12,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Tracking says where and as what rounds are logged to an MLflow tracking server.
-type Tracking struct {
-	URL        string // http://host:port, without /api
-	Token      string // sent as a bearer token; "" = none
-	Experiment string // made if it is not there
-	Federation string
-	Version    string // of the program
-	// Task returns the applied task and the number of its run. MLflow has it as the run's parameters.
-	Task func() (run wire.RunID, keys []config.Setting)
-	HTTP *http.Client
+// MLflowTracking says where and as what rounds are logged to an MLflowSink tracking server.
+type MLflowTracking struct {
+	URL            string // http://host:port, without /api
+	Token          string // sent as a bearer token; "" = none
+	Experiment     string // made if it is not there
+	Federation     string
+	ProgramVersion string // of the program
+	// AppliedTask returns the applied task and the number of its run. MLflowSink has it as the run's parameters.
+	AppliedTask func() (run wire.RunID, keys []config.Setting)
+	HTTP        *http.Client
 }
 
 // The limits of a request to runs/log-batch (https://mlflow.org/docs/latest/rest-api.html#log-batch), and of a
@@ -40,83 +40,83 @@ type metricPoint struct {
 	Step  int64   `json:"step"`
 }
 
-// pointKey is the place of a point among those of its metric.
-type pointKey struct{ time, step int64 }
+// metricPointPosition is the place of a point among those of its metric.
+type metricPointPosition struct{ time, step int64 }
 
-// keyValue is a parameter or a tag.
-type keyValue struct {
+// tagOrParam is a parameter or a tag.
+type tagOrParam struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// MLflow logs training rounds to an MLflow server, as they are in TensorBoard's files: a run of MLflow for each run, a
-// metric for each number, with the model's version as the step. Nothing that the server has is logged again: it is
-// asked for it when a run begins here, and after Again.
-type MLflow struct {
-	server        mlflowClient
-	tracking      *Tracking
-	experiment    string // its id; "" = not known yet
+// MLflowSink logs training rounds to an MLflowSink server, as they are in TensorBoard's files: a run of MLflowSink for
+// each run, a metric for each number, with the model's version as the step. Nothing that the server has is logged
+// again: it is asked for it when a run begins here, and after Again.
+type MLflowSink struct {
+	client        mlflowClient
+	tracking      *MLflowTracking
+	experimentID  string // its id; "" = not known yet
 	run           *trackedRun
-	previousPoint pointKey // of the line before
+	previousPoint metricPointPosition // of the line before
 	batch         []metricPoint
 }
 
 // trackedRun is a run that is logged.
 type trackedRun struct {
-	number      wire.RunID
-	id          string
-	deleted     bool  // by a person, so it is left alone
-	finished    bool  // as the server has it
-	ended       bool  // as the history has it
-	lastRoundAt int64 // time of its newest round, Unix milliseconds
+	number             wire.RunID
+	mlflowRunID        string
+	isDeletedOnServer  bool  // by a person, so it is left alone
+	isFinishedOnServer bool  // as the server has it
+	isEndedInHistory   bool  // as the history has it
+	lastRoundAt        int64 // time of its newest round, Unix milliseconds
 	// the server has these metrics of a round, by their bits; nil = none of what comes
-	loggedMetrics map[pointKey]uint16
-	serverQueried bool // there is what the server has
+	loggedMetricBitsByPoint map[metricPointPosition]uint16
+	serverQueried           bool // there is what the server has
 }
 
 // NewMLflow returns a sink that speaks to the server until ctx ends.
-func NewMLflow(ctx context.Context, t *Tracking) *MLflow {
-	return &MLflow{server: mlflowClient{ctx, t}, tracking: t}
+func NewMLflow(ctx context.Context, t *MLflowTracking) *MLflowSink {
+	return &MLflowSink{client: mlflowClient{ctx, t}, tracking: t}
 }
 
-// Open finds the experiment, or makes it, unless that has succeeded before.
-func (m *MLflow) Open() (err error) {
-	if m.experiment == "" {
-		m.experiment, err = m.server.findOrCreateExperiment(m.tracking.Experiment)
+// OpenExperiment finds the experiment, or makes it, unless that has succeeded before.
+func (m *MLflowSink) OpenExperiment() (err error) {
+	if m.experimentID == "" {
+		m.experimentID, err = m.client.findOrCreateExperiment(m.tracking.Experiment)
 	}
 	return err
 }
 
 // ForgetServerState has the server asked what it has before more is logged: an earlier call has failed, perhaps after
 // it was carried out. The rounds since the last Flush that succeeded come again.
-func (m *MLflow) ForgetServerState() {
-	m.batch, m.previousPoint, m.run = nil, pointKey{}, nil
+func (m *MLflowSink) ForgetServerState() {
+	m.batch, m.previousPoint, m.run = nil, metricPointPosition{}, nil
 }
 
 // MarkCaughtUp says that the rounds that come now are new: the server has none of them.
-func (m *MLflow) MarkCaughtUp() {
+func (m *MLflowSink) MarkCaughtUp() {
 	if m.run != nil {
-		m.run.loggedMetrics = nil
+		m.run.loggedMetricBitsByPoint = nil
 	}
 }
 
-// Round implements Sink. Rounds are sent by the thousand metrics, and by Flush.
-func (m *MLflow) Round(e *runs.HistoryEntry) error {
+// WriteRound implements Sink. Rounds are sent by the thousand metrics, and by Flush.
+func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 	if !hasModel(e) {
 		if m.run != nil && m.run.number == e.Run && e.StopReason != "" {
-			m.run.ended = true
+			m.run.isEndedInHistory = true
 		}
 		return nil // it has no model of its own
 	}
-	at := pointKey{step: int64(e.Version)}
+	at := metricPointPosition{step: int64(e.Version)}
 	if !e.Time.IsZero() {
 		at.time = e.Time.UnixMilli()
 	}
-	if err := m.begin(e.Run, at); err != nil || m.run.deleted {
+	if err := m.beginRun(e.Run, at); err != nil || m.run.isDeletedOnServer {
 		return err
 	}
 	if e.Evaluation == nil {
-		m.run.ended = e.StopReason != ""
+		m.run.isEndedInHistory = e.StopReason != ""
 		if at == m.previousPoint { // its line once more, with the reason of the run's end
 			return nil
 		}
@@ -130,21 +130,21 @@ func (m *MLflow) Round(e *runs.HistoryEntry) error {
 		}
 	}
 	for i, x := range all {
-		if x.value != nil && m.run.loggedMetrics[at]&(1<<i) == 0 {
+		if x.value != nil && m.run.loggedMetricBitsByPoint[at]&(1<<i) == 0 {
 			m.batch = append(m.batch, metricPoint{x.name, *x.value, at.time, at.step})
 		}
 	}
 	return nil
 }
 
-// begin makes a run the one that is logged. The one before is over.
-func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
+// beginRun makes a run the one that is logged. The one before is over.
+func (m *MLflowSink) beginRun(number wire.RunID, at metricPointPosition) (err error) {
 	if r := m.run; r != nil && r.number != number {
-		r.ended = true
+		r.isEndedInHistory = true
 		if err := m.Flush(); err != nil {
 			return err
 		}
-		m.run, m.previousPoint = nil, pointKey{}
+		m.run, m.previousPoint = nil, metricPointPosition{}
 	}
 	if m.run == nil {
 		m.run = &trackedRun{number: number}
@@ -152,22 +152,22 @@ func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
 	if m.run.serverQueried {
 		return nil
 	}
-	if err := m.Open(); err != nil {
+	if err := m.OpenExperiment(); err != nil {
 		return err
 	}
-	found, err := m.server.run(m.experiment, m.tags())
+	found, err := m.client.findRun(m.experimentID, m.tags())
 	if err == nil && found == nil {
-		found, err = m.server.begin(m.experiment, fmt.Sprintf("%s/%d", m.tracking.Federation, number), at.time,
+		found, err = m.client.createRun(m.experimentID, fmt.Sprintf("%s/%d", m.tracking.Federation, number), at.time,
 			m.tags())
 	}
 	if err != nil {
 		return err
 	}
-	m.run.id, m.run.deleted = found.Info.ID, found.Info.Stage == "deleted"
-	m.run.finished = found.Info.Status == statusFinished
-	if !m.run.deleted {
-		if m.run.loggedMetrics, err = m.fetchLoggedMetrics(found); err == nil {
-			err = m.params(found)
+	m.run.mlflowRunID, m.run.isDeletedOnServer = found.Info.ID, found.Info.Stage == "deleted"
+	m.run.isFinishedOnServer = found.Info.Status == statusFinished
+	if !m.run.isDeletedOnServer {
+		if m.run.loggedMetricBitsByPoint, err = m.fetchLoggedMetrics(found); err == nil {
+			err = m.logRunParams(found)
 		}
 	}
 	m.run.serverQueried = err == nil
@@ -175,20 +175,20 @@ func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
 }
 
 // tags are those by which a run is found again.
-func (m *MLflow) tags() []keyValue {
-	return []keyValue{{"fedmesh.federation", m.tracking.Federation},
-		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.tracking.Version}}
+func (m *MLflowSink) tags() []tagOrParam {
+	return []tagOrParam{{"fedmesh.federation", m.tracking.Federation},
+		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.tracking.ProgramVersion}}
 }
 
 // fetchLoggedMetrics asks for what the server has of the run.
-func (m *MLflow) fetchLoggedMetrics(found *serverRun) (map[pointKey]uint16, error) {
-	has := map[pointKey]uint16{}
+func (m *MLflowSink) fetchLoggedMetrics(found *serverRun) (map[metricPointPosition]uint16, error) {
+	has := map[metricPointPosition]uint16{}
 	for i, x := range metrics(&runs.HistoryEntry{}) {
 		for _, known := range found.Data.Metrics {
 			if known.Key != x.name {
 				continue
 			}
-			for at, err := range m.server.points(m.run.id, x.name) {
+			for at, err := range m.client.points(m.run.mlflowRunID, x.name) {
 				if err != nil {
 					return nil, err
 				}
@@ -199,9 +199,9 @@ func (m *MLflow) fetchLoggedMetrics(found *serverRun) (map[pointKey]uint16, erro
 	return has, nil
 }
 
-// params logs the applied task's keys if it is that of the run. A server keeps the first value of each.
-func (m *MLflow) params(found *serverRun) error {
-	number, keys := m.tracking.Task()
+// logRunParams logs the applied task's keys if it is that of the run. A server keeps the first value of each.
+func (m *MLflowSink) logRunParams(found *serverRun) error {
+	number, keys := m.tracking.AppliedTask()
 	if number != m.run.number {
 		return nil
 	}
@@ -209,9 +209,9 @@ func (m *MLflow) params(found *serverRun) error {
 	for _, p := range found.Data.Params {
 		known[p.Key] = true
 	}
-	var params []keyValue
+	var params []tagOrParam
 	send := func() error {
-		err := m.server.log(m.run.id, nil, params)
+		err := m.client.log(m.run.mlflowRunID, nil, params)
 		params = params[:0]
 		return err
 	}
@@ -223,7 +223,7 @@ func (m *MLflow) params(found *serverRun) error {
 		if len(value) > maxParamBytes {
 			value = value[:maxParamBytes-len("...")] + "..."
 		}
-		if params = append(params, keyValue{k.Key, value}); len(params) == maxBatchParams {
+		if params = append(params, tagOrParam{k.Key, value}); len(params) == maxBatchParams {
 			if err := send(); err != nil {
 				return err
 			}
@@ -236,29 +236,29 @@ func (m *MLflow) params(found *serverRun) error {
 }
 
 // Flush logs what has come so far, and whether the run is over.
-func (m *MLflow) Flush() error {
+func (m *MLflowSink) Flush() error {
 	r := m.run
-	if r == nil || r.deleted {
+	if r == nil || r.isDeletedOnServer {
 		return nil
 	}
 	if len(m.batch) > 0 {
-		if err := m.server.log(r.id, m.batch, nil); err != nil {
+		if err := m.client.log(r.mlflowRunID, m.batch, nil); err != nil {
 			return err
 		}
 		m.batch = m.batch[:0]
 	}
-	if r.ended == r.finished {
+	if r.isEndedInHistory == r.isFinishedOnServer {
 		return nil
 	}
-	if err := m.server.update(r.id, r.ended, r.lastRoundAt); err != nil {
+	if err := m.client.updateRunStatus(r.mlflowRunID, r.isEndedInHistory, r.lastRoundAt); err != nil {
 		return err
 	}
-	r.finished = r.ended
+	r.isFinishedOnServer = r.isEndedInHistory
 	return nil
 }
 
 // Close implements Sink.
-func (m *MLflow) Close() error { return m.Flush() }
+func (m *MLflowSink) Close() error { return m.Flush() }
 
 // callTime bounds a request: a server that does not answer is as good as one that is away.
 const callTime = 30 * time.Second

@@ -16,11 +16,11 @@ const (
 	mostPause = 5 * time.Minute
 )
 
-// FollowToMLflow logs the history of a state folder to an MLflow server until ctx ends: first what the server lacks,
-// then each round soon after its line is written. It only reads the file, which is the queue: no round waits for it, it
-// holds no more than the versions that the server has of a run while it catches up, and what the server has missed is
-// logged when it is back, also by a later process. told gets the result of each try.
-func FollowToMLflow(ctx context.Context, dir string, t *Tracking, told func(error)) {
+// FollowToMLflow logs the history of a state folder to an MLflowSink server until ctx ends: first what the server
+// lacks, then each round soon after its line is written. It only reads the file, which is the queue: no round waits for
+// it, it holds no more than the versions that the server has of a run while it catches up, and what the server has
+// missed is logged when it is back, also by a later process. told gets the result of each try.
+func FollowToMLflow(ctx context.Context, dir string, t *MLflowTracking, told func(error)) {
 	f := follower{dir: dir, sink: NewMLflow(ctx, t)}
 	pause := pollInterval
 	for ctx.Err() == nil {
@@ -46,13 +46,13 @@ func FollowToMLflow(ctx context.Context, dir string, t *Tracking, told func(erro
 
 type follower struct {
 	dir          string
-	sink         *MLflow
+	sink         *MLflowSink
 	loggedOffset int64 // everything before it is logged
 }
 
 // catchUp logs the lines that are there.
 func (f *follower) catchUp() error {
-	if err := f.sink.Open(); err != nil { // also before the first round: a wrong URL is told at the start
+	if err := f.sink.OpenExperiment(); err != nil { // also before the first round: a wrong URL is told at the start
 		return err
 	}
 	at := f.loggedOffset
@@ -65,7 +65,7 @@ func (f *follower) catchUp() error {
 			return err
 		case err != nil: // a damaged line: `history export` names it
 		default:
-			if err := f.sink.Round(&e); err != nil {
+			if err := f.sink.WriteRound(&e); err != nil {
 				return err
 			}
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestMLflowServer logs to MLflow's own server, from PyPI, with each of its stores: twice by an export, and by Follow
-// across a kill of the server.
+// TestMLflowServer logs to MLflowSink's own server, from PyPI, with each of its stores: twice by an export, and by
+// Follow across a kill of the server.
 func TestMLflowServer(t *testing.T) {
 	python := virtualenv(t, "mlflow==3.17.2")
 	for _, store := range []string{"sqlite:///mlflow.db", "file-store"} {
@@ -37,24 +37,24 @@ func testMLflow(t *testing.T, program, store string) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		p := testkit.Start(t, cmd)
 		t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // and its workers
-		testkit.Until(t, "MLflow answers", func() bool { return NewMLflow(t.Context(), about).Open() == nil })
+		testkit.Until(t, "MLflow answers", func() bool { return NewMLflow(t.Context(), about).OpenExperiment() == nil })
 		return p
 	}
 	server := start()
 	points := func(wants int) {
 		t.Helper()
 		m := NewMLflow(t.Context(), about)
-		if err := m.Open(); err != nil {
+		if err := m.OpenExperiment(); err != nil {
 			t.Fatal(err)
 		}
 		m.run = &trackedRun{number: 7}
-		found, err := m.server.run(m.experiment, m.tags())
+		found, err := m.client.findRun(m.experimentID, m.tags())
 		if err != nil || found == nil {
 			t.Fatal(found, err)
 		}
 		n, keys := 0, 0
 		for _, key := range []string{"risk", "seconds", "accepted", "selected"} {
-			for _, err := range m.server.points(found.Info.ID, key) {
+			for _, err := range m.client.points(found.Info.ID, key) {
 				if n++; err != nil {
 					t.Fatal(err)
 				}
@@ -75,7 +75,7 @@ func testMLflow(t *testing.T, program, store string) {
 }
 
 // followAcrossKill follows a history that grows while the server is killed and started.
-func followAcrossKill(t *testing.T, about *Tracking, all []runs.HistoryEntry, server *testkit.Process,
+func followAcrossKill(t *testing.T, about *MLflowTracking, all []runs.HistoryEntry, server *testkit.Process,
 	start func() *testkit.Process) {
 	dir := t.TempDir()
 	add := func(all []runs.HistoryEntry) {

@@ -15,10 +15,10 @@ import (
 	"strings"
 )
 
-// mlflowClient speaks MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
+// mlflowClient speaks MLflowSink's REST API, https://mlflow.org/docs/latest/rest-api.html.
 type mlflowClient struct {
 	ctx      context.Context
-	tracking *Tracking
+	tracking *MLflowTracking
 }
 
 // statusFinished and statusRunning are those of runs.
@@ -38,7 +38,7 @@ type serverRun struct {
 		Metrics []struct {
 			Key string `json:"key"`
 		} `json:"metrics"`
-		Params []keyValue `json:"params"`
+		Params []tagOrParam `json:"params"`
 	} `json:"data"`
 }
 
@@ -95,8 +95,8 @@ func (s mlflowClient) findOrCreateExperiment(name string) (string, error) {
 	return got.Experiment.ID, err
 }
 
-// run finds the run with the first two of the tags, also a deleted one; nil if there is none.
-func (s mlflowClient) run(experiment string, tags []keyValue) (*serverRun, error) {
+// findRun finds the run with the first two of the tags, also a deleted one; nil if there is none.
+func (s mlflowClient) findRun(experiment string, tags []tagOrParam) (*serverRun, error) {
 	var got struct {
 		Runs []serverRun `json:"runs"`
 	}
@@ -109,8 +109,8 @@ func (s mlflowClient) run(experiment string, tags []keyValue) (*serverRun, error
 	return &got.Runs[0], nil
 }
 
-// begin makes a run.
-func (s mlflowClient) begin(experiment, name string, at int64, tags []keyValue) (*serverRun, error) {
+// createRun makes a run.
+func (s mlflowClient) createRun(experiment, name string, at int64, tags []tagOrParam) (*serverRun, error) {
 	var made struct {
 		Run serverRun `json:"run"`
 	}
@@ -119,8 +119,8 @@ func (s mlflowClient) begin(experiment, name string, at int64, tags []keyValue) 
 	return &made.Run, err
 }
 
-// update sets a run's status.
-func (s mlflowClient) update(id string, finished bool, at int64) error {
+// updateRunStatus sets a run's status.
+func (s mlflowClient) updateRunStatus(id string, finished bool, at int64) error {
 	change := map[string]any{"run_id": id, "status": statusRunning}
 	if finished {
 		change["status"], change["end_time"] = statusFinished, at
@@ -129,17 +129,17 @@ func (s mlflowClient) update(id string, finished bool, at int64) error {
 }
 
 // log logs a batch within the limits.
-func (s mlflowClient) log(id string, points []metricPoint, params []keyValue) error {
+func (s mlflowClient) log(id string, points []metricPoint, params []tagOrParam) error {
 	return s.post("runs/log-batch", struct {
 		Run     string        `json:"run_id"`
 		Metrics []metricPoint `json:"metrics,omitempty"` // null is an error there
-		Params  []keyValue    `json:"params,omitempty"`
+		Params  []tagOrParam  `json:"params,omitempty"`
 	}{id, points, params}, nil)
 }
 
 // points yields the places of a metric's values.
-func (s mlflowClient) points(id, key string) iter.Seq2[pointKey, error] {
-	return func(yield func(pointKey, error) bool) {
+func (s mlflowClient) points(id, key string) iter.Seq2[metricPointPosition, error] {
+	return func(yield func(metricPointPosition, error) bool) {
 		q := url.Values{"run_id": {id}, "metric_key": {key},
 			"max_results": {maxPointsPerPage}} // else all of them at once
 		for {
@@ -151,13 +151,13 @@ func (s mlflowClient) points(id, key string) iter.Seq2[pointKey, error] {
 				Next string `json:"next_page_token"`
 			}
 			if err := s.get("metrics/get-history", q, &got); err != nil {
-				yield(pointKey{}, err)
+				yield(metricPointPosition{}, err)
 				return
 			}
 			for _, x := range got.Metrics {
 				time, _ := strconv.ParseInt(string(x.Time), 10, 64) // absent = 0
 				step, _ := strconv.ParseInt(string(x.Step), 10, 64)
-				if !yield(pointKey{time, step}, nil) {
+				if !yield(metricPointPosition{time, step}, nil) {
 					return
 				}
 			}

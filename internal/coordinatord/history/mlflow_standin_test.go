@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// standIn answers as MLflow's REST API is documented, and keeps what is logged, values that come twice as two.
+// standIn answers as MLflowSink's REST API is documented, and keeps what is logged, values that come twice as two.
 type standIn struct {
 	t           *testing.T
 	mu          sync.Mutex
@@ -113,9 +113,9 @@ func (s *standIn) searchRuns(r *http.Request) (any, string) {
 }
 
 func (x *runThere) described() map[string]any {
-	params, metrics := []keyValue{}, []any{}
+	params, metrics := []tagOrParam{}, []any{}
 	for k, v := range x.params {
-		params = append(params, keyValue{k, v})
+		params = append(params, tagOrParam{k, v})
 	}
 	last := map[string]metricPoint{}
 	for _, p := range x.points {
@@ -130,10 +130,10 @@ func (x *runThere) described() map[string]any {
 
 func (s *standIn) makeRun(r *http.Request) (any, string) {
 	var in struct {
-		Experiment string     `json:"experiment_id"`
-		Name       string     `json:"run_name"`
-		Start      int64      `json:"start_time"`
-		Tags       []keyValue `json:"tags"`
+		Experiment string       `json:"experiment_id"`
+		Name       string       `json:"run_name"`
+		Start      int64        `json:"start_time"`
+		Tags       []tagOrParam `json:"tags"`
 	}
 	s.body(r, &in)
 	x := &runThere{experiment: in.Experiment, id: fmt.Sprint("run", len(s.runs)), name: in.Name, status: statusRunning,
@@ -169,7 +169,7 @@ func (s *standIn) logBatch(r *http.Request) (any, string) {
 	var in struct {
 		ID      string        `json:"run_id"`
 		Metrics []metricPoint `json:"metrics"`
-		Params  []keyValue    `json:"params"`
+		Params  []tagOrParam  `json:"params"`
 	}
 	s.body(r, &in)
 	x := s.find(in.ID)

@@ -19,9 +19,10 @@ import (
 )
 
 // tracking is of run 7, whose task has some keys.
-func tracking(url string, client *http.Client, keys int) *Tracking {
-	return &Tracking{URL: url, Token: "secret", Experiment: "air", Federation: "plant", Version: "v1", HTTP: client,
-		Task: func() (wire.RunID, []config.Setting) {
+func tracking(url string, client *http.Client, keys int) *MLflowTracking {
+	return &MLflowTracking{URL: url, Token: "secret", Experiment: "air", Federation: "plant", ProgramVersion: "v1",
+		HTTP: client,
+		AppliedTask: func() (wire.RunID, []config.Setting) {
 			var all []config.Setting
 			for i := range keys {
 				all = append(all, config.Setting{Key: fmt.Sprint("task.key", i), Value: strings.Repeat("v", 3*i)})
@@ -77,7 +78,7 @@ func TestMLflow(t *testing.T) {
 	if got := x.points[7]; got != (metricPoint{"held_out_risk", 1.125, at, 300}) {
 		t.Errorf("got %+v", got)
 	}
-	about.Task = func() (wire.RunID, []config.Setting) { // another task goes on with the run
+	about.AppliedTask = func() (wire.RunID, []config.Setting) { // another task goes on with the run
 		return 7, []config.Setting{{Key: "task.key0", Value: "other"}, {Key: "task.more", Value: "1"}}
 	}
 	more := all[5] // its rounds are raised: another model, and no end
@@ -89,8 +90,8 @@ func TestMLflow(t *testing.T) {
 	}
 }
 
-// TestMLflowLimits: batches are as small as MLflow wants them, values of parameters too, and all of a long history that
-// comes in pages is found.
+// TestMLflowLimits: batches are as small as MLflowSink wants them, values of parameters too, and all of a long history
+// that comes in pages is found.
 func TestMLflowLimits(t *testing.T) {
 	s := newStandIn(t)
 	for range 2 {
@@ -109,7 +110,7 @@ func TestMLflowRefuses(t *testing.T) {
 	export := func() error {
 		m := NewMLflow(t.Context(), about)
 		for _, e := range many(7, 3) {
-			if err := m.Round(&e); err != nil {
+			if err := m.WriteRound(&e); err != nil {
 				return err
 			}
 		}

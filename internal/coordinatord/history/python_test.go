@@ -24,7 +24,7 @@ func TestPython(t *testing.T) {
 		if err := json.NewEncoder(&lines).Encode(e); err != nil {
 			t.Fatal(err)
 		}
-		if err := sink.Round(&e); err != nil {
+		if err := sink.WriteRound(&e); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 
 // Sink takes the rounds and evaluations, the oldest first.
 type Sink interface {
-	Round(e *runs.HistoryEntry) error
+	WriteRound(e *runs.HistoryEntry) error
 	// Close ends what was written.
 	Close() error
 }
@@ -45,7 +45,7 @@ func metrics(e *runs.HistoryEntry) []metric {
 	return []metric{{"risk", e.Risk}, {"held_out_risk", e.HeldOutRisk}, {"r2", e.R2}, {"accuracy", e.Accuracy},
 		{"seconds", seconds}, {"selected", selected}, {"accepted", accepted},
 		{"evaluated_agents", agents}, {"evaluated_risk", risk}, {"evaluated_r2", v.R2},
-		{"evaluated_accuracy", v.Accuracy}, {"evaluated_f1", v.F1}, {"evaluated_worst_risk", worstRisk},
+		{"evaluated_accuracy", v.Accuracy}, {"evaluated_f1", v.MacroF1}, {"evaluated_worst_risk", worstRisk},
 		{"evaluated_worst_accuracy", worstAccuracy}}
 }
 
@@ -66,7 +66,7 @@ func NewCSVSink(w io.Writer) (Sink, error) {
 	return s, s.w.Write(names)
 }
 
-func (s csvSink) Round(e *runs.HistoryEntry) error {
+func (s csvSink) WriteRound(e *runs.HistoryEntry) error {
 	at := ""
 	if !e.Time.IsZero() {
 		at = e.Time.UTC().Format(time.RFC3339Nano)
@@ -97,7 +97,7 @@ type jsonSink struct {
 // NewJSONSink writes an array of the history's lines.
 func NewJSONSink(w io.Writer) Sink { return &jsonSink{w: w} }
 
-func (s *jsonSink) Round(e *runs.HistoryEntry) error {
+func (s *jsonSink) WriteRound(e *runs.HistoryEntry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err

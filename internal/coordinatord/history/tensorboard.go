@@ -24,7 +24,7 @@ type tensorBoard struct {
 // export is replaced.
 func NewTensorBoardSink(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
 
-func (s *tensorBoard) Round(e *runs.HistoryEntry) error {
+func (s *tensorBoard) WriteRound(e *runs.HistoryEntry) error {
 	if !hasModel(e) {
 		return nil // it has no model of its own
 	}
@@ -38,11 +38,11 @@ func (s *tensorBoard) Round(e *runs.HistoryEntry) error {
 			continue
 		}
 		v := appendBytesField(nil, 1, []byte(m.name)) // Value.tag
-		v = append(v, 2<<3|fixed32)                   // Value.simple_value
+		v = append(v, 2<<3|protoFixed32)              // Value.simple_value
 		v = binary.LittleEndian.AppendUint32(v, math.Float32bits(float32(*m.value)))
 		values = appendBytesField(values, 1, v)
 	}
-	event := append(eventWithWallTime(e), 2<<3|varint) // Event.step
+	event := append(eventWithWallTime(e), 2<<3|protoVarint) // Event.step
 	event = binary.AppendUvarint(event, uint64(e.Version))
 	_, err = f.Write(frameTFRecord(appendBytesField(event, 5, values))) // Event.summary
 	return err
@@ -77,15 +77,15 @@ func (s *tensorBoard) Close() error {
 
 // The wire types of protocol buffers that are used.
 const (
-	varint    = 0
-	fixed64   = 1
-	delimited = 2
-	fixed32   = 5
+	protoVarint    = 0
+	protoFixed64   = 1
+	protoDelimited = 2
+	protoFixed32   = 5
 )
 
 // appendBytesField appends a field of bytes.
 func appendBytesField(b []byte, number int, content []byte) []byte {
-	b = append(b, byte(number<<3|delimited))
+	b = append(b, byte(number<<3|protoDelimited))
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
 
@@ -95,7 +95,7 @@ func eventWithWallTime(e *runs.HistoryEntry) []byte {
 	if !e.Time.IsZero() {
 		at = float64(e.Time.UnixMicro()) / 1e6
 	}
-	return binary.LittleEndian.AppendUint64([]byte{1<<3 | fixed64}, math.Float64bits(at)) // Event.wall_time
+	return binary.LittleEndian.AppendUint64([]byte{1<<3 | protoFixed64}, math.Float64bits(at)) // Event.wall_time
 }
 
 // frameTFRecord frames data as a TFRecord.

@@ -14,7 +14,7 @@ import (
 // Answers are what a person says about a federation.
 type Answers struct {
 	Name        string   // of the federation
-	Broker      string   // its URL
+	BrokerURL   string   // its URL
 	Features    []string // columns of the devices' files
 	Target      string   // the column to predict; empty of an autoencoder
 	Model       spec.ModelKind
@@ -29,7 +29,7 @@ type Answers struct {
 // Validate reports all answers that cannot be; a name is that of the command's flag.
 func (a *Answers) Validate() error {
 	var c spec.ProblemList
-	c.AddError("NAME", wire.Federation(a.Name).Validate())
+	c.AddError("NAME", wire.FederationName(a.Name).Validate())
 	c.Require(len(a.Features) > 0, "--features",
 		"is empty: give the names of the input columns, or a CSV file with --from")
 	c.Require(a.Target != "" || !a.Model.HasTarget(), "--target", "is empty: give the name of the column to predict")
@@ -50,7 +50,7 @@ func (a *Answers) Validate() error {
 		c.Require(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",
 			"must be https://HOST:PORT, is %q", a.CoordinatorURL)
 		c.Require(a.usesTokens(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand",
-			a.Broker)
+			a.BrokerURL)
 	}
 	c.Require(a.DeviceCount >= 1, "--agents", "must be at least 1, is %d", a.DeviceCount)
 	switch a.Model {
@@ -70,11 +70,11 @@ func (a *Answers) Validate() error {
 }
 
 // mlpRisk is the risk of an mlp with that many classes.
-func (a *Answers) mlpRisk() spec.Risk {
+func (a *Answers) mlpRisk() spec.LossKind {
 	if a.Classes > 0 {
-		return spec.RiskSoftmax
+		return spec.LossSoftmax
 	}
-	return spec.RiskSquared
+	return spec.LossSquared
 }
 
 // Kinds returns the kinds of model that can be asked for, except autoencoders, which have no target.
@@ -96,21 +96,21 @@ var stepSizeByModel = map[spec.ModelKind]float64{
 }
 
 const (
-	hiddenUnits = 16 // units of an mlp, and beside the code of an autoencoder
-	mixingSteps = 20 // local steps of a round in which agents mix after each
-	roundPause  = 2 * time.Second
+	hiddenUnits          = 16 // units of an mlp, and beside the code of an autoencoder
+	localStepsWithMixing = 20 // local steps of a round in which agents mix after each
+	roundPause           = 2 * time.Second
 	// A run rests after patience rounds without a lower risk, and after rounds at the latest.
 	stopPatience, maxRounds = 10, 100
 	maxDrawnAgents          = 10 // all of a small federation take part in each round; of a large one a fifth
 )
 
-// coordinatorKeys returns the keys of coordinator.yaml that follow from the answers.
-func (a *Answers) coordinatorKeys() map[string]any {
+// coordinatorConfigValues returns the keys of coordinator.yaml that follow from the answers.
+func (a *Answers) coordinatorConfigValues() map[string]any {
 	step := stepSizeByModel[a.Model]
 	drawn := min(a.DeviceCount, max(maxDrawnAgents, a.DeviceCount/5))
 	quorum := (2*drawn + 2) / 3
 	keys := map[string]any{
-		"federation": a.Name, "broker.url": a.Broker,
+		"federation": a.Name, "broker.url": a.BrokerURL,
 		"task.name": a.Name, "task.features": a.Features, "task.target": a.Target, "task.model.kind": string(a.Model),
 		"task.step_size.constant": step,
 		"round.rounds":            maxRounds, "round.stop.patience": stopPatience, "round.pause": roundPause,
@@ -130,17 +130,17 @@ func (a *Answers) coordinatorKeys() map[string]any {
 		keys["task.model.hidden"] = []int{hiddenUnits, max(1, len(a.Features)/2), hiddenUnits}
 	}
 	if a.Algorithm == spec.FedDec {
-		keys["round.algorithm"], keys["round.sampling"] = string(spec.FedDec), string(spec.WithReplacement)
-		keys["task.steps.max"] = mixingSteps
-		keys["task.step_size.constant"], keys["task.step_size.normalize"] = step/mixingSteps, false
+		keys["round.algorithm"], keys["round.sampling"] = string(spec.FedDec), string(spec.SamplingWithReplacement)
+		keys["task.steps.max"] = localStepsWithMixing
+		keys["task.step_size.constant"], keys["task.step_size.normalize"] = step/localStepsWithMixing, false
 		keys["mesh.edges"] = string(spec.EdgesRing)
 	}
 	return keys
 }
 
-// agentKeys returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
-func (a *Answers) agentKeys(key string) map[string]any {
-	keys := map[string]any{"federation": a.Name, "broker.url": a.Broker, "identity.coordinator_key": key,
+// agentConfigValues returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
+func (a *Answers) agentConfigValues(key string) map[string]any {
+	keys := map[string]any{"federation": a.Name, "broker.url": a.BrokerURL, "identity.coordinator_key": key,
 		"id": "", "data.csv": ""} // the device's own: without them it does not start
 	if a.Algorithm == spec.FedDec {
 		keys["d2d.uplink"] = true

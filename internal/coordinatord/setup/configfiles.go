@@ -19,34 +19,36 @@ import (
 // packages' paths, for the devices, too; anywhere else all is below the folder.
 const PackagedConfigDir = "/etc/coordinator"
 
-// Files are those of a federation.
-type Files struct {
+// FederationFiles are those of a federation.
+type FederationFiles struct {
 	CoordinatorConfig string // the configuration
-	Key               string
+	CoordinatorKey    string
 	AgentList         string // the list of the agents' public keys
 	AgentConfig       string // the configuration that devices begin with
 
 	// Where devices join, by a broker over TLS; else empty:
-	RootKey   string // signs the root document, and nothing else
-	BrokerDir string // the folder for Mosquitto
+	RootKey      string // signs the root document, and nothing else
+	MosquittoDir string // the folder for Mosquitto
 }
 
 // FilesIn names the files in a folder.
-func FilesIn(dir string) Files {
-	return Files{CoordinatorConfig: filepath.Join(dir, "coordinator.yaml"), Key: filepath.Join(dir, "coordinator.key"),
-		AgentList: filepath.Join(dir, "agents.keys"), AgentConfig: filepath.Join(dir, "agentd.yaml")}
+func FilesIn(dir string) FederationFiles {
+	return FederationFiles{CoordinatorConfig: filepath.Join(dir, "coordinator.yaml"),
+		CoordinatorKey: filepath.Join(dir, "coordinator.key"),
+		AgentList:      filepath.Join(dir, "agents.keys"), AgentConfig: filepath.Join(dir, "agentd.yaml")}
 }
 
 const agentListHeader = `# The devices that may take part: a line "ID KEY" for each, with the public key that
 # "agentd key new" has printed on the device.
 `
 
-// Write writes the files of a federation into a folder, which it makes, and returns their absolute paths. sample may be
-// nil. A key and a list of agents that are there stay as they are; configurations are replaced only if force is set.
-func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
+// WriteFederation writes the files of a federation into a folder, which it makes, and returns their absolute paths.
+// sample may be nil. A key and a list of agents that are there stay as they are; configurations are replaced only if
+// force is set.
+func WriteFederation(dir string, a *Answers, sample *Sample, force bool) (FederationFiles, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
-		return Files{}, err
+		return FederationFiles{}, err
 	}
 	f := FilesIn(dir)
 	for _, path := range []string{f.CoordinatorConfig, f.AgentConfig} {
@@ -58,7 +60,7 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return f, err
 	}
-	key, err := f.key()
+	key, err := f.loadOrCreateKey()
 	if err != nil {
 		return f, err
 	}
@@ -71,42 +73,44 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 		}
 	}
 	if _, err := os.Lstat(f.AgentList); errors.Is(err, fs.ErrNotExist) && filepath.Dir(f.AgentList) == dir {
-		if err := store.Machine.WriteFile(f.AgentList, []byte(agentListHeader), 0o666); err != nil {
+		if err := store.LocalDisk.WriteFileDurably(f.AgentList, []byte(agentListHeader), 0o666); err != nil {
 			return f, err
 		}
 	}
-	lead, agent := a.coordinatorKeys(), a.agentKeys(keys.Format(keys.Public(key)))
+	lead, agent := a.coordinatorConfigValues(), a.agentConfigValues(keys.FormatPublic(keys.Public(key)))
 	if joins {
 		if err := f.createTrustFiles(dir, a, key); err != nil {
 			return f, err
 		}
-		maps.Copy(lead, a.enrolment(dir, state))
+		maps.Copy(lead, a.enrolmentConfigValues(dir, state))
 		lead["identity.agents_file"] = f.AgentList
 	}
 	if dir != PackagedConfigDir {
 		lead["state_dir"] = state
-		lead["identity.key_file"], lead["identity.agents_file"] = f.Key, f.AgentList
+		lead["identity.key_file"], lead["identity.agents_file"] = f.CoordinatorKey, f.AgentList
 		agent["state_dir"], agent["identity.key_file"] = "state", "agent.key"
 		agent["metrics.listen"] = "" // several devices may run on a machine
 	}
 	if sample != nil {
-		for key, value := range map[string]string{"data.delimiter": sample.Delimiter, "data.decimal": sample.Decimal,
-			"data.time": sample.Time, "data.time_format": sample.TimeFormat} {
+		for key, value := range map[string]string{"data.delimiter": sample.Delimiter,
+			"data.decimal": sample.DecimalSeparator,
+			"data.time":    sample.TimeColumn, "data.time_format": sample.TimeFormat} {
 			if value != "" {
 				agent[key] = value
 			}
 		}
 	}
 	return f, errors.Join(
-		store.Machine.WriteFile(f.CoordinatorConfig, config.FillSample(packaging.CoordinatorConfig, lead), 0o666),
-		store.Machine.WriteFile(f.AgentConfig, config.FillSample(packaging.AgentConfig, agent), 0o666))
+		store.LocalDisk.WriteFileDurably(f.CoordinatorConfig, config.FillSample(packaging.CoordinatorConfig, lead),
+			0o666),
+		store.LocalDisk.WriteFileDurably(f.AgentConfig, config.FillSample(packaging.AgentConfig, agent), 0o666))
 }
 
-// key reads the coordinator's key, or makes it.
-func (f *Files) key() (ed25519.PrivateKey, error) {
-	key, err := keys.ReadPrivate(f.Key)
+// loadOrCreateKey reads the coordinator's key, or makes it.
+func (f *FederationFiles) loadOrCreateKey() (ed25519.PrivateKey, error) {
+	key, err := keys.ReadPrivate(f.CoordinatorKey)
 	if errors.Is(err, fs.ErrNotExist) {
-		key, err = keys.Create(f.Key)
+		key, err = keys.CreateSigningKeyFile(f.CoordinatorKey)
 	}
 	return key, err
 }

@@ -17,59 +17,60 @@ import (
 
 // Sample describes the columns of a CSV file of a device.
 type Sample struct {
-	data.Config           // with the time column, if the file has one whose times are in ascending order
-	Numbers      []string // columns whose values are numbers, in the file's order, without times
-	OtherColumns []string // the rest, without the time column
+	data.Config             // with the time column, if the file has one whose times are in ascending order
+	NumericColumns []string // columns whose values are numbers, in the file's order, without times
+	OtherColumns   []string // the rest, without the time column
 }
 
 // ReadSample surveys a CSV file, as `agentd data check` does. It detects the delimiter, the decimal separator, and the
 // time column with its format.
 func ReadSample(path string) (*Sample, error) {
-	section := data.Config{CSV: path}
-	stored, err := sources.OpenStored(&section, store.Machine, "")
+	section := data.Config{CSVPath: path}
+	stored, err := sources.OpenStored(&section, store.LocalDisk, "")
 	if err != nil {
 		return nil, err
 	}
 	found := stored.Survey(nil)
-	s := &Sample{Config: *survey.WithChanges(&section, found.Changes)}
+	s := &Sample{Config: *survey.ApplyConfigChanges(&section, found.Changes)}
 	for _, c := range found.Changes {
 		if c.Key == "" {
 			return nil, fmt.Errorf("%s: %s", path, c.Why)
 		}
 	}
 	for _, f := range found.Faults {
-		if f.Reason == survey.Unreadable {
-			return nil, fmt.Errorf("%s: %s", path, f.First[0].Problem)
+		if f.Reason == survey.ReasonUnreadable {
+			return nil, fmt.Errorf("%s: %s", path, f.FirstFaults[0].Problem)
 		}
 	}
 	for _, c := range found.Columns {
 		if c.Used > 0 && len(c.Texts) == 0 {
-			s.Numbers = append(s.Numbers, c.Name)
+			s.NumericColumns = append(s.NumericColumns, c.Name)
 		} else {
 			s.OtherColumns = append(s.OtherColumns, c.Name)
 		}
 	}
-	if err := s.findTime(); err != nil {
+	if err := s.findTimeColumn(); err != nil {
 		return nil, err
 	}
-	if len(s.Numbers) < 2 {
+	if len(s.NumericColumns) < 2 {
 		return nil, fmt.Errorf("%s: %d columns have numbers (%s); want at least a feature and a target", path,
-			len(s.Numbers), strings.Join(s.Numbers, ", "))
+			len(s.NumericColumns), strings.Join(s.NumericColumns, ", "))
 	}
 	return s, nil
 }
 
-// timeNames contains usual names of time columns, in lower case. A column of numbers is a time column only if it has
-// one of these names and plausible times.
-var timeNames = []string{"time", "timestamp", "datetime", "date_time", "date", "unixtime", "epoch", "ts", "utc", "zeit",
+// timeColumnNames contains usual names of time columns, in lower case. A column of numbers is a time column only if it
+// has one of these names and plausible times.
+var timeColumnNames = []string{"time", "timestamp", "datetime", "date_time", "date", "unixtime", "epoch", "ts", "utc",
+	"zeit",
 	"datum", "zeitstempel"}
 
-// findTime sets the time column: the first column of the file whose values are times in ascending order. Other columns
-// with times are no features either.
-func (s *Sample) findTime() error {
-	isTime := func(name string) bool { return slices.Contains(timeNames, strings.ToLower(name)) }
+// findTimeColumn sets the time column: the first column of the file whose values are times in ascending order. Other
+// columns with times are no features either.
+func (s *Sample) findTimeColumn() error {
+	isTime := func(name string) bool { return slices.Contains(timeColumnNames, strings.ToLower(name)) }
 	candidates := slices.Clone(s.OtherColumns)
-	for _, name := range s.Numbers {
+	for _, name := range s.NumericColumns {
 		if isTime(name) {
 			candidates = append(candidates, name)
 		}
@@ -77,29 +78,29 @@ func (s *Sample) findTime() error {
 	const most = 8 // columns to survey
 	for _, name := range candidates[:min(len(candidates), most)] {
 		section := s.Config
-		section.Time = name
-		stored, err := sources.OpenStored(&section, store.Machine, "")
+		section.TimeColumn = name
+		stored, err := sources.OpenStored(&section, store.LocalDisk, "")
 		if err != nil {
 			return err
 		}
-		numbers := slices.DeleteFunc(slices.Clone(s.Numbers), func(c string) bool { return c == name })
+		numbers := slices.DeleteFunc(slices.Clone(s.NumericColumns), func(c string) bool { return c == name })
 		if len(numbers) < 2 {
 			continue
 		}
 		last := len(numbers) - 1
 		found := stored.Survey(&data.RowQuery{Features: numbers[:last], Target: numbers[last]})
-		faults := map[data.Reason]bool{}
+		faults := map[data.UnusedReason]bool{}
 		for _, f := range found.Faults {
 			if f.Column == name {
 				faults[f.Reason] = true
 			}
 		}
-		if found.Last.IsZero() || faults[grid.BadTime] || faults[sources.EarlyTimes] {
+		if found.LatestTime.IsZero() || faults[grid.ReasonBadTime] || faults[sources.ReasonEarlyTimes] {
 			continue
 		}
-		s.Numbers = numbers
-		if s.Time == "" && !faults[grid.Late] {
-			s.Config = *survey.WithChanges(&section, found.Changes)
+		s.NumericColumns = numbers
+		if s.TimeColumn == "" && !faults[grid.ReasonLate] {
+			s.Config = *survey.ApplyConfigChanges(&section, found.Changes)
 			s.OtherColumns = slices.DeleteFunc(s.OtherColumns, func(c string) bool { return c == name })
 		} else if !slices.Contains(s.OtherColumns, name) {
 			s.OtherColumns = append(s.OtherColumns, name)
@@ -108,11 +109,11 @@ func (s *Sample) findTime() error {
 	return nil
 }
 
-// Columns returns the features, by default all columns of numbers but the target, if there is one; or why a column
-// cannot be used.
-func (s *Sample) Columns(target string, features []string) ([]string, error) {
+// FeatureColumns returns the features, by default all columns of numbers but the target, if there is one; or why a
+// column cannot be used.
+func (s *Sample) FeatureColumns(target string, features []string) ([]string, error) {
 	if len(features) == 0 {
-		features = slices.DeleteFunc(slices.Clone(s.Numbers), func(c string) bool { return c == target })
+		features = slices.DeleteFunc(slices.Clone(s.NumericColumns), func(c string) bool { return c == target })
 	}
 	var errs []error
 	names := slices.Clone(features)
@@ -120,16 +121,16 @@ func (s *Sample) Columns(target string, features []string) ([]string, error) {
 		names = append(names, target)
 	}
 	for _, name := range names {
-		switch near := spec.ClosestSpelling(name, s.Numbers, strings.ToLower); {
-		case slices.Contains(s.Numbers, name):
-		case slices.Contains(s.OtherColumns, name), name == s.Time:
+		switch near := spec.ClosestSpelling(name, s.NumericColumns, strings.ToLower); {
+		case slices.Contains(s.NumericColumns, name):
+		case slices.Contains(s.OtherColumns, name), name == s.TimeColumn:
 			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times; name classes by numbers "+
-				"from 0", s.CSV, name))
+				"from 0", s.CSVPath, name))
 		case near != "":
-			errs = append(errs, fmt.Errorf("%s has no column %s; did you mean %q?", s.CSV, name, near))
+			errs = append(errs, fmt.Errorf("%s has no column %s; did you mean %q?", s.CSVPath, name, near))
 		default:
-			errs = append(errs, fmt.Errorf("%s has no column %s; it has %s", s.CSV, name,
-				strings.Join(s.Numbers, ", ")))
+			errs = append(errs, fmt.Errorf("%s has no column %s; it has %s", s.CSVPath, name,
+				strings.Join(s.NumericColumns, ", ")))
 		}
 	}
 	return features, errors.Join(errs...)
@@ -145,7 +146,7 @@ func (s *Sample) GuessModelKind(target string, features []string) (kind spec.Mod
 	if err != nil {
 		return "", 0, err
 	}
-	rows, err := data.Load(source, data.RowQuery{Features: features, Target: target})
+	rows, err := data.LoadRows(source, data.RowQuery{Features: features, Target: target})
 	if err = errors.Join(err, source.Close()); err != nil {
 		return "", 0, err
 	}

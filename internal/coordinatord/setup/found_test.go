@@ -21,14 +21,14 @@ import (
 )
 
 func plant() *Answers {
-	return &Answers{Name: "air", Broker: "tls://broker.example:8883", Features: []string{"pm25", "temperature",
+	return &Answers{Name: "air", BrokerURL: "tls://broker.example:8883", Features: []string{"pm25", "temperature",
 		"humidity", "wind"}, Target: "pm25_in_6h", Model: spec.ModelLinear, Algorithm: spec.FedAvg, DeviceCount: 6}
 }
 
 // TestSampleIsFounded: the sample that we ship is the configuration that six devices get, with the marks of the lines
 // that a person sets.
 func TestSampleIsFounded(t *testing.T) {
-	got := string(config.FillSample(packaging.CoordinatorConfig, plant().coordinatorKeys()))
+	got := string(config.FillSample(packaging.CoordinatorConfig, plant().coordinatorConfigValues()))
 	want := strings.Split(string(packaging.CoordinatorConfig), "\n")
 	for i, line := range strings.Split(got, "\n") {
 		if is := strings.Replace(want[i], "# (yours) ", "# ", 1); i > 10 && line != is { // the head tells of the marks
@@ -53,7 +53,7 @@ func TestWrite(t *testing.T) {
 				if kind == spec.ModelSoftmax || kind == spec.ModelMLP {
 					a.Classes = 3
 				}
-				f, err := Write(filepath.Join(t.TempDir(), "new"), a, &Sample{}, false)
+				f, err := WriteFederation(filepath.Join(t.TempDir(), "new"), a, &Sample{}, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -64,7 +64,7 @@ func TestWrite(t *testing.T) {
 }
 
 // check loads the files as the programs do.
-func check(t *testing.T, f Files, a *Answers) {
+func check(t *testing.T, f FederationFiles, a *Answers) {
 	t.Helper()
 	list, err := os.ReadFile(f.AgentList)
 	if err != nil {
@@ -72,12 +72,12 @@ func check(t *testing.T, f Files, a *Answers) {
 	}
 	device := filepath.Join(t.TempDir(), "agent.key")
 	for range a.DeviceCount {
-		key, err := keys.Create(device)
+		key, err := keys.CreateSigningKeyFile(device)
 		if err != nil {
 			t.Fatal(err)
 		}
 		list = append(list, "d"+strings.ToLower(strings.NewReplacer("/", "", "+", "", "=", "").Replace(
-			keys.Format(keys.Public(key))))[:30]+" "+keys.Format(keys.Public(key))+"\n"...)
+			keys.FormatPublic(keys.Public(key))))[:30]+" "+keys.FormatPublic(keys.Public(key))+"\n"...)
 		if err := os.Remove(device); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func check(t *testing.T, f Files, a *Answers) {
 	if err := settings.Load(&lead, "coordinator", f.CoordinatorConfig, nil); err != nil {
 		t.Errorf("%+v: %v", a, err)
 	}
-	if _, err := keys.Create(device); err != nil {
+	if _, err := keys.CreateSigningKeyFile(device); err != nil {
 		t.Fatal(err)
 	}
 	agent := settings.DefaultAgent()
@@ -103,7 +103,7 @@ func check(t *testing.T, f Files, a *Answers) {
 	if err := settings.Load(&agent, "agentd", f.AgentConfig, own); err != nil {
 		t.Errorf("%+v: %v", a, err)
 	}
-	if lead.Round.MaxAggregations == 0 || lead.Round.Stop.Patience == 0 || lead.Round.Pause == 0 {
+	if lead.Round.MaxAggregations == 0 || lead.Round.Stop.Patience == 0 || lead.Round.PauseBetweenRounds == 0 {
 		t.Errorf("%+v: the run never rests", a)
 	}
 }
@@ -112,13 +112,13 @@ func check(t *testing.T, f Files, a *Answers) {
 func TestWriteKeeps(t *testing.T) {
 	dir := t.TempDir()
 	bench := plant()
-	bench.Broker = "tcp://127.0.0.1:1883"
-	f, err := Write(dir, bench, nil, false)
+	bench.BrokerURL = "tcp://127.0.0.1:1883"
+	f, err := WriteFederation(dir, bench, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := map[string]string{}
-	for _, path := range []string{f.Key, f.AgentList} {
+	for _, path := range []string{f.CoordinatorKey, f.AgentList} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -127,10 +127,11 @@ func TestWriteKeeps(t *testing.T) {
 	}
 	other := *bench
 	other.Name = "other"
-	if _, err := Write(dir, &other, nil, false); err == nil || !strings.Contains(err.Error(), "exists already") {
+	if _, err := WriteFederation(dir, &other, nil, false); err == nil || !strings.Contains(err.Error(),
+		"exists already") {
 		t.Errorf("written twice: %v", err)
 	}
-	if _, err := Write(dir, &other, nil, true); err != nil {
+	if _, err := WriteFederation(dir, &other, nil, true); err != nil {
 		t.Fatal(err)
 	}
 	for path, text := range before {
@@ -181,25 +182,26 @@ func TestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if _, err := s.Columns("", []string{s.Time}); s.Time != "" && (err == nil ||
+		if _, err := s.FeatureColumns("", []string{s.TimeColumn}); s.TimeColumn != "" && (err == nil ||
 			!strings.Contains(err.Error(), "contains texts or times")) {
 			t.Errorf("%s: the times as a feature: %v", name, err)
 		}
-		all, err := s.Columns("", nil)
-		if err != nil || !slices.Equal(all, s.Numbers) {
+		all, err := s.FeatureColumns("", nil)
+		if err != nil || !slices.Equal(all, s.NumericColumns) {
 			t.Errorf("%s: without a target the features are %v, %v", name, all, err)
 		}
-		target := s.Numbers[len(s.Numbers)-1]
-		features, err := s.Columns(target, nil)
+		target := s.NumericColumns[len(s.NumericColumns)-1]
+		features, err := s.FeatureColumns(target, nil)
 		if err != nil {
 			t.Fatal(name, err)
 		}
 		kind, classes, err := s.GuessModelKind(target, features)
-		if !slices.Equal(s.Numbers, tt.numbers) || target != "y" || kind != tt.kind || classes != tt.classes ||
+		if !slices.Equal(s.NumericColumns, tt.numbers) || target != "y" || kind != tt.kind || classes != tt.classes ||
 			err != nil {
-			t.Errorf("%s: columns %v, target %s, %s of %d classes, %v", name, s.Numbers, target, kind, classes, err)
+			t.Errorf("%s: columns %v, target %s, %s of %d classes, %v", name, s.NumericColumns, target, kind, classes,
+				err)
 		}
-		f, err := Write(t.TempDir(), plant(), s, false)
+		f, err := WriteFederation(t.TempDir(), plant(), s, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +234,7 @@ func TestSampleRefused(t *testing.T) {
 	for target, want := range map[string]string{"site": "the column site contains texts or times",
 		"powr":    `did you mean "power"?`,
 		"nothing": "it has heat, power"} {
-		if _, err := s.Columns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.FeatureColumns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("target %s: %v; want %q", target, err, want)
 		}
 	}
@@ -242,7 +244,7 @@ func TestSampleRefused(t *testing.T) {
 // off.
 func TestTrust(t *testing.T) {
 	dir := t.TempDir()
-	f, err := Write(dir, plant(), nil, false)
+	f, err := WriteFederation(dir, plant(), nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,19 +252,19 @@ func TestTrust(t *testing.T) {
 	if err := settings.Load(&lead, "coordinator", f.CoordinatorConfig, nil); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := lead.OpenEnrolment()
+	cfg, err := lead.EnrolmentConfig()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []wire.Setting{{Name: "broker.url", Value: "tls://broker.example:8883"}}
+	want := []wire.AgentSetting{{Name: "broker.url", Value: "tls://broker.example:8883"}}
 	if !slices.Equal(cfg.SharedDeviceSettings, want) {
 		t.Errorf("devices share %v, want %v", cfg.SharedDeviceSettings, want)
 	}
-	if lead.Enrol.URL != "https://broker.example:8884" || lead.Enrol.Listen != ":8884" {
-		t.Errorf("devices join at %s, %s", lead.Enrol.URL, lead.Enrol.Listen)
+	if lead.Enrol.JoinURL != "https://broker.example:8884" || lead.Enrol.Listen != ":8884" {
+		t.Errorf("devices join at %s, %s", lead.Enrol.JoinURL, lead.Enrol.Listen)
 	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(f.BrokerDir, "certs", "broker.crt"),
-		filepath.Join(f.BrokerDir, "certs", "broker.key"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(f.MosquittoDir, "certs", "broker.crt"),
+		filepath.Join(f.MosquittoDir, "certs", "broker.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +290,7 @@ func TestTrust(t *testing.T) {
 	if err := os.Remove(f.RootKey); err != nil { // it was moved away
 		t.Fatal(err)
 	}
-	if _, err := Write(dir, plant(), nil, true); err != nil {
+	if _, err := WriteFederation(dir, plant(), nil, true); err != nil {
 		t.Fatal(err)
 	}
 	for name, before := range kept {
@@ -306,10 +308,11 @@ func TestTrust(t *testing.T) {
 	}
 	other := plant()
 	other.Name = "other"
-	if _, err := Write(dir, other, nil, true); err == nil || !strings.Contains(err.Error(), "of the federation air") {
+	if _, err := WriteFederation(dir, other, nil, true); err == nil || !strings.Contains(err.Error(),
+		"of the federation air") {
 		t.Errorf("another federation in the folder: %v", err)
 	}
-	key, err := keys.Create(filepath.Join(dir, "new.key"))
+	key, err := keys.CreateSigningKeyFile(filepath.Join(dir, "new.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +325,7 @@ func TestTrust(t *testing.T) {
 func TestListenerPort(t *testing.T) {
 	for broker, want := range map[string]string{"mqtts://gw:28883": "\nlistener 28883\n",
 		"tls://gw:8883": "\nlistener 8883\n"} {
-		if conf := string((&Answers{Broker: broker}).mosquittoConf()); !strings.Contains(conf, want) ||
+		if conf := string((&Answers{BrokerURL: broker}).mosquittoConf()); !strings.Contains(conf, want) ||
 			strings.Count(conf, "\nlistener ") != 1 {
 			t.Errorf("%s: no %q", broker, want)
 		}

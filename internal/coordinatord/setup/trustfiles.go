@@ -32,13 +32,13 @@ const joinPort = "8884"
 // usesTokens reports whether devices join with tokens: a broker without TLS is a bench, which has no use for
 // certificates.
 func (a *Answers) usesTokens() bool {
-	u, err := url.Parse(a.Broker)
+	u, err := url.Parse(a.BrokerURL)
 	return err == nil && slices.Contains([]string{"tls", "ssl", "mqtts", "wss"}, u.Scheme)
 }
 
 // brokerHost is the broker's name or address.
 func (a *Answers) brokerHost() string {
-	u, err := url.Parse(a.Broker)
+	u, err := url.Parse(a.BrokerURL)
 	if err != nil {
 		return "" // Validate has read it
 	}
@@ -48,7 +48,7 @@ func (a *Answers) brokerHost() string {
 // mosquittoConf returns the configuration of Mosquitto with the port of the broker's URL. The URL wss keeps the shipped
 // port, since its listener speaks MQTT without WebSocket.
 func (a *Answers) mosquittoConf() []byte {
-	u, err := url.Parse(a.Broker)
+	u, err := url.Parse(a.BrokerURL)
 	if err != nil || u.Port() == "" || u.Scheme == "wss" {
 		return mosquitto.Conf
 	}
@@ -63,39 +63,39 @@ func (a *Answers) joinURL() string {
 	return (&url.URL{Scheme: "https", Host: net.JoinHostPort(a.brokerHost(), joinPort)}).String()
 }
 
-// enrolment returns the keys of coordinator.yaml by which devices join.
-func (a *Answers) enrolment(dir, state string) map[string]any {
+// enrolmentConfigValues returns the keys of coordinator.yaml by which devices join.
+func (a *Answers) enrolmentConfigValues(dir, state string) map[string]any {
 	port := joinPort
 	if u, err := url.Parse(a.joinURL()); err == nil && u.Port() != "" {
 		port = u.Port()
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	return map[string]any{
-		"broker.ca_file": at(caCrt), "broker.cert_file": at(clientCrt), "broker.key_file": at(clientKey),
-		"enrol.listen": ":" + port, "enrol.url": a.joinURL(), "enrol.root_file": at(rootFile),
-		"enrol.ca_file": at(caCrt), "enrol.ca_key_file": at(caKey), "enrol.devices_file": at("agentd.yaml"),
+		"broker.ca_file": at(caCertFile), "broker.cert_file": at(clientCertFile), "broker.key_file": at(clientKeyFile),
+		"enrol.listen": ":" + port, "enrol.url": a.joinURL(), "enrol.root_file": at(rootDocumentFile),
+		"enrol.ca_file": at(caCertFile), "enrol.ca_key_file": at(caKeyFile), "enrol.devices_file": at("agentd.yaml"),
 		"enrol.acl": filepath.Join(state, "acl"),
 	}
 }
 
 // The files of the federation's trust.
 const (
-	rootKey, rootFile    = "root.key", "root"
-	caCrt, caKey         = "ca.crt", "ca.key"
-	clientCrt, clientKey = "client.crt", "client.key"
+	rootKeyFile, rootDocumentFile = "root.key", "root"
+	caCertFile, caKeyFile         = "ca.crt", "ca.key"
+	clientCertFile, clientKeyFile = "client.crt", "client.key"
 )
 
 // createTrustFiles makes the root, the authority, the coordinator's certificate and the files for Mosquitto. Files that
 // are there stay.
-func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey) error {
+func (f *FederationFiles) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey) error {
 	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
-	f.RootKey, f.BrokerDir = at(rootKey), at("mosquitto")
+	f.RootKey, f.MosquittoDir = at(rootKeyFile), at("mosquitto")
 	now := time.Now()
-	authority, err := openAuthority(at(caCrt), at(caKey), a.Name, now)
+	authority, err := loadOrCreateAuthority(at(caCertFile), at(caKeyFile), a.Name, now)
 	if err != nil {
 		return err
 	}
-	if err := f.createRootDocument(at(rootFile), a, authority, key); err != nil {
+	if err := f.createRootDocument(at(rootDocumentFile), a, authority, key); err != nil {
 		return err
 	}
 	topics, err := mqtt.NewTopics("", a.Name)
@@ -103,7 +103,7 @@ func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey)
 		return err
 	}
 	own := topics.ClientID(wire.CoordinatorID)
-	err = certify(at(clientCrt), at(clientKey), func(k *ecdsa.PublicKey) ([]byte, error) {
+	err = createCertificate(at(clientCertFile), at(clientKeyFile), func(k *ecdsa.PublicKey) ([]byte, error) {
 		return authority.IssueClientCertificate(own, k, now, enrol.Lifetime)
 	})
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey)
 	if err := os.MkdirAll(at("mosquitto", "mosquitto.service.d"), 0o755); err != nil {
 		return err
 	}
-	err = certify(at("mosquitto", "certs", "broker.crt"), at("mosquitto", "certs", "broker.key"),
+	err = createCertificate(at("mosquitto", "certs", "broker.crt"), at("mosquitto", "certs", "broker.key"),
 		func(k *ecdsa.PublicKey) ([]byte, error) {
 			return authority.IssueServerCertificate(a.brokerHost(), k, now)
 		})
@@ -126,22 +126,23 @@ func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey)
 	if err != nil {
 		return err
 	}
-	rules, err := table.MosquittoACLFile(wire.Federation(a.Name), nil, false)
+	rules, err := table.MosquittoACLFile(wire.FederationName(a.Name), nil, false)
 	if err != nil {
 		return err
 	}
-	d := store.Machine
+	d := store.LocalDisk
 	return errors.Join(
-		d.WriteFile(at("mosquitto", "certs", caCrt), pemOf(authority.Certificate.Raw), 0o666),
-		d.WriteFile(at("mosquitto", "mosquitto.conf"), a.mosquittoConf(), 0o666),
-		d.WriteFile(at("mosquitto", "acl"), rules, 0o666),
-		d.WriteFile(at("mosquitto", "fedmesh.nft"), mosquitto.Firewall, 0o666),
-		d.WriteFile(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))
+		d.WriteFileDurably(at("mosquitto", "certs", caCertFile), pemOf(authority.Certificate.Raw), 0o666),
+		d.WriteFileDurably(at("mosquitto", "mosquitto.conf"), a.mosquittoConf(), 0o666),
+		d.WriteFileDurably(at("mosquitto", "acl"), rules, 0o666),
+		d.WriteFileDurably(at("mosquitto", "fedmesh.nft"), mosquitto.Firewall, 0o666),
+		d.WriteFileDurably(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))
 }
 
 // createRootDocument makes the root key and the root document, unless there is a document of this federation.
-func (f *Files) createRootDocument(path string, a *Answers, authority *enrol.Authority, key ed25519.PrivateKey) error {
-	d, err := settings.ReadRoot(path, a.Name)
+func (f *FederationFiles) createRootDocument(path string, a *Answers, authority *enrol.Authority,
+	key ed25519.PrivateKey) error {
+	d, err := settings.ReadRootDocument(path, a.Name)
 	if err == nil {
 		cfg := enrol.Config{Root: d.Bytes(), Key: key, Authority: authority}
 		if err := cfg.Check(); err != nil {
@@ -154,22 +155,22 @@ func (f *Files) createRootDocument(path string, a *Answers, authority *enrol.Aut
 	}
 	root, err := keys.ReadPrivate(f.RootKey)
 	if errors.Is(err, fs.ErrNotExist) {
-		root, err = keys.Create(f.RootKey)
+		root, err = keys.CreateSigningKeyFile(f.RootKey)
 	}
 	if err != nil {
 		return err
 	}
-	d = wire.RootDocument{Federation: wire.Federation(a.Name), Version: wire.FirstRoot,
+	d = wire.RootDocument{Federation: wire.FederationName(a.Name), Version: wire.FirstRootVersion,
 		CoordinatorKey: wire.SigningPublicKeyOf(key), CACertificateHash: authority.Digest()}
 	d.Sign(root, nil)
-	return store.Machine.WriteFile(path, d.Bytes(), 0o666)
+	return store.LocalDisk.WriteFileDurably(path, d.Bytes(), 0o666)
 }
 
-// openAuthority reads the authority, or makes it. The key comes first: a certificate without one is of no use.
-func openAuthority(certificate, key, name string, now time.Time) (*enrol.Authority, error) {
+// loadOrCreateAuthority reads the authority, or makes it. The key comes first: a certificate without one is of no use.
+func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol.Authority, error) {
 	secret, err := keys.ReadClientKey(key)
 	if errors.Is(err, fs.ErrNotExist) {
-		secret, err = keys.CreateClient(key)
+		secret, err = keys.CreateClientKeyFile(key)
 	}
 	if err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func openAuthority(certificate, key, name string, now time.Time) (*enrol.Authori
 		if err != nil {
 			return nil, err
 		}
-		return a, store.Machine.WriteFile(certificate, pemOf(a.Certificate.Raw), 0o666)
+		return a, store.LocalDisk.WriteFileDurably(certificate, pemOf(a.Certificate.Raw), 0o666)
 	}
 	if err != nil {
 		return nil, err
@@ -193,11 +194,11 @@ func openAuthority(certificate, key, name string, now time.Time) (*enrol.Authori
 	return &enrol.Authority{Certificate: c, Key: secret}, err
 }
 
-// certify makes a key and its certificate, unless they are there.
-func certify(certificate, key string, sign func(*ecdsa.PublicKey) ([]byte, error)) error {
+// createCertificate makes a key and its certificate, unless they are there.
+func createCertificate(certificate, key string, sign func(*ecdsa.PublicKey) ([]byte, error)) error {
 	secret, err := keys.ReadClientKey(key)
 	if errors.Is(err, fs.ErrNotExist) {
-		secret, err = keys.CreateClient(key)
+		secret, err = keys.CreateClientKeyFile(key)
 	}
 	if err != nil {
 		return err
@@ -209,7 +210,7 @@ func certify(certificate, key string, sign func(*ecdsa.PublicKey) ([]byte, error
 	if err != nil {
 		return err
 	}
-	return store.Machine.WriteFile(certificate, pemOf(der), 0o666)
+	return store.LocalDisk.WriteFileDurably(certificate, pemOf(der), 0o666)
 }
 
 func pemOf(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }

@@ -43,9 +43,9 @@ func StatusAssignment(line string) string {
 	return "STATUS=" + strings.NewReplacer("\n", " ", "\r", " ").Replace(line)
 }
 
-// Watchdog returns how often systemd wants to be told WATCHDOG=1, from
+// WatchdogInterval returns how often systemd wants to be told WATCHDOG=1, from
 // $WATCHDOG_USEC and $WATCHDOG_PID as process pid finds them; 0 = never.
-func Watchdog(usec, forPID string, pid int) (time.Duration, error) {
+func WatchdogInterval(usec, forPID string, pid int) (time.Duration, error) {
 	if usec == "" || forPID != "" && forPID != strconv.Itoa(pid) {
 		return 0, nil
 	}

@@ -53,7 +53,7 @@ func TestWatchdog(t *testing.T) {
 		{usec: "0", bad: true},
 		{usec: "9223372036854775807", bad: true},
 	} {
-		got, err := Watchdog(tt.usec, tt.pid, 7)
+		got, err := WatchdogInterval(tt.usec, tt.pid, 7)
 		if got != tt.want || (err != nil) != tt.bad {
 			t.Errorf("WATCHDOG_USEC=%q WATCHDOG_PID=%q: %v, %v", tt.usec, tt.pid, got, err)
 		}

@@ -57,15 +57,15 @@ func (c *client) messagesUntilMarker(what string) []mqtt.Message {
 	var got []mqtt.Message
 	for {
 		switch e := mqtttest.Event(c.t, c).(type) {
-		case mqtt.Received:
+		case mqtt.MessageReceived:
 			if text := string(e.Payload); text == marker+what {
 				return got
 			} else if !strings.HasPrefix(text, marker) {
 				got = append(got, e.Message)
 			}
-		case mqtt.SubscribeRefused:
+		case mqtt.SubscriptionRefused:
 			c.recordRefusal(e.Filter)
-		case mqtt.RefusalOver:
+		case mqtt.SubscriptionRefusalEnded:
 		default:
 			c.t.Fatalf("%s: got %#v, want the end of %s", c.user, e, what)
 		}
@@ -77,7 +77,7 @@ func (c *client) messagesUntilMarker(what string) []mqtt.Message {
 func (c *client) refusals(n int) []string {
 	c.t.Helper()
 	for len(c.refused) < n {
-		if e, ok := mqtttest.Event(c.t, c).(mqtt.SubscribeRefused); ok {
+		if e, ok := mqtttest.Event(c.t, c).(mqtt.SubscriptionRefused); ok {
 			c.recordRefusal(e.Filter)
 		}
 	}

@@ -86,7 +86,7 @@ func serve(asked string) error {
 			if strings.HasPrefix(user, o.OpenPrefix) {
 				return math.MaxInt
 			}
-			return rules.Quota(user)
+			return rules.RetainedBytesQuota(user)
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	}); err != nil {

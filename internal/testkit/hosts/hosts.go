@@ -30,7 +30,7 @@ func TestKey(id wire.AgentID) ed25519.PrivateKey {
 func PublicOf(id wire.AgentID) ed25519.PublicKey { return TestKey(id).Public().(ed25519.PublicKey) }
 
 // TopicsOf are a federation's.
-func TopicsOf(t testing.TB, federation wire.Federation) mqtt.Topics {
+func TopicsOf(t testing.TB, federation wire.FederationName) mqtt.Topics {
 	t.Helper()
 	topics, err := mqtt.NewTopics("", string(federation))
 	if err != nil {
@@ -41,7 +41,7 @@ func TopicsOf(t testing.TB, federation wire.Federation) mqtt.Topics {
 
 // Coordinator is a coordinator's configuration but for the task, the rounds and the observer, with a folder of the
 // test's.
-func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID) coordinator.Config {
+func Coordinator(t testing.TB, federation wire.FederationName, agents []wire.AgentID) coordinator.Config {
 	keys := map[wire.AgentID]ed25519.PublicKey{}
 	for _, id := range agents {
 		keys[id] = PublicOf(id)
@@ -55,11 +55,11 @@ func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID
 
 // Agent is an agent's configuration but for the data and the observer, with a folder of the test's. seed is of its
 // random numbers.
-func Agent(t testing.TB, federation wire.Federation, id wire.AgentID, seed uint64) agent.Config {
+func Agent(t testing.TB, federation wire.FederationName, id wire.AgentID, seed uint64) agent.Config {
 	return agent.Config{
 		Federation: federation, ID: id,
 		Identity: identity.Config{Key: TestKey(id), Coordinator: PublicOf(wire.CoordinatorID)},
-		Topics:   TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxBlobBytes: 1 << 20,
+		Topics:   TopicsOf(t, federation), StateDir: t.TempDir(), BootEpoch: 1, MaxBlobBytes: 1 << 20,
 		TaskData: taskdata.Config{MinRows: 1}, Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(seed,
 			3)),
 	}

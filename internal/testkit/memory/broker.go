@@ -200,7 +200,7 @@ func (b *Broker) deliver(c *Conn, m mqtt.Message, granted mqtt.QoS) {
 		delay = b.options.Delay(m.Topic)
 	}
 	if delay <= 0 && c.messagesInFlight == 0 {
-		c.mailbox.Put(mqtt.Received{Message: m})
+		c.mailbox.Put(mqtt.MessageReceived{Message: m})
 		return
 	}
 	b.scheduleDelivery(c, m, delay)

@@ -61,7 +61,7 @@ func (c *Conn) Subscribe(qos mqtt.QoS, filters ...string) {
 	defer c.broker.mu.Unlock()
 	for _, filter := range filters {
 		if mqtt.CheckSubscription(qos, filter) != nil {
-			c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.SubackFailure})
+			c.mailbox.Put(mqtt.SubscriptionRefused{Filter: filter, SubackCode: mqtt.SubackFailure})
 			continue
 		}
 		if _, ok := c.filters[filter]; !ok {
@@ -88,7 +88,7 @@ func (c *Conn) requestFilter(filter string) {
 		now.times += before.times
 	}
 	c.refused[filter] = now
-	c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.SubackFailure})
+	c.mailbox.Put(mqtt.SubscriptionRefused{Filter: filter, SubackCode: mqtt.SubackFailure})
 	now.retryTimer = time.AfterFunc(mqtt.RefusedFilterRetryDelay(now.times, c.rand), func() {
 		c.broker.mu.Lock()
 		defer c.broker.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *Conn) clearRefusal(filter string) {
 	if r := c.refused[filter]; r != nil {
 		r.retryTimer.Stop()
 		delete(c.refused, filter)
-		c.mailbox.Put(mqtt.RefusalOver{Filter: filter})
+		c.mailbox.Put(mqtt.SubscriptionRefusalEnded{Filter: filter})
 	}
 }
 
@@ -118,12 +118,12 @@ func (c *Conn) Unsubscribe(filters ...string) {
 	c.order = slices.DeleteFunc(c.order, func(filter string) bool { return slices.Contains(filters, filter) })
 }
 
-// Pause implements mqtt.Conn. It loses what is under way, as a cut does.
-func (c *Conn) Pause(d time.Duration) {
+// DisconnectFor implements mqtt.Conn. It loses what is under way, as a cut does.
+func (c *Conn) DisconnectFor(d time.Duration) {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
 	if c.up {
-		c.goDown(mqtt.ErrPaused)
+		c.goDown(mqtt.ErrPlannedDisconnect)
 		time.AfterFunc(d, c.comeBack)
 	}
 }

@@ -32,9 +32,9 @@ func TestNextLinkDoesNotWaitForWhatWasLost(t *testing.T) {
 		delay = 0
 		send("behind it")
 		for _, want := range []string{"late", "behind it"} {
-			m, ok := mqtt.Received{}, false
+			m, ok := mqtt.MessageReceived{}, false
 			for !ok {
-				m, ok = (<-c.Events()).(mqtt.Received)
+				m, ok = (<-c.Events()).(mqtt.MessageReceived)
 			}
 			if took := time.Since(begun); string(m.Payload) != want || took != time.Minute {
 				t.Errorf("%q came after %v, want %q after a minute", m.Payload, took, want)

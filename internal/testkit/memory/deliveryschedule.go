@@ -85,7 +85,7 @@ func (b *Broker) deliverDue() (wait time.Duration, ok bool) {
 		}
 		d.conn.messagesInFlight--
 		if d.conn.up {
-			d.conn.mailbox.Put(mqtt.Received{Message: d.message})
+			d.conn.mailbox.Put(mqtt.MessageReceived{Message: d.message})
 		}
 	}
 	b.running = false

@@ -42,7 +42,7 @@ func take(c mqtt.Conn) []string {
 
 func short(e mqtt.Event) string {
 	switch e := e.(type) {
-	case mqtt.Received:
+	case mqtt.MessageReceived:
 		return e.Topic + "=" + string(e.Payload)
 	case mqtt.LinkDown:
 		return "down: " + e.Err.Error()
@@ -189,7 +189,7 @@ func TestPayloadsAreCopies(t *testing.T) {
 		if err := first.Publish(mqtt.Message{Topic: "x", Payload: []byte("abc"), Retained: true}); err != nil {
 			t.Fatal(err)
 		}
-		(<-first.Events()).(mqtt.Received).Payload[0] = 'z'
+		(<-first.Events()).(mqtt.MessageReceived).Payload[0] = 'z'
 		want(t, take(second), "x=abc")
 		first.Subscribe(mqtt.AtMostOnce, "x")
 		want(t, take(first), "x=abc")
@@ -242,29 +242,29 @@ func TestRefuse(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Subscribe(mqtt.AtLeastOnce, "s/+", "x")
-		want(t, take(c), "mqtt.SubscribeRefused")
+		want(t, take(c), "mqtt.SubscriptionRefused")
 		publish(t, from, "s/a", "missed")
 		publish(t, from, "x", "seen")
 		want(t, take(c), "x=seen")
 		wait(4 * time.Second) // 0.5 to 1 s, then 1 to 2 s
-		want(t, take(c), "mqtt.SubscribeRefused", "mqtt.SubscribeRefused")
+		want(t, take(c), "mqtt.SubscriptionRefused", "mqtt.SubscriptionRefused")
 		grants.Store(true)
 		wait(4 * time.Second)
-		want(t, take(c), "mqtt.RefusalOver", "s/a=kept")
+		want(t, take(c), "mqtt.SubscriptionRefusalEnded", "s/a=kept")
 		publish(t, from, "s/a", "seen")
 		want(t, take(c), "s/a=seen")
 
 		c.Subscribe(mqtt.AtLeastOnce, "given up")
-		want(t, take(c), "mqtt.SubscribeRefused")
+		want(t, take(c), "mqtt.SubscriptionRefused")
 		c.Unsubscribe("given up")
-		want(t, take(c), "mqtt.RefusalOver")
+		want(t, take(c), "mqtt.SubscriptionRefusalEnded")
 		wait(time.Hour)
 		want(t, take(c))
 
 		grants.Store(false)
 		b.Disconnect("c")
 		b.Reconnect("c")
-		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.LinkUp", "mqtt.SubscribeRefused")
+		want(t, take(c), "down: "+memory.ErrCut.Error(), "mqtt.LinkUp", "mqtt.SubscriptionRefused")
 		b.Disconnect("c")
 		wait(time.Hour)
 		want(t, take(c), "down: "+memory.ErrCut.Error())
@@ -297,9 +297,9 @@ func TestSession(t *testing.T) {
 		want(t, take(old), "mqtt.LinkUp", "x=1")
 		want(t, take(young), "down: "+memory.ErrTakenOver.Error())
 
-		old.Pause(time.Hour)
-		old.Pause(time.Second) // is down already
-		want(t, take(old), "down: "+mqtt.ErrPaused.Error())
+		old.DisconnectFor(time.Hour)
+		old.DisconnectFor(time.Second) // is down already
+		want(t, take(old), "down: "+mqtt.ErrPlannedDisconnect.Error())
 		wait(3 * time.Second)
 		publish(t, watcher, "x", "2")
 		want(t, take(young), "mqtt.LinkUp", "x=2")

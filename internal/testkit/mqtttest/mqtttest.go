@@ -53,7 +53,7 @@ func Received(t testing.TB, c mqtt.Conn) mqtt.Message {
 func ReceivedWithin(t testing.TB, c mqtt.Conn, limit time.Duration) mqtt.Message {
 	t.Helper()
 	e := within(t, c, limit)
-	r, ok := e.(mqtt.Received)
+	r, ok := e.(mqtt.MessageReceived)
 	if !ok {
 		t.Fatalf("got %#v, want a message", e)
 	}
@@ -108,7 +108,7 @@ func SettleRetained(t testing.TB, writer, reader mqtt.Conn) {
 		reader.Subscribe(mqtt.AtMostOnce, topic)
 		select {
 		case e := <-reader.Events():
-			if r, ok := e.(mqtt.Received); !ok || r.Topic != topic {
+			if r, ok := e.(mqtt.MessageReceived); !ok || r.Topic != topic {
 				t.Fatalf("got %#v, want the test's own message", e)
 			} else if !r.Retained {
 				continue // it has come by itself meanwhile
@@ -135,7 +135,7 @@ func SettleAgain(t testing.TB, c mqtt.Conn) {
 		switch e := Event(t, c).(type) {
 		case mqtt.LinkUp:
 			_ = c.Publish(mqtt.Message{Topic: topic})
-		case mqtt.Received:
+		case mqtt.MessageReceived:
 			if e.Topic == topic {
 				c.Unsubscribe(topic)
 				return

@@ -58,7 +58,7 @@ func (c *Clock) Advance(d time.Duration) { c.Time = c.Add(d) }
 
 // DebugLogOptions returns options with everything logged and without times, as under systemd.
 func DebugLogOptions() logging.Options {
-	return logging.Options{Level: "debug", Format: "text", Journal: true}
+	return logging.Options{Level: "debug", Format: "text", WritesToJournald: true}
 }
 
 // RecordOutputs passes each event to pass, and writes to out what was logged and what changed in the status line and
@@ -94,7 +94,7 @@ func RecordConditions(t *testing.T, out io.Writer, events []observe.Event) {
 	t.Helper()
 	_, _ = io.WriteString(out, "\nconditions\n")
 	for _, e := range events {
-		var d observe.Description
+		var d observe.EventDescription
 		e.Describe(&d)
 		for _, c := range d.Conditions {
 			if c.Problem != "" {
@@ -172,11 +172,11 @@ func EventTypes(t *testing.T, dir string) (names []string) {
 }
 
 // BoardObserver passes the descriptions of events to a board.
-type BoardObserver struct{ *status.Board }
+type BoardObserver struct{ *status.ConditionBoard }
 
 // Observe implements observe.Observer.
 func (o BoardObserver) Observe(e observe.Event) {
-	var d observe.Description
+	var d observe.EventDescription
 	e.Describe(&d)
-	o.Apply(&d)
+	o.ApplyDescription(&d)
 }

@@ -57,18 +57,22 @@ func tasks() map[string]wire.Task {
 	of := func(change func(t *wire.Task)) wire.Task {
 		t := wire.Task{
 			Name: "a task", Features: []string{"a", "b"}, Target: "y",
-			Model: wire.ModelShape{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationTanh,
-				Risk: spec.RiskSquared,
-				Bias: true},
-			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.1, BudgetMillis: 3000,
-				MinSteps: 1, MaxSteps: steps},
+			Model: wire.ModelSpec{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationTanh,
+				Risk:    spec.LossSquared,
+				HasBias: true},
+			Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.1,
+				StepTimeBudgetMillis: 3000,
+				MinSteps:             1, MaxSteps: steps},
 		}
 		change(&t)
 		return t
 	}
 	return map[string]wire.Task{
-		"parameters": of(func(t *wire.Task) { t.Training.Normalize = true }),
-		"a gradient": of(func(t *wire.Task) { t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1 }),
+		"parameters": of(func(t *wire.Task) { t.Training.NormalizesStepSize = true }),
+		"a gradient": of(func(t *wire.Task) {
+			t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient,
+				1
+		}),
 		"a block with neighbours": of(func(t *wire.Task) {
 			t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
 				Codec: spec.CodecRaw}
@@ -103,8 +107,8 @@ func (s *trainerTest) maxLocalSteps() uint64 { return uint64(s.problem.Task.Trai
 // beginBlock begins a block, whose parameters begin as base.
 func (s *trainerTest) beginBlock(ctx context.Context) (b training.Block, base, x []float32) {
 	s.Helper()
-	base = s.problem.Initial(3)
-	b, err := s.trainer.Block(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), StepWeight: 1,
+	base = s.problem.InitialParameters(3)
+	b, err := s.trainer.NewBlock(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), StepWeight: 1,
 		Steps: int(s.maxLocalSteps()), Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		s.Fatal(err)
@@ -116,7 +120,7 @@ func (s *trainerTest) beginBlock(ctx context.Context) (b training.Block, base, x
 func (s *trainerTest) takeLocalSteps(b training.Block, x []float32, first, last uint64) {
 	s.Helper()
 	began := time.Now()
-	if err := b.Take(x, first, last); err != nil {
+	if err := b.TakeSteps(x, first, last); err != nil {
 		s.Fatal(err)
 	}
 	if want, took := time.Duration(last-first+1)*s.StepTime, time.Since(began); took != want {
@@ -149,7 +153,7 @@ func (s *trainerTest) checkedOutcome(b training.Block, base, x []float32, steps 
 func (s *trainerTest) testUpdateSize() {
 	b, base, x := s.beginBlock(s.Context())
 	s.takeLocalSteps(b, x, 1, s.maxLocalSteps())
-	if gradient := s.problem.Task.Training.Exchange == spec.ExchangeGradient; slices.Equal(base, x) != gradient {
+	if gradient := s.problem.Task.Training.ExchangeKind == spec.ExchangeGradient; slices.Equal(base, x) != gradient {
 		s.Errorf("after the steps x is %v, and the base %v", x, base)
 	}
 	s.checkedOutcome(b, base, x, s.maxLocalSteps())
@@ -202,7 +206,7 @@ func (s *trainerTest) testEndBeforeStart() {
 	b, base, x := s.beginBlock(ctx)
 	cancel()
 	began := time.Now()
-	err := b.Take(x, 1, s.maxLocalSteps())
+	err := b.TakeSteps(x, 1, s.maxLocalSteps())
 	if took := time.Since(began); took != 0 || !slices.Equal(x, base) {
 		s.Errorf("it took %v; x is %v, and the base %v", took, x, base)
 	}
@@ -219,10 +223,10 @@ func (s *trainerTest) testEndWithinSteps() {
 	var err error
 	if s.problem.Task.Mixing.IntervalSteps > 0 {
 		for step := uint64(1); step <= s.maxLocalSteps() && err == nil; step++ {
-			err = b.Take(x, step, step)
+			err = b.TakeSteps(x, step, step)
 		}
 	} else {
-		err = b.Take(x, 1, s.maxLocalSteps())
+		err = b.TakeSteps(x, 1, s.maxLocalSteps())
 	}
 	if took := time.Since(began); took > within+s.StepTime {
 		s.Errorf("it took %v, ended after %v", took, within)
@@ -234,13 +238,13 @@ func (s *trainerTest) testEndWithinSteps() {
 // steps.
 func (s *trainerTest) checkStoppedBlock(b training.Block, base, x []float32, err error, most uint64) {
 	s.Helper()
-	if errors.Is(err, task.ErrStopped) {
+	if errors.Is(err, task.ErrStoppedMidBlock) {
 		return
 	}
 	if err != nil {
 		s.Fatal(err)
 	}
-	if s.problem.Task.Training.Exchange == spec.ExchangeGradient {
+	if s.problem.Task.Training.ExchangeKind == spec.ExchangeGradient {
 		return // which is taken at once
 	}
 	out, err := b.OutcomeFrom(base, x)
@@ -257,7 +261,7 @@ func (s *trainerTest) testMoments() {
 	if err != nil || len(v) != len(want) || !s.ReportsFalseNumbers && !slices.Equal(v, want) {
 		s.Errorf("moments %v, %v; want %v", v, err, want)
 	}
-	if n := s.trainer.Rows(rows); n == 0 || !s.ReportsFalseNumbers && n != 5 {
+	if n := s.trainer.ReportedRowCount(rows); n == 0 || !s.ReportsFalseNumbers && n != 5 {
 		s.Errorf("%d rows, want 5", n)
 	} else if err == nil && v[0] != float64(n) {
 		s.Errorf("it says %d rows in its hello and %v in its moments: its lies are refused", n, v[0])

@@ -105,7 +105,7 @@ func (f *bench) load([]string, string) (*learner.Samples[float32], error) { retu
 
 // observe hears all programs.
 func (f *bench) observe(event observe.Event) {
-	if x, failed := event.(training.Failed); failed {
+	if x, failed := event.(training.LocalTrainingFailed); failed {
 		f.b.Error(x.Err)
 	}
 }
@@ -144,30 +144,32 @@ func samples(size int) *learner.Samples[float32] {
 // lead is the coordinator's configuration for one round.
 func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config {
 	var ids []wire.AgentID
-	var all []round.Edge
+	var all []round.MixingEdge
 	for i := range agents {
 		ids = append(ids, idOf(i))
 		for _, j := range graph.neighbours(i) {
 			if i < j {
-				all = append(all, round.Edge{A: idOf(i), B: idOf(j), Weight: 1 / float64(2*graph.next+1)})
+				all = append(all, round.MixingEdge{A: idOf(i), B: idOf(j), MixingWeight: 1 / float64(2*graph.next+1)})
 			}
 		}
 	}
 	cfg := hosts.Coordinator(f.b, federation, ids)
 	cfg.Observer = testkit.Observer(f.observe)
-	cfg.MakeEdges = func([]round.MeshAgent) (meshplan.Graph, error) {
+	cfg.MakeEdges = func([]round.MixingAgent) (meshplan.Graph, error) {
 		return meshplan.Graph{Edges: all, MixingAgents: agents}, nil
 	}
 	r := &cfg.Round
 	*r = round.DefaultConfig()
-	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.MaxAggregations = spec.FedDec, spec.WithReplacement, 1, 1, 1
-	r.Gather = round.GatherConfig{TargetAgents: agents, Minimum: agents, WindowLength: time.Minute}
+	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.MaxAggregations = spec.FedDec, spec.SamplingWithReplacement,
+		1, 1, 1
+	r.Gather = round.GatherConfig{TargetAgents: agents, MinAgents: agents, WindowLength: time.Minute}
 	cfg.Task = wire.Task{
 		Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
-		Model: wire.ModelShape{HiddenUnits: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
-			Risk: spec.RiskSquared},
-		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, BudgetMillis: 1,
-			MinSteps: 1, MaxSteps: uint32(steps)},
+		Model: wire.ModelSpec{HiddenUnits: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
+			Risk: spec.LossSquared},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6,
+			StepTimeBudgetMillis: 1,
+			MinSteps:             1, MaxSteps: uint32(steps)},
 		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 5000,
 			Codec:    spec.CodecRaw,
 			Unsealed: open},
@@ -179,7 +181,7 @@ func (f *bench) agent(i int) agent.Config {
 	cfg := hosts.Agent(f.b, federation, idOf(i), uint64(i))
 	cfg.TaskData.Source, cfg.Observer = data.MemorySource(f.load), testkit.Observer(f.observe)
 	cfg.Mesh = &mesh.Config{
-		Connect: func() (mqtt.Conn, error) {
+		ConnectNeighborBroker: func() (mqtt.Conn, error) {
 			s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))
 			return &watched{Conn: s, of: f}, err
 		},

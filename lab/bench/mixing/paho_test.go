@@ -68,11 +68,11 @@ func wait(b *testing.B, t paho.Token) {
 func snapshotOf(graph shape, i, size int) (messages [][]byte) {
 	s := wire.SnapshotPartHead{}
 	for _, j := range graph.neighbours(i) {
-		s.Receivers = append(s.Receivers, wire.SnapshotReceiver{PeerAddress: wire.PeerAddress{ID: idOf(j)}})
+		s.Receivers = append(s.Receivers, wire.SnapshotReceiver{PeerInstance: wire.PeerInstance{ID: idOf(j)}})
 	}
 	for ; size > 0; size -= wire.MaxSnapshotPart {
-		m := wire.AppendSnapshotPartHead(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, From: idOf(i)}, &s)
-		messages = append(messages, append(m, make([]byte, min(size, wire.MaxSnapshotPart)+wire.PeerSeal)...))
+		m := wire.AppendSnapshotPartHead(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, Sender: idOf(i)}, &s)
+		messages = append(messages, append(m, make([]byte, min(size, wire.MaxSnapshotPart)+wire.PeerSealOverhead)...))
 	}
 	return messages
 }

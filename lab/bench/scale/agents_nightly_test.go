@@ -40,7 +40,7 @@ type thin struct {
 	ann     wire.Announcement
 	hello   time.Time // when it is to be said; zero = not
 	missing map[string]bool
-	sender  *transfer.Sender
+	sender  *transfer.UpdateSender
 	served  wire.RoundID // that has its update
 }
 
@@ -102,7 +102,7 @@ func (c *crowd) connect(ctx context.Context, urls []string) {
 			}
 		}
 		conn, err := mqtt.Dial(ctx, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: c.topics.ClientID(a.id),
-			Will: func() mqtt.Message { return a.presence(wire.StateLost) }})
+			Will: func() mqtt.Message { return a.presence(wire.PresenceLost) }})
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -124,7 +124,7 @@ func (c *crowd) close() {
 }
 
 func (a *thin) presence(state wire.PresenceState) mqtt.Message {
-	p := wire.Presence{State: state, Nonce: 1, MaxProtocolVersion: wire.Version, Software: "thin"}
+	p := wire.Presence{State: state, InstanceNonce: 1, MaxProtocolVersion: wire.ProtocolVersion, Software: "thin"}
 	return mqtt.Message{Topic: a.of.topics.Presence(a.id), Payload: a.signer.SignedEnvelope(wire.TypePresence, 0, 0,
 		p.Body()),
 		Retained: true}
@@ -153,8 +153,8 @@ func (a *thin) run() {
 			switch e := e.(type) {
 			case mqtt.LinkUp:
 				a.of.up.Add(1)
-				a.publish(a.presence(wire.StateOnline))
-			case mqtt.Received:
+				a.publish(a.presence(wire.PresenceOnline))
+			case mqtt.MessageReceived:
 				a.receive(e.Message)
 			}
 		}
@@ -171,8 +171,8 @@ func (a *thin) tick() {
 	if !a.hello.IsZero() && !time.Now().Before(a.hello) {
 		a.hello = time.Time{}
 		a.of.hellos.Add(1)
-		m := wire.Hello{Nonce: 1, FollowedAnnouncement: a.digest, Samples: 100,
-			ResponseThreshold: a.ann.Respond.AnswerThreshold}
+		m := wire.Hello{InstanceNonce: 1, FollowedAnnouncement: a.digest, Samples: 100,
+			AnswerProbability: a.ann.ResponsePolicy.AnswerProbability}
 		a.status(wire.TypeHello, m.Body())
 	}
 	a.send(transfer.Tick{})
@@ -213,14 +213,15 @@ func (a *thin) announced(p []byte) {
 		a.of.t.Error(err)
 		return
 	}
-	order := wire.PositionOf(e.Header, &ann)
+	order := wire.AnnouncementPositionOf(e.Header, &ann)
 	if order.Compare(a.order) <= 0 {
 		return
 	}
 	a.order, a.ann, a.digest, a.sender, a.missing = order, ann, e.Digest(), nil, nil
 	a.sealTo(ann.SealPublicKey)
 	a.hello = time.Time{}
-	if of := ann.Respond.AnswerThreshold; ann.Phase == wire.PhaseGathering && (of == 0 || a.rng.Uint32() < of) {
+	if of := ann.ResponsePolicy.AnswerProbability; ann.Phase == wire.PhaseGathering && (of == 0 ||
+		a.rng.Uint32() < of) {
 		spread := time.Duration(ann.HelloSpreadMillis) * time.Millisecond
 		a.hello = time.Now().Add(time.Duration(a.rng.Int64N(int64(spread) + 1)))
 	}
@@ -230,7 +231,8 @@ func (a *thin) announced(p []byte) {
 			continue
 		}
 	}
-	if _, drawn := ann.Selection.Find(a.selection, order, ann.InstanceNonce); drawn && ann.Phase == wire.PhaseOpen {
+	if _, drawn := ann.Selection.FindAgentWeight(a.selection, order,
+		ann.InstanceNonce); drawn && ann.Phase == wire.PhaseOpen {
 		a.work()
 	}
 }
@@ -240,7 +242,7 @@ func (a *thin) sealTo(announced wire.X25519PublicKey) {
 		return
 	}
 	a.seals = announced
-	pair, err := wire.NewSealKeys(a.key, announced)
+	pair, err := wire.NewAgentSealKeys(a.key, announced)
 	if err != nil {
 		a.of.t.Error(err)
 		return
@@ -256,10 +258,10 @@ func (a *thin) work() {
 		return
 	}
 	a.missing = map[string]bool{}
-	topic := func(part string) string { return a.of.topics.Blob(base.Hash.TopicLevel(), part) }
-	all := []string{topic(mqtt.ManifestPart)}
+	topic := func(part string) string { return a.of.topics.BlobPart(base.Hash.TopicLevel(), part) }
+	all := []string{topic(mqtt.ManifestPartName)}
 	for k := range wire.ChunkCount(int(base.Length)) {
-		all = append(all, topic(transfer.ChunkPart(k)))
+		all = append(all, topic(transfer.ChunkPartName(k)))
 	}
 	for _, t := range all {
 		a.missing[t] = true
@@ -276,13 +278,13 @@ func (a *thin) offer() {
 			x[i] = 0.01
 		}
 		c.payload = wire.AppendVector(nil, x)
-		m, err := wire.NewManifest(c.payload, a.ann.Schema)
+		m, err := wire.NewManifest(c.payload, a.ann.UpdateSchema)
 		if err != nil {
 			c.t.Error(err)
 		}
 		c.update = m
 	})
-	a.sender = transfer.NewSender(c.update, c.payload, 0, int(a.ann.InitialCreditChunks), 0, a.rng)
+	a.sender = transfer.NewUpdateSender(c.update, c.payload, 0, int(a.ann.InitialCreditChunks), 0, a.rng)
 	a.send(transfer.Start{})
 }
 
@@ -296,21 +298,21 @@ func (a *thin) send(ev transfer.SendEvent) {
 	for _, e := range a.sender.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
-			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.BaseModel.Hash, Payload: m, Inline: a.sender.Inline(),
-				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3,
+			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.BaseModel.Hash, Payload: m, Inline: a.sender.InlinePayload(),
+				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, SecondsPerLocalStep: 1e-3,
 				UnsolicitedChunks: uint32(e.UnsolicitedChunks)}
-			a.sender.SetSeal(a.to.Key.BlobSeal(m.Hash))
-			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ManifestPart),
+			a.sender.SetSealer(a.to.Key.BlobSealer(m.Hash))
+			a.publish(mqtt.Message{Topic: a.of.topics.UpdatePart(a.id, id, transfer.ManifestPartName),
 				Payload: a.signer.SealedEnvelope(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})
 		case transfer.SendChunk:
-			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ChunkPart(e.ChunkIndex)),
-				Payload: a.sender.Chunk(e.ChunkIndex)})
+			a.publish(mqtt.Message{Topic: a.of.topics.UpdatePart(a.id, id, transfer.ChunkPartName(e.ChunkIndex)),
+				Payload: a.sender.ChunkMessage(e.ChunkIndex)})
 		case transfer.UploadFinished:
 			if a.sender = nil; e.Accepted {
 				a.served = a.order.Round
 				a.of.updates.Add(1)
 			} else {
-				a.of.t.Errorf("%s: the update is refused: %s", a.id, e.Reason)
+				a.of.t.Errorf("%s: the update is refused: %s", a.id, e.RefusalReason)
 			}
 			return
 		}
@@ -332,15 +334,15 @@ func (a *thin) told(p []byte) {
 		if a.sender == nil && len(a.missing) == 0 && e.Round == a.order.Round && a.served != e.Round {
 			a.work()
 		}
-	case wire.TypeCredit:
-		if m, err := wire.DecodeCredit(e.Body); err == nil {
-			a.send(transfer.CreditGranted{Credit: m})
+	case wire.TypeChunkCredit:
+		if m, err := wire.DecodeChunkCredit(e.Body); err == nil {
+			a.send(transfer.CreditGranted{ChunkCredit: m})
 		}
-	case wire.TypeAccepted:
+	case wire.TypeUpdateAccepted:
 		if m, err := wire.DecodeUpdateAccepted(e.Body); err == nil {
 			a.send(transfer.UpdateAccepted{UpdateAccepted: m})
 		}
-	case wire.TypeRefused:
+	case wire.TypeUpdateRefused:
 		if m, err := wire.DecodeUpdateRefused(e.Body); err == nil {
 			a.send(transfer.UpdateRefused{UpdateRefused: m})
 		}

@@ -17,7 +17,7 @@ import (
 
 // Place gives all members of a federation their names, keys and state directories in a folder, and writes the list of
 // agents. connect sets how a member reaches the broker.
-func Place(f *launch.Folder, c *coordinatorsettings.File, agents []settings.Agent,
+func Place(f *launch.Folder, c *coordinatorsettings.ConfigFile, agents []settings.Agent,
 	connect func(b *settings.Broker, id wire.AgentID) error) error {
 	var list []byte
 	for i := range agents {
@@ -45,14 +45,14 @@ func Place(f *launch.Folder, c *coordinatorsettings.File, agents []settings.Agen
 // PutSettings writes the configuration of an agent or a coordinator, and returns its path.
 func PutSettings(f *launch.Folder, id string, settings any) (path string, err error) {
 	var text bytes.Buffer
-	if err := config.Write(&text, settings); err != nil {
+	if err := config.WriteYAML(&text, settings); err != nil {
 		return "", err
 	}
 	return f.ConfigFile(id), os.WriteFile(f.ConfigFile(id), text.Bytes(), 0o600)
 }
 
 // RunCoordinator adds a coordinator to a group.
-func RunCoordinator(g *launch.Group, s *coordinatorsettings.File, o coordinatord.Options) {
+func RunCoordinator(g *launch.Group, s *coordinatorsettings.ConfigFile, o coordinatord.Options) {
 	g.Go("coordinator", func(ctx context.Context) error { return coordinatord.Run(ctx, s, o) })
 }
 

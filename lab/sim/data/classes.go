@@ -38,7 +38,7 @@ func SaddleMeans(agents, inputs int) [][]float64 {
 // NewClasses makes an instance with an agent for each mean, of weights p_k (in any scale; nil = equal).
 func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	inputs := len(c.Means[0])
-	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.RiskLogistic, Ridge: c.Ridge}
+	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.LossLogistic, Ridge: c.Ridge}
 	if c.Hidden > 0 {
 		model.HiddenUnits, model.Activation = []int{c.Hidden}, spec.ActivationIdentity
 	}
@@ -79,7 +79,7 @@ func (s *classStream[T]) Sample(x []T) T {
 
 // ridgeCurvature is the Curvature of a convex risk whose gradient without the ridge is bounded; nil of others.
 func ridgeCurvature(model learner.Architecture) func(k int) float64 {
-	bounded := model.Risk == spec.RiskLogistic || model.Risk == spec.RiskSoftmax
+	bounded := model.Risk == spec.LossLogistic || model.Risk == spec.LossSoftmax
 	if !bounded || len(model.HiddenUnits) > 0 || model.Ridge == 0 {
 		return nil
 	}

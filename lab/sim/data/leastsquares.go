@@ -16,7 +16,7 @@ import (
 // ridge ρ. Its aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. The error says that an agent has no
 // rows, or such whose squares are not finite.
 func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weights []float64) (*Problem[T], error) {
-	p, err := NewHeld(learner.Architecture{Inputs: held[0].Inputs(), Outputs: 1, Risk: spec.RiskSquared, Ridge: ridge},
+	p, err := NewHeld(learner.Architecture{Inputs: held[0].Inputs(), Outputs: 1, Risk: spec.LossSquared, Ridge: ridge},
 		held)
 	if err != nil {
 		return nil, err

@@ -106,7 +106,7 @@ func NewLinear[T learner.Float](given Linear, agents int, weights []float64, see
 		objective.Smoothness = max(objective.Smoothness, largest(l.Regressors[k]))
 	}
 	return &Problem[T]{
-		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: spec.RiskSquared},
+		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: spec.LossSquared},
 		Agents: agents, Weights: weights, Objective: objective, Linear: func() Linear { return l.drawn(agents) },
 		Loader: func(pcg *rand.PCG) Loader[T] {
 			s := &linearStream[T]{normals: newNormals(pcg), optimum: make([]float64, l.Inputs),

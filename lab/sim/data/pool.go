@@ -29,7 +29,7 @@ func newPooled[T learner.Float](given Linear, rows, agents int, weights []float6
 	largest := eigenvalues(q.full)[l.Inputs-1]
 	objective.Smoothness, objective.Curvature = largest, func(int) float64 { return largest }
 	problem := &Problem[T]{
-		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: spec.RiskSquared},
+		Model:  learner.Architecture{Inputs: l.Inputs, Outputs: 1, Risk: spec.LossSquared},
 		Agents: agents, Weights: weights, Objective: objective, Loader: p.loader,
 	}
 	if l.Optima == nil && l.Spread == 0 {

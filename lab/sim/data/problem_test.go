@@ -189,8 +189,8 @@ func TestAgentsAreMadeAgain(t *testing.T) {
 // of the model.
 func TestRowsOfFilters(t *testing.T) {
 	model := learner.Architecture{Kind: spec.ModelConv1D, Inputs: 3, Outputs: 1, Activation: spec.ActivationTanh,
-		Risk:        spec.RiskSquared,
-		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: 2, Filters: []int{2}, PoolSteps: 2}}
+		Risk:        spec.LossSquared,
+		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: 2, FiltersPerLayer: []int{2}, PoolSteps: 2}}
 	held := learner.NewSamples(3, []float64{1, 2, 0.5, -1, 3, 0.2}, []float64{1, -2})
 	p, err := data.NewRows(model, []*learner.Samples[float64]{held}, nil)
 	if err != nil {
@@ -219,7 +219,7 @@ func TestFullSquares(t *testing.T) {
 	rows := func(x, y []float64) []*learner.Samples[float64] {
 		return []*learner.Samples[float64]{learner.NewSamples(2, x[:4], y[:2]), learner.NewSamples(2, x[4:], y[2:])}
 	}
-	model := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskFullSquared, Ridge: 0.3}
+	model := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossFullSquared, Ridge: 0.3}
 	full, err := data.NewRows(model, rows(x, y), []float64{2, 1})
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestFullSquares(t *testing.T) {
 	}
 	agree(t, full)
 	a, b := full.Objective, half.Objective
-	if full.Model.Risk != spec.RiskFullSquared || !slices.Equal(a.Minimizer, b.Minimizer) ||
+	if full.Model.Risk != spec.LossFullSquared || !slices.Equal(a.Minimizer, b.Minimizer) ||
 		a.Smoothness != b.Smoothness || a.Excess(y[:2]) != b.Excess(y[:2]) {
 		t.Errorf("%+v\n%+v", a, b)
 	}

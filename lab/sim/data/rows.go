@@ -17,7 +17,7 @@ const quadraticMost = 200
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
 	error) {
 	linear := model.Layers() == 1 && !model.Bias && model.Params() <= quadraticMost
-	if linear && model.Risk == spec.RiskSquared {
+	if linear && model.Risk == spec.LossSquared {
 		return NewSquares(held, model.Ridge, weights)
 	}
 	p, err := NewHeld(model, held)
@@ -25,7 +25,7 @@ func NewRows[T learner.Float](model learner.Architecture, held []*learner.Sample
 		return nil, err
 	}
 	p.Weights = weights
-	if linear && model.Risk == spec.RiskFullSquared {
+	if linear && model.Risk == spec.LossFullSquared {
 		half, err := NewSquares(scaled(held, math.Sqrt2), model.Ridge, weights) // ½(√2γ − √2hᵀw)² = (γ − hᵀw)²
 		if err != nil {
 			return nil, err

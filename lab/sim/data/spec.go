@@ -81,7 +81,7 @@ func DefaultSpec() Spec {
 	return Spec{
 		Kind: KindLinear, Inputs: 10, RegressorVar: Numbers{1}, NoiseVar: Numbers{0.1}, Centre: Numbers{1}, Variance: 1,
 		Rows: 10, Deviation: 0.25, Base: 2, Partition: PartitionUniform, Alpha: 0.5, Shards: 2,
-		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 	}
 }
 
@@ -98,7 +98,7 @@ func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
 		Kind: m.Kind, Inputs: inputs, Convolution: m.Convolution, HiddenUnits: m.HiddenUnits, Outputs: m.Outputs(),
-		Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias, Ridge: m.Ridge, HuberDelta: m.HuberDelta,
+		Activation: m.Activation, Risk: m.EffectiveLossKind(), Bias: m.Bias, Ridge: m.Ridge, HuberDelta: m.HuberDelta,
 	}
 }
 

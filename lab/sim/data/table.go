@@ -24,11 +24,11 @@ type table[T learner.Float] struct {
 // readTable reads a CSV file: the numbers by the daemons' reader, and the names of the devices.
 func readTable[T learner.Float](s *Spec, path string, withDevices bool) (t *table[T], err error) {
 	t = &table[T]{}
-	t.samples, err = sources.ReadFile[T](path, s.Features, s.Target)
+	t.samples, err = sources.ReadCSVFile[T](path, s.Features, s.Target)
 	if err != nil || !withDevices {
 		return t, err
 	}
-	r, err := sources.OpenFile(path)
+	r, err := sources.OpenTextFile(path)
 	if err != nil {
 		return t, err
 	}

@@ -101,7 +101,7 @@ func (s *Spec) Validate(agents int) error {
 	case KindBlobs, KindCSV:
 		s.validateTable(v)
 	default:
-		spec.OneOf(&v.ProblemList, "data.kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression,
+		spec.RequireOneOf(&v.ProblemList, "data.kind", s.Kind, KindLinear, KindLogistic, KindBilinear, KindRegression,
 			KindQuadratics, KindToy, KindBlobs, KindCSV)
 	}
 	s.validateSize(v)
@@ -158,7 +158,8 @@ func (s *Spec) validateTable(v *validator) {
 	v.need(s.Model.Kind != spec.ModelExternal, "model.kind", "is external; a simulation trains the other kinds only")
 	v.need(s.Model.InitialModelFile == "", "model.initial", "is %q; a simulation draws its models",
 		s.Model.InitialModelFile)
-	spec.OneOf(&v.ProblemList, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
+	spec.RequireOneOf(&v.ProblemList, "data.partition", s.Partition, PartitionColumn, PartitionUniform,
+		PartitionDirichlet,
 		PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
 	v.need(s.OwnHeldOut >= 0 && s.OwnHeldOut < 1, "own_held_out", "is %v; want 0 (none), or a share below 1",
@@ -167,7 +168,7 @@ func (s *Spec) validateTable(v *validator) {
 	if s.Kind == KindBlobs {
 		v.need(s.Partition != PartitionColumn, "partition", "is %q; blobs have no column that names agents",
 			s.Partition)
-		v.need(s.Model.Loss() == spec.RiskSoftmax, "model.kind",
+		v.need(s.Model.EffectiveLossKind() == spec.LossSoftmax, "model.kind",
 			"is %q; blobs are classes, for softmax, or mlp or conv1d with the risk softmax", s.Model.Kind)
 		v.atLeast("inputs", s.Inputs, 1)
 		s.Model.CheckFeatures(&v.ProblemList, "data.model", max(s.Inputs, 0))

@@ -13,7 +13,7 @@
 // Nobody may do anything in another federation, even under the same names.
 //
 // [RuleTable.Allowed] serves the embedded broker (its Options.Allow), and
-// [RuleTable.Mosquitto] writes the same rules as Mosquitto's acl_file. [RuleTable.Quota],
+// [RuleTable.MosquittoACLFile] writes the same rules as Mosquitto's acl_file. [RuleTable.RetainedBytesQuota],
 // which Mosquitto has nothing for, bounds what a user may have retained. Package
 // acltest holds both against one table of cases.
 package acl

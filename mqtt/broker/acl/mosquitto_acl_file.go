@@ -23,7 +23,7 @@ import (
 // of air to the devices of all other federations, and "pattern write
 // fl/v1/air/p/%u" would let those devices fill air's topics with names of
 // their own. So each user is listed; one that is not may do nothing.
-func (t RuleTable) MosquittoACLFile(federation wire.Federation, agents []wire.AgentID, mix bool) ([]byte, error) {
+func (t RuleTable) MosquittoACLFile(federation wire.FederationName, agents []wire.AgentID, mix bool) ([]byte, error) {
 	if t.prefix == "" {
 		return nil, errors.New("acl: no topic prefix; make the table with New")
 	}
@@ -37,7 +37,7 @@ func (t RuleTable) MosquittoACLFile(federation wire.Federation, agents []wire.Ag
 		"agents instead.\n", federation, len(sorted))
 	t.writeUserSection(&out, federation, wire.CoordinatorID, mix)
 	for i, agent := range sorted {
-		if err := agent.ValidateAgent(); err != nil {
+		if err := agent.ValidateNonCoordinator(); err != nil {
 			return nil, fmt.Errorf("acl: federation %s: %w", federation, err)
 		}
 		if i > 0 && agent == sorted[i-1] {
@@ -48,11 +48,11 @@ func (t RuleTable) MosquittoACLFile(federation wire.Federation, agents []wire.Ag
 	return out.Bytes(), nil
 }
 
-func (t RuleTable) writeUserSection(out *bytes.Buffer, federation wire.Federation, id wire.AgentID, mix bool) {
+func (t RuleTable) writeUserSection(out *bytes.Buffer, federation wire.FederationName, id wire.AgentID, mix bool) {
 	name := string(federation) + "-" + string(id)
 	fmt.Fprintf(out, "\nuser %s\n", name)
 	for _, r := range rulesOf(id, mix) {
 		fmt.Fprintf(out, "topic %s %s/%s/%s\n", r.access, t.prefix, federation,
-			strings.ReplaceAll(r.filter, user, name))
+			strings.ReplaceAll(r.filter, userPlaceholder, name))
 	}
 }

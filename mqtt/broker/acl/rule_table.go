@@ -18,8 +18,8 @@ const (
 	readWrite access = "readwrite"
 )
 
-// user is the level of a rule's filter that stands for the user's own name.
-const user = "%u"
+// userPlaceholder is the level of a rule's filter that stands for the user's own name.
+const userPlaceholder = "%u"
 
 // rule grants access to what a filter matches. The filter begins after
 // {prefix}/{federation}/.
@@ -34,18 +34,18 @@ var (
 	deviceRules = []rule{
 		{read, "round"},
 		{read, "m/+/+"},
-		{read, "d/" + user},
-		{write, "s/" + user},
-		{readWrite, "s/" + user + "/loop"},
-		{readWrite, "p/" + user},
-		{write, "u/0/" + user + "/+/+"},
+		{read, "d/" + userPlaceholder},
+		{write, "s/" + userPlaceholder},
+		{readWrite, "s/" + userPlaceholder + "/loop"},
+		{readWrite, "p/" + userPlaceholder},
+		{write, "u/0/" + userPlaceholder + "/+/+"},
 	}
 	// Where neighbours mix through this broker, too.
-	neighborRules = slices.Concat(deviceRules, []rule{
+	mixingDeviceRules = slices.Concat(deviceRules, []rule{
 		{read, "x/+/+/+"},
 		{read, "b/+/+"},
-		{write, "x/" + user + "/+/+"},
-		{write, "b/+/" + user},
+		{write, "x/" + userPlaceholder + "/+/+"},
+		{write, "b/+/" + userPlaceholder},
 	})
 	coordinatorRules = []rule{{readWrite, "#"}}
 )
@@ -56,7 +56,7 @@ func rulesOf(id wire.AgentID, mixes bool) []rule {
 	case id == wire.CoordinatorID:
 		return coordinatorRules
 	case mixes:
-		return neighborRules
+		return mixingDeviceRules
 	}
 	return deviceRules
 }
@@ -81,7 +81,7 @@ func New(prefix string) (RuleTable, error) {
 // nothing, and neither the zero Table nor a shared subscription allows any.
 func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 	federation, id, ok := strings.Cut(name, "-")
-	if !ok || wire.Federation(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
+	if !ok || wire.FederationName(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
 		return false
 	}
 	rest, ok := cutLevels(filter, t.prefix)
@@ -99,17 +99,17 @@ func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 	return false
 }
 
-// deviceQuota is for a presence, beacons, and messages on the way from a place
+// deviceRetainedBytesQuota is for a presence, beacons, and messages on the way from a place
 // to another.
-const deviceQuota = 256 << 10
+const deviceRetainedBytesQuota = 256 << 10
 
-// Quota is how many bytes a user may have retained at a time: little, but for
+// RetainedBytesQuota is how many bytes a user may have retained at a time: little, but for
 // coordinators.
-func (t RuleTable) Quota(name string) int {
+func (t RuleTable) RetainedBytesQuota(name string) int {
 	if _, id, _ := strings.Cut(name, "-"); wire.AgentID(id) == wire.CoordinatorID {
 		return math.MaxInt
 	}
-	return deviceQuota
+	return deviceRetainedBytesQuota
 }
 
 func (r rule) grants(toWrite bool) bool {
@@ -136,9 +136,9 @@ func filterCovers(rule, name, filter string) bool {
 			return true
 		case want == "#":
 			return false
-		case may == user && want != name:
+		case may == userPlaceholder && want != name:
 			return false
-		case may != user && may != "+" && may != want:
+		case may != userPlaceholder && may != "+" && may != want:
 			return false
 		case !wantMore: // "a/#" covers "a" too
 			return !mayMore || mayRest == "#"

@@ -44,12 +44,12 @@ func TestTable(t *testing.T) {
 func TestQuota(t *testing.T) {
 	rules := table(t, "")
 	for name, least := range map[string]int{"air-press": 100 << 10, "air-coordinator": 1 << 30} {
-		if got := rules.Quota(name); got < least {
+		if got := rules.RetainedBytesQuota(name); got < least {
 			t.Errorf("%s may retain %d bytes", name, got)
 		}
 	}
 	for _, name := range []string{"air-press", "air", "", "coordinator", "air-coordinator-2", "air-coordinator2"} {
-		if got := rules.Quota(name); got > 1<<20 {
+		if got := rules.RetainedBytesQuota(name); got > 1<<20 {
 			t.Errorf("%q may retain %d bytes", name, got)
 		}
 	}
@@ -161,7 +161,7 @@ user air-b.2
 
 func TestMosquittoRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
-		federation wire.Federation
+		federation wire.FederationName
 		agents     []wire.AgentID
 		want       string
 	}{

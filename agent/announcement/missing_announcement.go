@@ -1,0 +1,246 @@
+package announcement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// MissingReason is the cause of a missing announcement.
+type MissingReason string
+
+// The reasons.
+const (
+	// NotRetained: the broker retains no announcement of the federation.
+	NotRetained MissingReason = "no_announcement"
+	// UntrustedKey: the announcement is signed with a key that the device does not accept.
+	UntrustedKey MissingReason = "wrong_key"
+	// OtherFederation: the coordinator with the configured key announces another federation.
+	OtherFederation MissingReason = "wrong_federation"
+	// AccessDenied: the broker's access rules withhold messages from the device.
+	AccessDenied MissingReason = "access"
+)
+
+// AnnouncementMissing: no valid announcement has arrived since the agent connected. Reason is empty when one has
+// arrived.
+type AnnouncementMissing struct {
+	Reason     MissingReason
+	Federation wire.FederationName
+	// OtherFederations are the other federations whose announcements the broker retains. If the reason is
+	// OtherFederation, it contains only the federation that the configured key announces.
+	OtherFederations []wire.FederationName
+}
+
+// Describe implements observe.Event.
+func (e AnnouncementMissing) Describe(d *observe.EventDescription) {
+	const name = "announcement"
+	if e.Reason == "" {
+		d.Log(observe.Info, "announcement received")
+		d.ResolveCondition(name)
+		d.ShowStatusValue(observe.ActivityStatus, "")
+		return
+	}
+	d.ShowStatusValue(observe.ActivityStatus, fmt.Sprintf("no task: %s", e.Reason))
+	switch e.Reason {
+	case AccessDenied: // host.BrokerSelfTestEnded says what to change
+		d.RaiseNotReadyCondition(name, e.Problem(), e.Remedy())
+	case NotRetained: // an agent that waits for its coordinator's first start is ready
+		d.Log(observe.Warn, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations)
+		d.RaiseCondition(name, e.Problem(), e.Remedy())
+	case UntrustedKey, OtherFederation:
+		d.Log(observe.Error, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations)
+		d.RaiseNotReadyCondition(name, e.Problem(), e.Remedy())
+	}
+}
+
+// Problem describes the cause of a missing announcement.
+func (e AnnouncementMissing) Problem() string {
+	switch e.Reason {
+	case UntrustedKey:
+		return fmt.Sprintf("the announcement of federation %s is signed with a key that this device does not accept",
+			e.Federation)
+	case OtherFederation:
+		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
+			"federation: %s", e.others(), e.Federation)
+	case AccessDenied:
+		return "the broker's access rules withhold messages from this user"
+	case NotRetained:
+	}
+	text := fmt.Sprintf("the broker has no announcement of federation %s", e.Federation)
+	if len(e.OtherFederations) > 0 {
+		text += "; other federations at this broker: " + e.others()
+	}
+	return text
+}
+
+// others returns the names of the other federations, separated by commas.
+func (e AnnouncementMissing) others() string {
+	names := make([]string, len(e.OtherFederations))
+	for i, o := range e.OtherFederations {
+		names[i] = string(o)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Remedy returns the step that resolves the cause.
+func (e AnnouncementMissing) Remedy() string {
+	switch e.Reason {
+	case UntrustedKey:
+		return "set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device that " +
+			"joined with a token joins again (`coordinator devices rotate ID`)"
+	case OtherFederation:
+		return fmt.Sprintf("set federation: %s in agentd.yaml and restart agentd", e.others())
+	case AccessDenied:
+		return mqtt.AccessRulesRemedy
+	case NotRetained:
+	}
+	return "start the coordinator; if it runs, compare federation, broker.prefix and broker.url in agentd.yaml and " +
+		"coordinator.yaml"
+}
+
+const (
+	// searchDelay is the time from the connection to the first search for the cause of a missing announcement. The test
+	// of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
+	searchDelay = 25 * time.Second
+	// searchTime is for how long the agent receives the announcements of other federations.
+	searchTime = 5 * time.Second
+	// maxOtherFederations limits the names of other federations in an event.
+	maxOtherFederations = 8
+)
+
+// missingCauseSearch finds out why no valid announcement has arrived over the present link.
+type missingCauseSearch struct {
+	nextStepAt                time.Time // of the next step; zero = none is planned
+	isHearingOtherFederations bool      // the agent receives the announcements of other federations
+	hasHeardOtherFederations  bool      // it has done so over this link
+	hasValidAnnouncement      bool      // a valid announcement has arrived over this link
+	accessDenied              bool      // the access rules withhold messages, by the last test of the broker
+	otherKeySeen              bool      // an announcement signed with another key has arrived over this link
+	reason                    MissingReason
+	otherFederations          []wire.FederationName // sorted
+}
+
+// planForNewLink plans the search for a link that has just come up.
+func (s *missingCauseSearch) planForNewLink(now time.Time) {
+	*s = missingCauseSearch{nextStepAt: now.Add(searchDelay), accessDenied: s.accessDenied, reason: s.reason,
+		otherFederations: s.otherFederations}
+}
+
+// stopOnLinkLoss ends the search. The reason remains until an announcement arrives.
+func (s *missingCauseSearch) stopOnLinkLoss() {
+	s.nextStepAt, s.isHearingOtherFederations = time.Time{}, false
+}
+
+// stepSearch takes the next step of the search if it is due.
+func (w *Watch) stepSearch(now time.Time) {
+	s := &w.search
+	if s.nextStepAt.IsZero() || now.Before(s.nextStepAt) {
+		return
+	}
+	s.nextStepAt = time.Time{}
+	switch {
+	case w.core.IsUplinkBudgetSpent():
+	case s.otherKeySeen, s.accessDenied: // known already
+	case !s.hasHeardOtherFederations:
+		s.isHearingOtherFederations, s.hasHeardOtherFederations, s.nextStepAt = true, true, now.Add(searchTime)
+		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.AllAnnouncementsFilter())
+	default:
+		w.endSearch()
+		w.reportReason(NotRetained)
+	}
+}
+
+// receiveForeign records an announcement of another federation during a search.
+func (w *Watch) receiveForeign(payload []byte) {
+	e, err := wire.ParseEnvelope(payload)
+	if err != nil || e.Sender != wire.CoordinatorID || e.Federation == w.core.Federation {
+		return
+	}
+	s := &w.search
+	for _, key := range w.coordinatorKeys() {
+		if e.VerifyWithScheme(w.core.Signer.Signatures, key) == nil {
+			s.otherFederations, s.nextStepAt = []wire.FederationName{e.Federation}, time.Time{}
+			w.endSearch()
+			w.reportReason(OtherFederation)
+			return
+		}
+	}
+	if i, known := slices.BinarySearch(s.otherFederations,
+		e.Federation); !known && len(s.otherFederations) < maxOtherFederations {
+		s.otherFederations = slices.Insert(s.otherFederations, i, e.Federation)
+	}
+}
+
+func (w *Watch) endSearch() {
+	if w.search.isHearingOtherFederations {
+		w.search.isHearingOtherFederations = false
+		w.core.Conn.Unsubscribe(w.core.Topics.AllAnnouncementsFilter())
+	}
+}
+
+// HandleSearchEvent handles an event of the search. It reports whether the event belongs to the search alone.
+func (w *Watch) HandleSearchEvent(e mqtt.Event) bool {
+	filter := w.core.Topics.AllAnnouncementsFilter()
+	switch e := e.(type) {
+	case mqtt.SubscriptionRefused:
+		if e.Filter == filter {
+			w.endSearch() // otherwise the session would ask again, and disconnect in the end
+			w.search.nextStepAt = w.core.Loop.Now()
+			return true
+		}
+	case mqtt.SubscriptionRefusalEnded:
+		return e.Filter == filter
+	case mqtt.MessageReceived:
+		if w.search.isHearingOtherFederations && w.core.Topics.IsForeignAnnouncement(e.Topic) {
+			w.receiveForeign(e.Payload)
+			return true
+		}
+	}
+	return false
+}
+
+// HandleAccessTest records the result of the test of the broker. Once the rules let messages through, the agent
+// subscribes again, so that the broker delivers what it retains.
+func (w *Watch) HandleAccessTest(r mqtt.SelfTestResult) {
+	s := &w.search
+	was := s.accessDenied
+	s.accessDenied = r == mqtt.SelfTestDenied
+	switch topics := w.core.Topics; {
+	case s.accessDenied && !s.hasValidAnnouncement:
+		w.endSearch()
+		w.reportReason(AccessDenied)
+	case was && !s.accessDenied && !s.hasValidAnnouncement && !w.core.IsUplinkBudgetSpent():
+		w.core.Conn.Subscribe(mqtt.AtMostOnce, topics.CoordinatorToAgent(w.core.ID), topics.Presence(w.core.ID),
+			topics.Announcement())
+		s.nextStepAt = w.core.Loop.Now().Add(searchDelay)
+	}
+}
+
+// ReportUntrusted reports an announcement that is signed with a key that is not in force. It is ignored if a
+// valid one has arrived over this link: any client may publish on a broker without access rules.
+func (w *Watch) ReportUntrusted() {
+	if !w.search.hasValidAnnouncement {
+		w.search.otherKeySeen = true
+		w.endSearch()
+		w.reportReason(UntrustedKey)
+	}
+}
+
+// reportReason reports a reason that has changed. It is empty once an announcement has arrived.
+func (w *Watch) reportReason(reason MissingReason) {
+	s := &w.search
+	if reason == s.reason {
+		return
+	}
+	s.reason = reason
+	e := AnnouncementMissing{Reason: reason, Federation: w.core.Federation}
+	if reason == NotRetained || reason == OtherFederation {
+		e.OtherFederations = slices.Clone(s.otherFederations)
+	}
+	w.core.Observer.Observe(e)
+}

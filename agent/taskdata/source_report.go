@@ -1,0 +1,159 @@
+package taskdata
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// reportInterval is the time between two reports of what the source has received.
+const reportInterval = 10 * time.Second
+
+// reporter returns what reports on the agent's data: the rows of its task, or the source before there is a task. It is
+// nil if neither reports anything.
+func (p *Part) reporter() data.Reporter {
+	if p.announced != nil {
+		if r, reports := p.announced.Rows.(data.Reporter); reports {
+			return r
+		}
+	}
+	r, _ := p.cfg.Source.(data.Reporter)
+	return r
+}
+
+// reportSourceIfDue reports what the source has received, if that is due. While the rows do not fit the task, it also
+// checks for new data, because no announcement may follow.
+func (p *Part) reportSourceIfDue(now time.Time) {
+	r := p.reporter()
+	if r == nil || now.Before(p.nextReportAt) {
+		return
+	}
+	p.nextReportAt = now.Add(reportInterval)
+	before := p.previousReport
+	p.previousReport = r.Report()
+	p.core.Observer.Observe(SourceReportReceived{p.previousReport, before})
+	if p.misfit != nil {
+		p.rereadIfChanged()
+	}
+}
+
+// maxInputsWithSeries limits the inputs that have series of their own, as a file may have thousands of columns.
+const maxInputsWithSeries = 64
+
+// resultUsed is the label value for used values. The other label values are reasons.
+const resultUsed = "used"
+
+var (
+	dataValues = &observe.Metric{Name: "data_values_total", LabelNames: []string{"input", "result"},
+		Help: "Values of the data, by input or column (the first 64), and whether they are used, or why not; under " +
+			"gap and no_label rows that were not made for lack of one.",
+		MaxLabelValues: maxInputsWithSeries}
+	dataTroubles = observe.GaugeByLabel("data_troubles",
+		"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
+		observe.NamesAsStrings(troubleKinds(false)))
+	dataDoubts = observe.GaugeByLabel("data_doubts",
+		"Current number of inputs, columns and topics with doubtful data, by kind; agentd status names them.",
+		"kind", observe.NamesAsStrings(troubleKinds(true)))
+	newestTime = observe.OptionalGauge("data_newest_timestamp_seconds",
+		"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times.")
+	unusableRatio = observe.OptionalGauge("data_unusable_ratio",
+		"Largest share that cannot be used, of the lines of a file or of the values of an input; above "+
+			"data.max_bad the device declines.")
+)
+
+// troubleKinds returns the kinds of trouble that are doubtful, or those that are not.
+func troubleKinds(doubtful bool) []data.TroubleKind {
+	return slices.DeleteFunc(data.TroubleKinds(),
+		func(k data.TroubleKind) bool { return k.ReadingsStillArrive() != doubtful })
+}
+
+// SourceReportReceived: the agent has asked its data source what it has received, and which values are not used.
+type SourceReportReceived struct {
+	data.Report
+	PreviousReport data.Report // the report of the previous event
+}
+
+// Describe implements observe.Event.
+func (e SourceReportReceived) Describe(d *observe.EventDescription) {
+	e.describeColumns(d)
+	d.SetGauge(unusableRatio, e.LargestWrongShare)
+	texts := map[data.TroubleKind][]string{}
+	for _, t := range e.Troubles {
+		texts[t.Kind] = append(texts[t.Kind], t.Text)
+	}
+	for _, kind := range data.TroubleKinds() {
+		metric := dataTroubles
+		if kind.ReadingsStillArrive() {
+			metric = dataDoubts
+		}
+		d.SetGauge(metric, float64(len(texts[kind])), string(kind))
+		if name := "data (" + string(kind) + ")"; len(texts[kind]) > 0 {
+			d.RaiseCondition(name, strings.Join(texts[kind], "; "), kind.Remedy())
+		} else {
+			d.ResolveCondition(name) // also of an earlier agent of this process, whose report is not known
+		}
+	}
+}
+
+// describeColumns counts the values since the previous event.
+func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
+	before := map[string]*data.ColumnReport{}
+	for i := range e.PreviousReport.Columns {
+		before[e.PreviousReport.Columns[i].Name] = &e.PreviousReport.Columns[i]
+	}
+	oldest := int64(0)
+	for i := range e.Columns {
+		c := &e.Columns[i]
+		was, known := before[c.Name]
+		if !known {
+			was = &data.ColumnReport{}
+			if i <= maxInputsWithSeries { // the last of these makes the series that the others share
+				for _, result := range append(observe.NamesAsStrings(data.UnusedReasons()), resultUsed) {
+					d.AddToCounter(dataValues, 0, c.Name, result)
+				}
+			}
+		}
+		addIncrease(d, c.Name, resultUsed, c.Used, was.Used)
+		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
+			addIncrease(d, c.Name, string(why), c.Unused[why], was.Unused[why])
+			logUnused(d, c, why, was.Unused[why])
+		}
+		if c.Newest != 0 && (oldest == 0 || c.Newest < oldest) {
+			oldest = c.Newest
+		}
+	}
+	if oldest != 0 {
+		d.SetGauge(newestTime, float64(oldest)/1e9)
+	}
+}
+
+// addIncrease counts the values of an input since the previous event. If there are fewer than before, the source counts
+// from 0 again, as after a file was replaced.
+func addIncrease(d *observe.EventDescription, input, result string, n, before uint64) {
+	if n < before {
+		before = 0
+	}
+	if n > before {
+		d.AddToCounter(dataValues, float64(n-before), input, result)
+	}
+}
+
+// logUnused logs the first value of an input that is not used for a reason, the tenth, the hundredth, and so on.
+func logUnused(d *observe.EventDescription, c *data.ColumnReport, why data.UnusedReason, before uint64) {
+	n := c.Unused[why]
+	if n == 0 || before > 0 && len(strconv.FormatUint(n, 10)) <= len(strconv.FormatUint(before, 10)) {
+		return
+	}
+	last := c.LastUnusedValue(why)
+	attributes := []any{"input", c.Name, "reason", why, "values", n, "used", c.Used, "last", last.Where}
+	if last.Problem != "" {
+		attributes = append(attributes, "problem", last.Problem)
+	}
+	attributes = append(attributes, "remedy", data.TroubleUnusedValues.Remedy())
+	d.Log(observe.Warn, "values of an input are not used", attributes...)
+}

@@ -1,0 +1,173 @@
+package training
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round/agentround"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// updateRequest is a round's request for an update.
+type updateRequest struct {
+	training             *Part
+	ctx                  context.Context // of the round
+	cancel               func()          // ends ctx
+	trainEffect          agentround.Train
+	prepared             *part.PreparedTask
+	base                 []float32 // with the personal parameters, once the block begins
+	ownParametersAtStart []float32 // at the beginning of the round; nil if the task has no personal parameters
+	steps                int       // E_k
+	sizingReason         learner.StepCountReason
+	began                time.Time
+	sequence             uint64
+}
+
+// computeStatistics computes an agent's part of a statistics round.
+func (q *updateRequest) computeStatistics() {
+	q.training.core.DataJobs.Enqueue(func() {
+		defer q.training.watchdog.watch(q.ctx)()
+		u, turn := q.newUpdate(), q.training.newLockHandle()
+		if turn.acquire(q.ctx) != nil {
+			return // the round is over
+		}
+		v, err := q.training.cfg.Trainer.Moments(q.prepared.CompiledTask, q.prepared.TrainingRows)
+		turn.release()
+		if err == nil {
+			err = u.SetPayload(wire.AppendVector(nil, v),
+				q.prepared.CompiledTask.UpdateSchema(wire.KindStatistics).Hash())
+		}
+		if err == nil {
+			q.save(u)
+		}
+		q.deliverResult(u, LocalTrainingFinished{}, q.prepared.FailureCause(err))
+	})
+}
+
+// trainFiniteBlock takes the local steps of a block with an end. Its goroutine outlives the update if neighbours may
+// need this agent's snapshots until the round is over.
+func (q *updateRequest) trainFiniteBlock() {
+	t, e := q.training, &q.trainEffect
+	// a tenth of the time until the round's deadline is left for sending
+	timely, cancel := t.core.Loop.WithDeadline(q.ctx, e.Deadline.Add(-e.Deadline.Sub(t.core.Loop.Now())/10))
+	t.jobs.Enqueue(func() {
+		defer cancel()
+		defer t.watchdog.watch(q.ctx)()
+		turn := t.newLockHandle() // a job that waits for it has no parameters of its own yet
+		if err := turn.acquire(timely); err != nil {
+			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{},
+				fmt.Errorf("the device trains for another federation: %w",
+					task.ErrNoSteps))
+			return
+		}
+		defer turn.release()
+		var steps Block
+		err := q.setPersonalParameters(timely)
+		if err == nil {
+			steps, err = t.newBlock(timely, e, q.prepared, q.base, q.ownParametersAtStart, q.steps, e.Position.Round,
+				e.Announcement.Seed, turn)
+		}
+		if err != nil {
+			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{}, err)
+			return
+		}
+		b, err := t.newBlockRunner(q.trainEffect, q.prepared, steps, q.base, q.steps, false, turn)
+		if err == nil {
+			b.onRoundAnswer = func(s d2d.AnswerRound) { q.deliverUpdate(b, s, nil) }
+			err = b.runSubscribed(q.ctx)
+		}
+		if err != nil {
+			q.deliverUpdate(b, d2d.AnswerRound{Stats: b.mixingStats()}, err)
+		}
+	})
+}
+
+// deliverUpdate makes an update of the parameters of a block, saves it if the coordinator receives it, and passes it to
+// the owner. err is why there is none.
+func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err error) {
+	if err == nil {
+		err = b.lockHandle.acquire(q.ctx)
+	}
+	compiled, e, now := q.prepared.CompiledTask, &q.trainEffect, q.training.core.Loop.Now
+	u, event := q.newUpdate(), LocalTrainingFinished{}
+	if compiled.Task.Mixing.IntervalSteps > 0 {
+		u.EdgeMeasurements = wire.MixingEdgeMeasurements{MixingBlockRound: e.MixingBlockRound,
+			Edges: s.EdgeMeasurements}
+		event.MixingStats, event.BlockDuration = &s.Stats, now().Sub(q.began)
+	}
+	if err == nil {
+		began := now()
+		var out task.LocalOutcome[float32]
+		if out, err = b.localSteps.OutcomeFrom(q.base, b.parameters); err == nil {
+			q.savePersonalParameters(&out)
+			event.LocalSteps, event.RiskBefore, event.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
+			u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
+			err = q.training.dependencies.Uploads.PackUpdate(u, e, compiled, out.Vector)
+		}
+		event.LocalStepsDuration = b.computeTime + now().Sub(began)
+		u.CheapToRecompute = compiled.Task.Training.ExchangeKind == spec.ExchangeGradient &&
+			event.LocalStepsDuration < maxCheapRecomputeTime
+	}
+	if held := q.prepared.HeldOutRows; err == nil && held != nil {
+		score := compiled.Model.Score(q.base, compiled.RiskSample(held, q.training.riskSampleSeed(e)))
+		if q.prepared.View.Err() == nil {
+			event.HeldOutScore = &score
+		}
+	}
+	if scorer, scores := b.localSteps.(Scorer); err == nil && scores {
+		var lost error // the round continues without a score
+		if event.HeldOutScore, lost = scorer.Score(q.base); lost != nil {
+			q.training.core.Logger.Warn("the model could not be scored", "err", lost)
+		}
+	}
+	b.lockHandle.release()
+	event.LockWait, b.lockHandle.totalWait = b.lockHandle.totalWait, 0
+	if err == nil && !u.CheapToRecompute {
+		q.save(u)
+	}
+	q.deliverResult(u, event, q.prepared.FailureCause(err))
+}
+
+// maxCheapRecomputeTime is the longest time in which a gradient is computed again after a restart, and is not saved.
+const maxCheapRecomputeTime = 50 * time.Millisecond
+
+// newUpdate returns an update without its payload.
+func (q *updateRequest) newUpdate() *part.LocalUpdate {
+	e := &q.trainEffect
+	return &part.LocalUpdate{RequestSequence: q.sequence, Epoch: e.Position.Epoch, Run: e.Position.Run,
+		Round: e.Position.Round,
+		Update: wire.Update{Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash,
+			Samples: q.training.cfg.Trainer.ReportedRowCount(q.prepared.TrainingRows)}}
+}
+
+// save stores an update for the coordinator on disk. An update for neighbours only stays in memory.
+func (q *updateRequest) save(u *part.LocalUpdate) {
+	if over := func() bool { return q.ctx.Err() != nil }; q.trainEffect.MustUpload && !over() {
+		q.training.dependencies.Uploads.SaveUpdate(u, over)
+	}
+}
+
+// fail reports to the owner that a block did not begin, or has ended.
+func (q *updateRequest) fail(err error) {
+	q.training.core.Loop.Go(func() { q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{}, err) })
+}
+
+// deliverResult passes an update, or the error why there is none, to the owner's goroutine, unless its round is over.
+func (q *updateRequest) deliverResult(u *part.LocalUpdate, event LocalTrainingFinished, err error) {
+	event.Round, event.Version, event.StepCountReason = q.trainEffect.Position.Round,
+		q.trainEffect.Announcement.BaseModelVersion, q.sizingReason
+	_ = q.training.core.Loop.RunOnLoopContext(q.ctx, func() { // the error is that the round is over
+		if q.ctx.Err() == nil {
+			if err != nil {
+				q.cancel()
+			}
+			q.training.handleTrainingResult(&q.trainEffect, u, event, err)
+		}
+	})
+}

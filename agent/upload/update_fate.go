@@ -1,0 +1,61 @@
+package upload
+
+import (
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/agentround"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// FindUpdateFate finds out whether the coordinator has used an update whose round is over: from the announcement if it
+// contains the outcome of the round, otherwise the next hello asks for it.
+func (p *Part) FindUpdateFate(e agentround.FindUpdateFate) {
+	if e.LastEndedRound == e.Round && e.RoundOutcome.Inline != nil {
+		if o, err := wire.DecodeRoundOutcome(e.RoundOutcome.Inline); err == nil && o.Round == e.Round {
+			p.recordUpdateFate(e.Position.Run, e.Round, o.FateOf(wire.UpdateTagOf(e.Position.Run, e.Round, p.core.ID,
+				e.UpdateDigest)))
+			return
+		}
+	}
+	p.outcomeRequest = wire.UpdateFateRequest{Round: e.Round, Update: e.UpdateDigest}
+	p.core.HandleRoundEvent(agentround.UpdateFateUnknown{})
+}
+
+// AwaitsUpdateFate reports whether the fate of an update is unknown.
+func (p *Part) AwaitsUpdateFate() bool { return p.outcomeRequest != wire.UpdateFateRequest{} }
+
+// receiveFate handles the coordinator's answer to an outcome request.
+func (p *Part) receiveFate(h wire.Header, m wire.UpdateFateAnswer) {
+	if p.outcomeRequest == (wire.UpdateFateRequest{Round: h.Round,
+		Update: m.Update}) && p.core.ObeyedPosition.Run == h.Run {
+		p.recordUpdateFate(h.Run, h.Round, m.Fate)
+	}
+}
+
+func (p *Part) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+	if p.outcomeRequest.Round == r {
+		p.outcomeRequest = wire.UpdateFateRequest{}
+	}
+	p.onUpdateFate(run, r, f)
+	p.applyFate(run, r, f)
+	p.core.Observer.Observe(UpdateFateReceived{Round: r, Fate: f})
+}
+
+var settledUpdates = observe.CounterByLabel("updates_settled_total",
+	"Updates of this device whose round is over, by what became of them: folded into the model, left out "+
+		"of it (not_finite, risk, norm, refuse_above, rule), missed (not there when the round was closed), "+
+		"abandoned with their round, or unknown.",
+	"fate", observe.StringerNames(wire.UpdateFates()))
+
+// UpdateFateReceived: the coordinator has reported what became of an update of a round that is over.
+type UpdateFateReceived struct {
+	Round wire.RoundID
+	Fate  wire.UpdateFate
+}
+
+// Describe implements observe.Event.
+func (e UpdateFateReceived) Describe(d *observe.EventDescription) {
+	d.IncCounter(settledUpdates, e.Fate.String())
+	if e.Fate != wire.FateAggregated {
+		d.Log(observe.Info, "update is not in the model", "round", e.Round, "fate", e.Fate)
+	}
+}

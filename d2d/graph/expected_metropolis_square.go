@@ -1,0 +1,141 @@
+package graph
+
+import "gonum.org/v1/gonum/mat"
+
+// expectedMetropolisSquare is E[W²] when each link is up with probability p, apart from the others, and W has the
+// Metropolis weights of the links that are up: w_ij = b_ij/(1 + max(D_i, D_j)) with D the active degrees.
+//
+// With W = I − L and L = Σ w_l a_l a_lᵀ, E[W²] = I − 2E[L] + E[L²], and a_l a_lᵀ a_k a_kᵀ vanishes unless edges l and k
+// share a node. So all that is needed is E[w_ij], E[w_ij²] and E[w_ij w_ik] for pairs of edges at a node. Given that
+// the edges of such a term are up, and whether the edge that closes the triangle jk is, the other edges of i, j and k
+// are apart, and their numbers are binomial. Cost: O(Σ_i d_i² max d).
+func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
+	e := newActiveDegreeDistributions(g, p)
+	square := addScaledIdentity(mat.NewSymDense(g.nodeCount, nil), 1)
+	add := func(i, j int, v float64) { square.SetSym(i, j, square.At(i, j)+v) }
+	for _, edge := range g.edges {
+		i, j := edge.I, edge.J
+		c := -2*e.expectedWeight(i, j) + 2*e.expectedSquaredWeight(i, j) // (a aᵀ)² = 2 a aᵀ
+		add(i, i, c)
+		add(j, j, c)
+		add(i, j, -c)
+	}
+	for i, neighbours := range e.neighborsByNode {
+		for x, j := range neighbours {
+			for _, k := range neighbours[:x] {
+				// With a = e_i − e_j and b = e_i − e_k, aᵀb = 1, and both orders of the product are in E[L²]: abᵀ +
+				// baᵀ.
+				c := e.expectedWeightProduct(i, j, k)
+				add(i, i, 2*c)
+				add(i, j, -c)
+				add(i, k, -c)
+				add(j, k, c)
+			}
+		}
+	}
+	return square
+}
+
+// activeDegreeDistributions holds the distributions of the degrees that are left when links fail.
+type activeDegreeDistributions struct {
+	linkUpProbability     float64
+	neighborsByNode       [][]int
+	isAdjacent            [][]bool
+	binomialByLinkCount   [][]float64 // [n][x]: probability that x of n links are up
+	inverseMaxByLinkCount [][]float64 // [n][a + offset·stride], see expectedInverseMax
+	inverseMaxStride      int
+}
+
+func newActiveDegreeDistributions(g *Graph, p float64) *activeDegreeDistributions {
+	e := &activeDegreeDistributions{linkUpProbability: p, neighborsByNode: make([][]int, g.nodeCount),
+		isAdjacent: make([][]bool, g.nodeCount)}
+	for i := range e.isAdjacent {
+		e.isAdjacent[i] = make([]bool, g.nodeCount)
+	}
+	for _, edge := range g.edges {
+		i, j := edge.I, edge.J
+		e.neighborsByNode[i], e.neighborsByNode[j] = append(e.neighborsByNode[i], j), append(e.neighborsByNode[j], i)
+		e.isAdjacent[i][j], e.isAdjacent[j][i] = true, true
+	}
+	most := g.DegreeStats().Max
+	e.inverseMaxStride = most + 1
+	for n := range most + 1 {
+		e.binomialByLinkCount = append(e.binomialByLinkCount, binomialDistribution(e.binomialByLinkCount, n, p))
+		e.inverseMaxByLinkCount = append(e.inverseMaxByLinkCount, e.newInverseMaxTable(n))
+	}
+	return e
+}
+
+// binomialDistribution is the distribution of n, from that of n−1.
+func binomialDistribution(smaller [][]float64, n int, p float64) []float64 {
+	b := make([]float64, n+1)
+	if n == 0 {
+		b[0] = 1
+		return b
+	}
+	for x, q := range smaller[n-1] {
+		b[x] += q * (1 - p)
+		b[x+1] += q * p
+	}
+	return b
+}
+
+// newInverseMaxTable has E[1/(1 + max(a, offset + X))], X binomial of n links, for a ≤ max degree and offsets 1 and 2.
+func (e *activeDegreeDistributions) newInverseMaxTable(n int) []float64 {
+	table := make([]float64, 2*e.inverseMaxStride)
+	for offset := range 2 {
+		for a := range e.inverseMaxStride {
+			for x, q := range e.binomialByLinkCount[n] {
+				table[offset*e.inverseMaxStride+a] += q / float64(1+max(a, 1+offset+x))
+			}
+		}
+	}
+	return table
+}
+
+// expectedInverseMax is E[1/(1 + max(a, offset + X))], X binomial of n links; offset is 1 or 2.
+func (e *activeDegreeDistributions) expectedInverseMax(a, offset, n int) float64 {
+	return e.inverseMaxByLinkCount[n][(offset-1)*e.inverseMaxStride+a]
+}
+
+// expectedWeight is E[w_ij].
+func (e *activeDegreeDistributions) expectedWeight(i, j int) float64 {
+	sum := 0.0
+	for x, q := range e.binomialByLinkCount[len(e.neighborsByNode[i])-1] {
+		sum += q * e.expectedInverseMax(1+x, 1, len(e.neighborsByNode[j])-1)
+	}
+	return e.linkUpProbability * sum
+}
+
+// expectedSquaredWeight is E[w_ij²].
+func (e *activeDegreeDistributions) expectedSquaredWeight(i, j int) float64 {
+	sum := 0.0
+	for x, q := range e.binomialByLinkCount[len(e.neighborsByNode[i])-1] {
+		for y, r := range e.binomialByLinkCount[len(e.neighborsByNode[j])-1] {
+			w := 1 / float64(1+max(1+x, 1+y))
+			sum += q * r * w * w
+		}
+	}
+	return e.linkUpProbability * sum
+}
+
+// expectedWeightProduct is E[w_ij w_ik] for two edges at node i.
+func (e *activeDegreeDistributions) expectedWeightProduct(i, j, k int) float64 {
+	closing, closed := 0, 1.0-e.linkUpProbability // whether there is an edge jk; the probability of the case at hand
+	if e.isAdjacent[j][k] {
+		closing = 1
+	} else {
+		closed = 1
+	}
+	j, k = len(e.neighborsByNode[j])-1-closing, len(e.neighborsByNode[k])-1-closing // links that may be up besides
+	sum := 0.0
+	for up := 0; up <= closing; up++ {
+		part := 0.0
+		for x, q := range e.binomialByLinkCount[len(e.neighborsByNode[i])-2] {
+			part += q * e.expectedInverseMax(2+x, 1+up, j) * e.expectedInverseMax(2+x, 1+up, k)
+		}
+		sum += closed * part
+		closed = e.linkUpProbability
+	}
+	return e.linkUpProbability * e.linkUpProbability * sum
+}

@@ -1,0 +1,171 @@
+package d2d
+
+import (
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// openMessage turns a message into the mixer's event; nil if it is none, yet.
+func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
+	h, rest, err := wire.DecodePeerMessageHeader(payload)
+	switch {
+	case err != nil, h.Type == wire.PeerBeacon, h.Type == wire.PeerSignedBeacon:
+		return e.countIgnoredMessage(IgnoreMalformed)
+	case h.Sender == e.cfg.Self && h.SenderBoot == e.cfg.Boot:
+		return nil // its own, as the broker gave it back
+	case h.Run != e.cfg.Run || h.Round != e.cfg.Round:
+		return e.countIgnoredMessage(IgnoreOtherRound)
+	}
+	p := e.peerByID(h.Sender)
+	if p == nil {
+		return e.countIgnoredMessage(IgnoreNotNeighbor)
+	}
+	if h.Type == wire.PeerGreeting {
+		return e.openGreeting(now, p, h, rest)
+	}
+	if e.ownSealer != nil && (p.theirSealer == nil || p.knownBoot != h.SenderBoot) {
+		e.scheduleGreeting(now)
+		return e.countIgnoredMessage(IgnoreNoKey)
+	}
+	if h.Type == wire.PeerSnapshot {
+		return e.openSnapshotPart(p, h, payload, rest)
+	}
+	c, seal, err := wire.DecodePeerControl(rest)
+	if err != nil {
+		return e.countIgnoredMessage(IgnoreMalformed)
+	}
+	if e.ownSealer == nil && len(seal) > 0 {
+		return e.countIgnoredMessage(IgnoreMalformed)
+	}
+	if c.Receiver.ID != e.cfg.Self {
+		return nil
+	}
+	if e.ownSealer != nil {
+		if payload, seal, err = e.checkProof(p, payload, seal, 0, 1); err != nil {
+			return e.countIgnoredMessage(IgnoreUnsealFailed)
+		}
+		if _, err := p.theirSealer.aead.Open(nil, sealNonce(h.Type, 0, c.SealCounter), seal,
+			payload[:len(payload)-len(seal)]); err != nil {
+			return e.countIgnoredMessage(IgnoreUnsealFailed)
+		}
+	}
+	from := messageSender{h.Sender, h.SenderBoot, c.Receiver.Boot}
+	if h.Type == wire.PeerSnapshotRequest {
+		return snapshotRequested{from, c.SnapshotSeq}
+	}
+	return neighborFinished{from, c.SnapshotSeq, c.AppliedFlowSeq, c.IsEdgeDrained}
+}
+
+func (e *messageExchange[T]) countIgnoredMessage(why IgnoreReason) Event {
+	e.mixer.countIgnoredMessage(why)
+	return nil
+}
+
+// openGreeting takes a neighbour's key, and gives it ours if it has not got it. The key opens only if the neighbour
+// itself has wrapped it, in the start that it names; for which start of this program does not matter here.
+func (e *messageExchange[T]) openGreeting(now time.Time, p *neighborPeer, h wire.PeerMessageHeader, rest []byte) Event {
+	g, err := wire.DecodeKeyGreeting(rest)
+	if err != nil {
+		return e.countIgnoredMessage(IgnoreMalformed)
+	}
+	i := slices.IndexFunc(g.Keys, func(k wire.WrappedSenderKey) bool { return k.Receiver.ID == e.cfg.Self })
+	if i < 0 || e.ownSealer == nil {
+		return nil
+	}
+	k := &g.Keys[i]
+	key, err := unwrapSenderKey(p.sharedSecret, h, k.Receiver, g.Salt[:], k.WrappedKey[:])
+	switch {
+	case err != nil:
+		return e.countIgnoredMessage(IgnoreUnsealFailed)
+	case h.SenderBoot < p.knownBoot:
+		return e.countIgnoredMessage(IgnoreOtherBoot)
+	case h.SenderBoot > p.knownBoot:
+		p.partialSnapshots = nil
+	}
+	p.theirSealer, p.knownBoot, p.hasOurSenderKey = key, h.SenderBoot, k.HoldsNeighborKey
+	if !k.HoldsNeighborKey {
+		e.scheduleGreeting(now)
+	}
+	return neighborGreeted{messageSender{h.Sender, h.SenderBoot, k.Receiver.Boot}}
+}
+
+// openSnapshotPart opens a part, and returns the snapshot when it is the last one.
+func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessageHeader, payload, rest []byte) Event {
+	s, sealed, err := wire.DecodeSnapshotPart(rest)
+	if err != nil {
+		return e.countIgnoredMessage(IgnoreMalformed)
+	}
+	i := slices.IndexFunc(s.Receivers, func(to wire.SnapshotReceiver) bool { return to.ID == e.cfg.Self })
+	if i < 0 {
+		return nil // it has nothing new on this edge
+	}
+	from, seq := messageSender{h.Sender, h.SenderBoot, s.Receivers[i].Boot}, s.Receivers[i].Seq
+	switch {
+	case !e.mixer.needsSnapshot(h.Sender, seq):
+		return e.countIgnoredMessage(IgnoreDuplicate)
+	case int(s.PartCount) != e.snapshotPartCount():
+		return e.countIgnoredMessage(IgnoreWrongDimension)
+	}
+	part := sealed
+	if e.ownSealer != nil {
+		if payload, sealed, err = e.checkProof(p, payload, sealed, i, len(s.Receivers)); err != nil {
+			return e.countIgnoredMessage(IgnoreUnsealFailed)
+		}
+		head := payload[:len(payload)-len(sealed)]
+		if part, err = p.theirSealer.aead.Open(sealed[:0], sealNonce(wire.PeerSnapshot, s.PartIndex, s.Step), sealed,
+			head); err != nil {
+			return e.countIgnoredMessage(IgnoreUnsealFailed)
+		}
+	}
+	data := p.addSnapshotPart(s, part, e.snapshotBytes)
+	if data == nil {
+		return nil
+	}
+	x := e.mixer.takeSnapshotBuffer()
+	err = e.codec.Decode(x, data)
+	if s.PartCount > 1 {
+		p.spareBuffer = data
+	}
+	if err != nil {
+		return e.countIgnoredMessage(IgnoreNotFinite)
+	}
+	return snapshotReceived[T]{from, seq, x}
+}
+
+// addSnapshotPart adds a part to its snapshot and returns that when it is whole. Two are
+// under way at most: the neighbour's q-th and the one after it.
+func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHead, part []byte, size int) []byte {
+	from := int(s.PartIndex) * wire.MaxSnapshotPart
+	if from+len(part) > size || len(part) != min(wire.MaxSnapshotPart, size-from) {
+		return nil
+	}
+	if s.PartCount == 1 {
+		return part
+	}
+	i := slices.IndexFunc(p.partialSnapshots, func(a *snapshotAssembly) bool { return a.step == s.Step })
+	if i < 0 {
+		if len(p.partialSnapshots) == 2 { // the older one has become useless
+			p.partialSnapshots = p.partialSnapshots[1:]
+		}
+		data := p.spareBuffer
+		if p.spareBuffer = nil; data == nil {
+			data = make([]byte, size)
+		}
+		p.partialSnapshots = append(p.partialSnapshots, &snapshotAssembly{s.Step, data, make([]bool, s.PartCount),
+			int(s.PartCount)})
+		i = len(p.partialSnapshots) - 1
+	}
+	a := p.partialSnapshots[i]
+	if a.hasPart[s.PartIndex] {
+		return nil
+	}
+	copy(a.data[from:], part)
+	a.hasPart[s.PartIndex] = true
+	if a.missingParts--; a.missingParts > 0 {
+		return nil
+	}
+	p.partialSnapshots = slices.Delete(p.partialSnapshots, i, i+1)
+	return a.data
+}

@@ -1,0 +1,401 @@
+package grid
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Config says which rows are made.
+type Config struct {
+	Recipe           spec.RowRecipe // with its defaults
+	ExpandedFeatures []string       // without short forms
+	Target           string         // empty = none, and rows have 0 in its place
+	Zone             *time.Location // of the calendar; nil = UTC
+	MissingFill      FillRule
+	MissingValues    MissingValues
+	// valid range [minimum, maximum] by input on this device, in addition to the recipe's
+	Ranges map[string][]float64
+	// AcceptTarget, if set, reports whether a target is valid. No rows are made with other targets.
+	AcceptTarget      func(y float64) bool
+	MaxQueuedReadings int  // maximum number of waiting readings; 0 = DefaultMaxQueuedReadings
+	IsForPrediction   bool // rows are made as soon as their point is over, for a prediction: their targets are 0
+}
+
+// FillRule says what stands for a value that is not there.
+type FillRule struct {
+	Policy          FillPolicy    // empty = skip
+	MaxLastValueAge time.Duration // of Last
+}
+
+const (
+	// DefaultMaxQueuedReadings is the default maximum number of waiting readings, at 32 bytes each.
+	DefaultMaxQueuedReadings = 1 << 18
+	// MaxSilentPoints is after how many points without a reading a grid begins anew.
+	MaxSilentPoints = spec.MaxSpanPoints
+
+	maxReadingTime = math.MaxInt64 - 4*int64(spec.MaxGridDuration) // of readings' times
+)
+
+// MadeRows are rows in order of time: of row i the features are X[i·n : (i+1)·n].
+type MadeRows struct {
+	X, Y  []float32
+	Times []int64
+}
+
+// RowBuilder makes rows. It serves one goroutine at a time.
+type RowBuilder struct {
+	zone              *time.Location
+	missing           FillRule
+	step              int64
+	lateness          int64
+	maxQueuedReadings int // of the queue
+	inputs            []inputState
+	indexByInput      map[string]int
+	columns           []*gridColumn
+	lookbackPoints    int64 // the points before its own that a row sees
+	target            targetState
+	ignoresTargets    bool
+	acceptTarget      func(float64) bool
+
+	queue             readingQueue
+	lastReadingNumber int64 // of the last reading
+	numbersAreLines   bool  // numbers are lines
+	newestReadingTime int64 // of the times that came
+	watermark         int64 // readings before it are late
+	// by input, the last reading that left the queue; its time is −1 before the first
+	lastReleased         []queuedReading
+	begun                bool
+	firstPoint           int64  // the first point since the beginning, or a silence
+	openPoint            int64  // the point that is being joined; those before are closed
+	lastPointWithReading int64  // last point with a reading
+	pointHasReading      []bool // of closed points, in a ring: whether they have one
+
+	rows                 MadeRows
+	row                  []float32 // in the making
+	rowGaps              []rowGap  // values that the row lacks
+	droppedRows          uint64
+	unknownInputReadings uint64 // number of readings of inputs that the recipe does not name
+	missingValueErr      error
+}
+
+// NewRowBuilder begins a grid. The error says what cannot be in the recipe or in the columns.
+func NewRowBuilder(c Config) (*RowBuilder, error) {
+	var problems spec.ProblemList
+	c.Recipe.Check(&problems, "task")
+	if problems.ProblemCount() == 0 {
+		c.Recipe.CheckColumns(&problems, "task", c.ExpandedFeatures, c.Target)
+	}
+	problems.Require(len(c.Recipe.Inputs) > 0, "task.inputs", "is empty")
+	if err := problems.Err(); err != nil {
+		return nil, err
+	}
+	g := &RowBuilder{zone: c.Zone, missing: c.MissingFill, step: int64(c.Recipe.Grid.Step),
+		lateness: int64(c.Recipe.Grid.Lateness), maxQueuedReadings: c.MaxQueuedReadings, indexByInput: map[string]int{},
+		ignoresTargets: c.IsForPrediction || c.Target == "",
+		inputs:         make([]inputState, len(c.Recipe.Inputs)), lastReleased: make([]queuedReading,
+			len(c.Recipe.Inputs)),
+		acceptTarget: c.AcceptTarget}
+	if g.zone == nil {
+		g.zone = time.UTC
+	}
+	if g.maxQueuedReadings == 0 {
+		g.maxQueuedReadings = DefaultMaxQueuedReadings
+	}
+	for i, in := range c.Recipe.Inputs {
+		g.inputs[i] = newInputState(in, c.MissingValues, c.Ranges[in.Name])
+		g.indexByInput[in.Name], g.lastReleased[i].time = i, -1
+	}
+	return g, g.prepareColumns(c.ExpandedFeatures, c.Target)
+}
+
+// prepareColumns makes the columns ready, and the rings of the values that they see.
+func (g *RowBuilder) prepareColumns(features []string, target string) error {
+	reach := map[*inputState]int64{}
+	for _, name := range features {
+		c, err := spec.ParseColumnExpression(name)
+		if err != nil {
+			return fmt.Errorf("%w: give grid.New features without short forms", err)
+		}
+		n := g.newGridColumn(c)
+		g.columns = append(g.columns, n)
+		g.lookbackPoints = max(g.lookbackPoints, n.lookbackPoints())
+		if n.input != nil {
+			reach[n.input] = max(reach[n.input], n.lookbackPoints())
+		}
+	}
+	g.target = noTargetState()
+	if target != "" {
+		c, err := spec.ParseColumnExpression(target)
+		if err != nil {
+			return err
+		}
+		g.target = newTargetState(g.newGridColumn(c), g.step)
+	}
+	g.pointHasReading = make([]bool, g.lookbackPoints+int64(g.target.maxDelayPoints)+1)
+	for in, n := range reach {
+		in.pointValues = make([]float64, n+g.target.maxDelayPoints+1)
+	}
+	g.row = make([]float32, 0, len(features)+1)
+	return nil
+}
+
+// CountRejected counts a reading that the caller has rejected for the given reason.
+func (g *RowBuilder) CountRejected(r Reading, why UnusedReason) {
+	if i, there := g.indexByInput[r.Input]; there {
+		g.inputs[i].count.countRejected(why, r)
+	}
+}
+
+// AddReading takes the next reading. Rows that can be made then are.
+func (g *RowBuilder) AddReading(r Reading) {
+	i, there := g.indexByInput[r.Input]
+	if !there {
+		g.unknownInputReadings++
+		return
+	}
+	in := &g.inputs[i]
+	if g.lastReadingNumber++; r.Line > 0 {
+		g.lastReadingNumber, g.numbersAreLines = r.Line, true
+	}
+	v, reason := in.acceptedValue(r)
+	wait := int64(in.LabelLateness)
+	switch {
+	case reason != "":
+	case r.Time < 0 || r.Time > maxReadingTime:
+		reason = ReasonBadTime
+	case r.Time < g.newestReadingTime-g.lateness-wait:
+		reason = ReasonLate
+	case r.Time < g.watermark-wait: // the queue was full
+		reason = ReasonNoRoom
+	case wait > 0 && in != g.target.input: // a label that nobody predicts
+		in.count.countUsed()
+	case wait > 0:
+		reason = g.target.addLabel(targetLabel{r.Time, r.Source, v}, g.gridPointAt(r.Time), g.maxQueuedReadings)
+	default:
+		g.queue.push(queuedReading{r.Time, v, r.Source,
+			uint64(i)<<readingNumberBits | uint64(g.lastReadingNumber)&(1<<readingNumberBits-1)})
+	}
+	if reason != "" {
+		in.count.countRejected(reason, r)
+		return
+	}
+	g.newestReadingTime = max(g.newestReadingTime, r.Time)
+	in.count.Newest = max(in.count.Newest, r.Time)
+	g.moveWatermark(r.Time - g.lateness)
+}
+
+// gridPointAt returns the point that stands for a time.
+func (g *RowBuilder) gridPointAt(t int64) int64 { return (t + g.step - 1) / g.step }
+
+// moveWatermark moves the watermark, if it is before to, and joins what it has passed.
+func (g *RowBuilder) moveWatermark(to int64) {
+	g.watermark = max(g.watermark, to)
+	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.maxQueuedReadings) {
+		w := g.queue.pop()
+		g.watermark = max(g.watermark, w.time)
+		g.aggregateReading(w)
+	}
+	if g.begun {
+		g.closePointsBefore(g.gridPointAt(g.watermark))
+		g.makeOrDropRows()
+	}
+}
+
+// aggregateReading joins a reading to its point, after it has closed those before.
+func (g *RowBuilder) aggregateReading(w queuedReading) {
+	i := w.inputIndex()
+	in := &g.inputs[i]
+	if last := g.lastReleased[i]; last.time == w.time && last.source == w.source {
+		in.count.countRejected(ReasonDuplicate, g.readingOf(w))
+		return
+	}
+	g.lastReleased[i] = w
+	k := g.gridPointAt(w.time)
+	if !g.begun {
+		g.begun = true
+		g.startAtPoint(k)
+	}
+	g.closePointsBefore(k)
+	g.lastPointWithReading = k
+	if why := in.plausibility.rejectReason(&in.InputSeries, timedValue{w.time, w.value}, g.step); why != "" {
+		in.count.countRejected(why, g.readingOf(w))
+		return
+	}
+	in.hasReading = true
+	in.count.countUsed()
+	in.openPointAggregate.add(w.value)
+}
+
+// readingOf returns a queued reading with its time, its value and, if it was read from a file, its line.
+func (g *RowBuilder) readingOf(w queuedReading) Reading {
+	r := Reading{Time: w.time, Value: w.value}
+	if g.numbersAreLines {
+		r.Line = w.readingNumber()
+	}
+	return r
+}
+
+// startAtPoint starts at a point, with nothing before.
+func (g *RowBuilder) startAtPoint(k int64) {
+	g.firstPoint, g.openPoint, g.lastPointWithReading = k, k, k
+	g.target.startAtPoint(k)
+	for i := range g.inputs {
+		g.inputs[i].hasReading, g.inputs[i].plausibility = false, plausibilityCheck{}
+	}
+}
+
+// closePointsBefore closes the points before k.
+func (g *RowBuilder) closePointsBefore(k int64) {
+	for g.openPoint < k {
+		if g.openPoint-g.lastPointWithReading > MaxSilentPoints {
+			g.makeOrDropRows()
+			g.startAtPoint(k)
+			return
+		}
+		for i := range g.inputs {
+			if in := &g.inputs[i]; in.isNeeded {
+				measured := in.closePoint(g.openPoint, g.missing, g.step)
+				if in == g.target.input && in.LabelLateness == 0 {
+					g.target.storeMeasuredValue(g.openPoint, measured)
+				}
+			}
+		}
+		g.pointHasReading[g.openPoint%int64(len(g.pointHasReading))] = g.lastPointWithReading == g.openPoint
+		g.openPoint++
+		g.makeOrDropRows()
+	}
+}
+
+// makeOrDropRows makes or drops the rows whose targets are known, or will never be.
+func (g *RowBuilder) makeOrDropRows() {
+	for g.target.nextUndecidedPoint < g.openPoint {
+		y, decided := g.target.nextTarget(g.openPoint, g.watermark)
+		if g.ignoresTargets {
+			y = 0
+		} else if !decided {
+			return
+		}
+		k := g.target.nextUndecidedPoint
+		g.target.advancePoint()
+		if k-g.lookbackPoints >= g.firstPoint { // else it lacks what was before the beginning
+			g.makeRow(k, y)
+		}
+	}
+}
+
+// makeRow makes the row of a point, or counts what it gaps. A row that needs a point at which nothing at all was
+// measured is not counted: the device was off.
+func (g *RowBuilder) makeRow(k int64, y float64) {
+	row, gaps, off := g.row[:0], g.rowGaps[:0], false
+	lack := func(in *inputState, v float64, first, last int64) {
+		off = off || !g.allPointsHaveReading(first, last)
+		why := ReasonGap
+		switch {
+		case isPresent(v) && !finite32(v):
+			why = ReasonNotFinite
+		case isPresent(v):
+			why = ReasonUnknownClass
+		case in.LabelLateness > 0:
+			why = ReasonNoLabel
+		}
+		gaps = append(gaps, rowGap{in, why})
+	}
+	for _, c := range g.columns {
+		v := c.valueAt(g, k)
+		if x := float32(v); x-x != 0 && c.input != nil {
+			first, last := c.pointRange(k)
+			if lack(c.input, v, first, last); g.missing.Policy == FillRefuse && g.missingValueErr == nil {
+				g.missingValueErr = fmt.Errorf("%s: %q has no value, and a missing value is refused",
+					time.Unix(0, k*g.step).UTC().Format(time.RFC3339), c)
+			}
+		}
+		row = append(row, float32(v))
+	}
+	if !finite32(y) || g.acceptTarget != nil && !g.ignoresTargets && !g.acceptTarget(y) {
+		lack(g.target.input, y, k+g.target.pointsAhead, k+g.target.pointsAhead)
+	}
+	switch g.rowGaps = gaps; {
+	case len(gaps) == 0:
+		g.rows.X = append(g.rows.X, row...)
+		g.rows.Y = append(g.rows.Y, float32(y))
+		g.rows.Times = append(g.rows.Times, k*g.step)
+	case !off:
+		g.countDroppedRow(k)
+	}
+}
+
+// finite32 reports whether a value is finite after the conversion to float32.
+func finite32(v float64) bool { x := float32(v); return x-x == 0 }
+
+// rowGap is an input that has no value for a row, and why.
+type rowGap struct {
+	*inputState
+	why UnusedReason
+}
+
+// countDroppedRow counts a row that is not made: once an input that it gaps.
+func (g *RowBuilder) countDroppedRow(k int64) {
+	g.droppedRows++
+	for _, l := range g.rowGaps {
+		if l.lastGapPoint != k {
+			if l.count.countUnused(l.why); l.why.MeansWrongValue() {
+				l.count.Recent.CountValue(true)
+			}
+			l.lastGapPoint, l.count.LastGapTime = k, k*g.step
+		}
+	}
+}
+
+// allPointsHaveReading reports whether each of some points has a reading, of whatever input.
+func (g *RowBuilder) allPointsHaveReading(first, last int64) bool {
+	for k := first; k <= last; k++ {
+		if !g.pointHasReading[k%int64(len(g.pointHasReading))] {
+			return false
+		}
+	}
+	return true
+}
+
+// RequiredAndActualSpan returns two time spans. need is the span of readings that a row requires: from the first grid
+// point of its columns to the time at which its target is known. have is the span of the readings so far, rounded to
+// seconds.
+func (g *RowBuilder) RequiredAndActualSpan() (need, have time.Duration) {
+	need = time.Duration((g.lookbackPoints+g.target.pointsAhead+1)*g.step + g.lateness + g.target.labelLateness)
+	if g.newestReadingTime > 0 {
+		first := g.newestReadingTime
+		if g.begun {
+			first = g.firstPoint * g.step
+		}
+		for _, w := range g.queue {
+			first = min(first, w.time)
+		}
+		have = time.Duration(g.newestReadingTime - first)
+	}
+	return need, have.Round(time.Second)
+}
+
+// TakeRows returns the rows that have been made since the last call.
+func (g *RowBuilder) TakeRows() MadeRows {
+	rows := g.rows
+	g.rows = MadeRows{}
+	return rows
+}
+
+// Counts returns what was used of each input and what was not. dropped is the number of rows that were not made because
+// a value was missing, except at the beginning and where the device was off; strange that of readings of inputs that
+// the recipe has not.
+func (g *RowBuilder) Counts() (inputs []InputReadingCounts, dropped, strange uint64) {
+	for i := range g.inputs {
+		c := g.inputs[i].count
+		c.Unused, c.LastRejectedByReason = maps.Clone(c.Unused), maps.Clone(c.LastRejectedByReason)
+		inputs = append(inputs, c)
+	}
+	return inputs, g.droppedRows, g.unknownInputReadings
+}
+
+// MissingValueError returns why the readings are of no use; nil if they are, or if a missing value is not refused.
+func (g *RowBuilder) MissingValueError() error { return g.missingValueErr }

@@ -1,0 +1,356 @@
+package rows
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// gridRowMaker makes rows of the readings of a feed.
+type gridRowMaker struct {
+	feed             ReadingFeed
+	neededInputs     []string // inputs that the columns are made of
+	rules            ValueRules
+	config           grid.Config
+	noReadingsReason func() error // why there are no rows
+	permanentErr     error        // that keeps rows from ever being made
+
+	data.AtomicReport // the last report of the grid
+	grid              *grid.RowBuilder
+	order             *TimeOrderCheck // checks the times of the readings
+	// the next restart passes the same readings on, so the outliers found remain valid
+	keepsOutliers bool
+	reads         RereadLimit
+	labels        TargetFilter
+	storeErr      error // error of storing rows
+}
+
+// ValueRules are the settings from the configuration that decide which values are used.
+type ValueRules struct {
+	Fill          grid.FillRule
+	MissingValues grid.MissingValues
+	Ranges        map[string][]float64 // valid range [minimum, maximum] by input
+	MaxWrongShare float64              // maximum share of wrong values of an input
+	Now           func() time.Time
+}
+
+// ValueRulesFromConfig returns the rules of a section of the configuration.
+func ValueRulesFromConfig(c *data.Config, now func() time.Time) ValueRules {
+	return ValueRules{c.FillRule(), c.MissingValueRules(), c.Range, c.UnusableShareLimit(), now}
+}
+
+// NewGridRows returns the rows that are made of the readings of a feed. nothing returns the reason why there are no
+// readings.
+func NewGridRows(f ReadingFeed, w data.RowQuery, by ValueRules, at StorageSettings, nothing func() error) *SharedRows {
+	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, noReadingsReason: nothing,
+		config: grid.Config{Recipe: *w.Recipe, ExpandedFeatures: w.Features, Target: w.Target, MissingFill: by.Fill,
+			MissingValues: by.MissingValues, Ranges: by.Ranges, IsForPrediction: w.IsForPrediction}}
+	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
+		r.config.AcceptTarget = func(y float64) bool { return r.labels.Accept(y) } // restart replaces r.labels
+	}
+	m := &SharedRows{Maker: r, Raw: &RawRows{StorageSettings: at, Features: len(w.Features), HasTimes: true,
+		keepTail: w.IsForPrediction}}
+	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
+	if err != nil && slices.ContainsFunc(w.Features, isCalendarColumn) {
+		r.permanentErr = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's "+
+			"time zones "+
+			"(tzdata, on OpenWrt zoneinfo-all)", w.Recipe.Grid.Zone, err)
+	}
+	r.config.Zone = zone
+	if target, err := spec.ParseColumnExpression(w.Target); err == nil {
+		m.targetDelay = int64(target.LagOrWindow)
+	}
+	if r.permanentErr == nil {
+		r.restart(nil)
+	}
+	return m
+}
+
+// restart resets the grid and the order check before all readings are processed again. outliers contains the numbers of
+// the readings whose times are known to be outliers.
+func (r *gridRowMaker) restart(outliers map[uint64]bool) {
+	r.grid, r.permanentErr = grid.NewRowBuilder(r.config)
+	r.labels = r.labels.NextPass()
+	r.order = NewTimeOrderCheck(MaxLateness(&r.config.Recipe), r.rules.Now(), outliers)
+}
+
+// isCalendarColumn reports whether a column needs a time zone.
+func isCalendarColumn(name string) bool {
+	c, err := spec.ParseColumnExpression(name)
+	return err == nil && c.IsCalendar()
+}
+
+// Changed implements Maker.
+func (r *gridRowMaker) Changed() bool {
+	return r.permanentErr == nil && (r.feed.Changed() || r.order.FoundOutliers)
+}
+
+// readingsBetweenStores is after how many readings the rows that are made of them are kept.
+const readingsBetweenStores = 1024
+
+// AddNewRows implements Maker. Readings that were read are not read again, unless their rows could not be kept.
+func (r *gridRowMaker) AddNewRows(m *SharedRows) error {
+	if r.permanentErr != nil {
+		return r.permanentErr
+	}
+	err := r.readNewReadings(m)
+	r.updateCounts(m.Rows)
+	if err == nil && m.Rows > 0 {
+		err = r.checkWrongShare()
+	}
+	return err
+}
+
+// readNewReadings makes rows of the new readings. If some readings turn out to be invalid, it processes all readings
+// again without them.
+func (r *gridRowMaker) readNewReadings(m *SharedRows) error {
+	if lost := m.Raw.Err(); lost != nil {
+		r.feed.Rewind(lost.Error())
+	}
+	r.storeErr = nil
+	for {
+		err := r.readIntoGrid(m)
+		r.storeRows(m)
+		if r.storeErr == nil {
+			r.storeErr = m.Raw.Flush()
+		}
+		if r.storeErr != nil {
+			m.Raw.Truncate(m.Rows)
+			r.feed.Rewind("its rows could not be kept")
+			return r.storeErr
+		}
+		m.Rows = m.Raw.Len()
+		if err == nil {
+			r.order.MarkFutureTail()
+		}
+		if err != nil || !NeedsReread(r.order, &r.labels) || !r.reads.Allow(r.order.lines) {
+			return cmp.Or(err, r.grid.MissingValueError())
+		}
+		r.keepsOutliers = r.order.FoundOutliers
+		r.feed.Rewind("some of its readings turned out to be invalid")
+	}
+}
+
+// readIntoGrid passes the new readings to the grid.
+func (r *gridRowMaker) readIntoGrid(m *SharedRows) error {
+	n := 0
+	r.order.SetCurrentTime(r.rules.Now())
+	restart := func(why string) {
+		outliers := map[uint64]bool(nil)
+		if r.keepsOutliers {
+			outliers, r.keepsOutliers = r.order.Outliers, false
+		}
+		r.restart(outliers)
+		m.DiscardRows(m.NewRawRows(), why)
+	}
+	return r.feed.Read(restart, func(x data.Reading) bool {
+		class := r.order.Classify(x.Time, x.SequenceNumber)
+		switch {
+		case x.Input == "": // contains only the time of a line
+		case class == TimeOutlier:
+			r.grid.CountRejected(x, grid.ReasonFutureTime)
+		default: // also TimeLate: the order only finds wrong clocks, and the grid knows the lateness of each input
+			r.grid.AddReading(x)
+		}
+		if n++; n%readingsBetweenStores == 0 {
+			r.storeRows(m)
+		}
+		return class != TimeOutlier
+	})
+}
+
+// storeRows adds the rows that were made.
+func (r *gridRowMaker) storeRows(m *SharedRows) {
+	if some := r.grid.TakeRows(); r.storeErr == nil && len(some.Y) > 0 {
+		r.storeErr = m.Raw.Add(some.X, some.Y, some.Times)
+	}
+}
+
+// checkWrongShare returns why the rows cannot be worked on: too much of an input is wrong. For predictions they will
+// do.
+func (r *gridRowMaker) checkWrongShare() error {
+	all := r.Report()
+	c, worst := r.columnWithMostWrongValues(&all)
+	if r.config.IsForPrediction || worst.CurrentShare() <= r.rules.MaxWrongShare {
+		return nil
+	}
+	return &data.FileError{File: c.LastUnusedWhere, Column: c.Name, ReasonCode: string(worst.MainReason),
+		BadCount:   worst.WrongCount,
+		TotalCount: worst.TotalCount,
+		Problem: fmt.Sprintf("%s; %d of %d values cannot be used, more than data.max_bad (%g) allows", worst.MainReason,
+			worst.WrongCount, worst.TotalCount, r.rules.MaxWrongShare)}
+}
+
+// columnWithMostWrongValues returns the column of which the largest share of the values is wrong. Inputs that no column
+// needs do not count, and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
+func (r *gridRowMaker) columnWithMostWrongValues(all *data.Report) (of data.ColumnReport,
+	worst data.WrongValueSummary) {
+	for _, c := range all.Columns {
+		if c.Name == "" || r.config.Recipe.InputIndex(c.Name) >= 0 && !slices.Contains(r.neededInputs, c.Name) {
+			continue
+		}
+		if b := c.SummarizeWrongValues(); b.CurrentShare() > worst.CurrentShare() {
+			of, worst = c, b
+		}
+	}
+	return of, worst
+}
+
+// NoRowsError implements Maker: nothing has come, or what has come is not enough.
+func (r *gridRowMaker) NoRowsError(string) error {
+	all := r.Report()
+	e := r.missingRowsCause(&all)
+	e.Problem = "no row can be made yet; " + all.String()
+	if why := r.explainMissingRows(&all); why != "" {
+		e.Problem = fmt.Sprintf("no row can be made yet: %s; %s", why, all)
+	}
+	return e
+}
+
+// explainMissingRows returns the reason why the readings so far are not enough for a row, or "" if it is unknown.
+func (r *gridRowMaker) explainMissingRows(all *data.Report) string {
+	newest := int64(0)
+	for _, name := range r.neededInputs {
+		c := all.EnsureColumn(name)
+		if c.Used == 0 {
+			if err := r.noReadingsReason(); err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+		newest = max(newest, c.Newest)
+	}
+	if newest < MinPlausibleUnixNanos {
+		return fmt.Sprintf("the newest reading is dated %s: check data.time_format", FormatTime(newest))
+	}
+	need, have := r.grid.RequiredAndActualSpan()
+	if have < need {
+		return fmt.Sprintf("a row needs readings that span at least %s, but the readings so far span %s",
+			need, have)
+	}
+	return ""
+}
+
+// missingRowsCause says what keeps rows from being made: a trouble of the source, an input without a reading that can
+// be used, or one of which much is wrong.
+func (r *gridRowMaker) missingRowsCause(all *data.Report) *data.FileError {
+	for _, t := range all.Troubles {
+		if t.Kind != data.TroubleSilent && !t.Kind.ReadingsStillArrive() {
+			return &data.FileError{ReasonCode: string(t.Kind)}
+		}
+	}
+	for _, name := range r.neededInputs {
+		c := all.EnsureColumn(name)
+		if c.Newest != 0 {
+			continue
+		}
+		e := &data.FileError{Column: name, ReasonCode: string(data.TroubleSilent)}
+		for _, why := range data.UnusedReasons() {
+			if n := c.Unused[why]; n > e.BadCount && (c.ReceivedValues > 0 || why == grid.ReasonNoLabel) {
+				e.File, e.ReasonCode, e.BadCount, e.TotalCount = c.LastUnusedWhere, string(why), n,
+					max(c.ReceivedValues, n)
+			}
+		}
+		return e
+	}
+	c, worst := r.columnWithMostWrongValues(all)
+	return &data.FileError{File: c.LastUnusedWhere, Column: c.Name, ReasonCode: string(worst.MainReason),
+		BadCount:   worst.WrongCount,
+		TotalCount: worst.TotalCount}
+}
+
+// updateCounts takes note of what the grid has counted.
+func (r *gridRowMaker) updateCounts(rows int) {
+	counts, dropped, _ := r.grid.Counts()
+	all := data.Report{Rows: rows, BadRows: int(dropped)}
+	for _, c := range counts {
+		e := data.ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused,
+			RecentWrongShare: c.Recent.Share()}
+		if c.LastGapTime > 0 {
+			e.LastUnusedWhere = "the row at " + FormatTime(c.LastGapTime)
+			for why := range c.Unused { // of those without a rejected reading
+				e.SetLastUnusedValue(why, data.UnusedValue{Where: e.LastUnusedWhere})
+			}
+		}
+		for why, rejected := range c.LastRejectedByReason {
+			e.SetLastUnusedValue(why, r.unusedValueOf(c.Input, rejected))
+		}
+		if c.LastRejected.Why != "" {
+			last := e.LastUnusedByReason[c.LastRejected.Why]
+			e.LastUnusedWhere, e.Problem = cmp.Or(last.Where, e.LastUnusedWhere), last.Problem
+		}
+		all.Columns = append(all.Columns, e)
+	}
+	r.SetReport(all)
+}
+
+// unusedValueOf returns the place and the description of a reading that the grid has rejected.
+func (r *gridRowMaker) unusedValueOf(input string, of grid.RejectedReading) data.UnusedValue {
+	e := data.UnusedValue{Problem: readingProblem(of)}
+	switch {
+	case of.Line > 0:
+		e.Where = r.feed.DescribePlace(input, of.Line)
+	case of.Time > 0:
+		e.Where = strings.TrimSpace(r.feed.DescribePlace(input, 0) + " at " + FormatTime(of.Time))
+	}
+	return e
+}
+
+// readingProblem describes a reading that the grid has rejected.
+func readingProblem(c grid.RejectedReading) string {
+	text := c.Text
+	if text == "" {
+		text = strconv.FormatFloat(c.Value, 'g', -1, 64)
+	}
+	switch c.Why {
+	case grid.ReasonLate:
+		return "older than the newest reading by more than the lateness"
+	case grid.ReasonDuplicate:
+		return "duplicate: the same source already has a reading of this time"
+	case grid.ReasonFutureTime, grid.ReasonBadTime:
+		return data.DescribeCellProblem(FormatTime(c.Time), c.Why)
+	case grid.ReasonStuck:
+		return data.QuoteForMessage(text) + " has not changed for too long"
+	case grid.ReasonJump:
+		return data.QuoteForMessage(text) + " is too far from the previous value"
+	case grid.ReasonNoRoom:
+		return "too many readings are waiting"
+	}
+	return data.DescribeCellProblem(text, c.Why)
+}
+
+// FormatTime returns a time in nanoseconds since 1970 as text for a message.
+func FormatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
+
+// Report implements data.Reporter. The feed counts the received values of an input and the values that it rejects. The
+// grid counts the values that it uses, which replace those of the feed, and the values that it rejects.
+func (r *gridRowMaker) Report() data.Report {
+	all, made := r.feed.Report(), r.AtomicReport.Report()
+	all.Rows, all.BadRows = made.Rows, made.BadRows
+	for _, c := range made.Columns {
+		e := all.EnsureColumn(c.Name)
+		e.Problem = cmp.Or(c.Problem, e.Problem)
+		e.Used, e.Newest, e.LastUnusedWhere = c.Used, cmp.Or(c.Newest, e.Newest), cmp.Or(c.LastUnusedWhere,
+			e.LastUnusedWhere)
+		// the grid judges the values that the feed has accepted
+		e.RecentWrongShare = 1 - (1-e.RecentWrongShare)*(1-c.RecentWrongShare)
+		for why, n := range c.Unused {
+			e.AddUnused(why, n)
+		}
+		for why, last := range c.LastUnusedByReason {
+			e.SetLastUnusedValue(why, last)
+		}
+	}
+	_, worst := r.columnWithMostWrongValues(&all)
+	all.LargestWrongShare = worst.CurrentShare()
+	all.AddUnusedTroubles(r.neededInputs)
+	return all
+}

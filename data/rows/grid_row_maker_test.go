@@ -1,0 +1,388 @@
+package rows
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// fakeFeed is readings that a test appends.
+type fakeFeed struct {
+	all  []data.Reading
+	read int
+	gone string // why those that were read are void
+	err  error
+	data.AtomicReport
+}
+
+type fedBy struct{ *fakeFeed }
+
+func (f fedBy) Report() data.Report { return f.AtomicReport.Report() }
+
+func (fedBy) DescribePlace(input string, line int64) string {
+	if line > 0 {
+		return fmt.Sprintf("f.csv: line %d", line)
+	}
+	return "from topic site/" + input
+}
+
+func (f fedBy) Changed() bool { return f.read < len(f.all) || f.gone != "" }
+
+func (f fedBy) Read(void func(string), take func(data.Reading) bool) error {
+	if f.gone != "" {
+		void(f.gone)
+		f.gone, f.read = "", 0
+	}
+	for i, r := range f.all[f.read:] {
+		r.SequenceNumber = uint64(f.read + i)
+		take(r)
+	}
+	f.read = len(f.all)
+	return f.err
+}
+
+// hours appends readings of x, one an hour: the value at hour k is k + by.
+func (f *fakeFeed) hours(from, to int, by float64) {
+	for k := from; k < to; k++ {
+		f.all = append(f.all, data.Reading{Input: "x", Time: int64(k) * int64(time.Hour), Value: float64(k) + by})
+	}
+}
+
+// hourly wants the value of each hour, and the one four hours later.
+func hourly() data.RowQuery {
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "x"}}}.WithDefaults()
+	return data.RowQuery{Features: []string{"x", "x mean 3h"}, Target: "x in 4h", Recipe: &r}
+}
+
+func (f fedBy) Rewind(why string) { f.gone = why }
+
+// gridRowsOf are rows made of a feed.
+func gridRowsOf(f *fakeFeed, w data.RowQuery, fill grid.FillRule) data.QueriedRows {
+	var s SharedRowsByKey
+	return s.Open(w, func() *SharedRows {
+		return NewGridRows(fedBy{f}, w, ValueRules{Fill: fill, MaxWrongShare: 0.2, Now: time.Now},
+			StorageSettings{MaxMemoryBytes: maxRowMemory}, silent)
+	})
+}
+
+// prepareFunc prepares rows in memory.
+type prepareFunc func(fresh *learner.Samples[float32], first bool) error
+
+func (f prepareFunc) Prepare(fresh *learner.Samples[float32], first bool) error {
+	return f(fresh, first)
+}
+
+func (prepareFunc) PrepareAgain([]float32, []float32) { panic("rows in memory were read from a file") }
+
+// TestGridRowsReport wants what the feed and the grid have counted in one report: of a value both know nothing.
+func TestGridRowsReport(t *testing.T) {
+	f, w := &fakeFeed{}, hourly()
+	w.Recipe.Inputs[0].ValidRange = []float64{0, 50}
+	r := gridRowsOf(f, w, grid.FillRule{})
+	f.SetReport(data.Report{Columns: []data.ColumnReport{{Name: "x", Used: 99, Newest: 1, LastUnusedWhere: "site/x",
+		Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 2, grid.ReasonNotANumber: 1}}},
+		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent,
+			Text: "quiet"}}})
+	if got := r.(data.Reporter).Report(); got.Columns[0].LastUnusedWhere != "site/x" || got.Columns[0].Used != 99 {
+		t.Errorf("before anything was read: %+v", got)
+	}
+	f.hours(0, 10, 0)
+	f.all[5].Value = 60
+	f.hours(9, 10, 0) // once more
+	f.hours(10, 12, 0)
+	v, err := r.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.(data.Reporter).Report()
+	c := got.Columns[0]
+	if s := c.String(); s != "10 used, 2 missing, 1 not_a_number, 1 out_of_range, 1 twice" ||
+		c.LastUnusedWhere != "from topic site/x at 1970-01-01T09:00:00Z" || c.Newest != 11*int64(time.Hour) ||
+		got.Rows != v.Rows.Len() || got.BadRows != 0 || len(got.Troubles) != 1 {
+		t.Errorf("%s, %+v", s, got)
+	}
+	f.all, f.gone = []data.Reading{{Input: "x", Time: 1, Value: 51, Line: 7}}, "another file"
+	_, err = r.Snapshot()
+	if err == nil || !strings.HasSuffix(err.Error(),
+		"nothing has come; x: 0 used, 2 missing, 1 not_a_number, 1 out_of_range") {
+		t.Errorf("without rows: %v", err)
+	}
+	if c := r.(data.Reporter).Report().Columns[0]; c.LastUnusedWhere != "f.csv: line 7" {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestGridMaxBad wants rows to be refused while too much of an input that they need is wrong, with the input, the
+// reason, the place and the numbers; not for gaps. A forecast goes on with what there is.
+func TestGridMaxBad(t *testing.T) {
+	hour := int64(time.Hour)
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "x",
+		ValidRange: []float64{0, 50}},
+		{Name: "y", ValidRange: []float64{0, 50}}, {Name: "z", ValidRange: []float64{0, 50}}}}.WithDefaults()
+	f := &fakeFeed{}
+	w := data.RowQuery{Features: []string{"x"}, Target: "y in 1h", Recipe: &r}
+	rows := gridRowsOf(f, w, grid.FillRule{})
+	w.IsForPrediction = true
+	g := &fakeFeed{}
+	early := gridRowsOf(g, w, grid.FillRule{})
+	k := int64(0)
+	add := func(n int, x, y float64) { // one that is NaN is not measured
+		for range n {
+			k++
+			for i, v := range []float64{x, y, 99} { // z is always out of range, and nobody needs it
+				r := data.Reading{Input: "xyz"[i : i+1], Time: k * hour, Value: v, Line: k + 1}
+				if v == v {
+					f.all = append(f.all, r)
+					g.all = append(g.all, r)
+				}
+			}
+		}
+	}
+	wants := func(want *data.FileError, share float64) {
+		t.Helper()
+		v, err := rows.Snapshot()
+		var e *data.FileError
+		switch errors.As(err, &e); {
+		case want == nil && (err != nil || v.Rows.Len() == 0):
+			t.Errorf("error %v", err)
+		case want != nil && (e == nil || e.Column != want.Column || e.ReasonCode != want.ReasonCode ||
+			e.BadCount != want.BadCount ||
+			e.TotalCount != want.TotalCount || !strings.HasPrefix(e.Where(), want.File)):
+			t.Errorf("error %+v, want %+v", err, want)
+		}
+		if got := rows.(data.Reporter).Report().LargestWrongShare; math.Abs(got-share) > 1e-9 {
+			t.Errorf("a share of %v, want %v", got, share)
+		}
+		if v, err := early.Snapshot(); (err != nil || v.Rows.Len() == 0) && k > 3 {
+			t.Errorf("early: %v", err)
+		}
+	}
+	add(3, math.NaN(), 1)
+	wants(&data.FileError{Column: "x", ReasonCode: "silent"}, 0)
+	add(3, 1, 1)
+	wants(nil, 0) // of four rows three lack x
+	add(17, 1, 1)
+	add(5, 99, 1)
+	wants(nil, 5./25)
+	add(1, 99, 1)
+	wants(&data.FileError{File: "f.csv: line 30", Column: "x", ReasonCode: "out_of_range", BadCount: 6, TotalCount: 26},
+		6./26)
+	add(5, 1, 1)
+	wants(nil, 6./30) // one waits
+	add(1000, 99, 1)
+	add(158, 1, 1)
+	_, err := rows.Snapshot()
+	if e := (*data.FileError)(nil); !errors.As(err, &e) || e.BadCount != 1006 {
+		t.Errorf("soon after many that are wrong: %v", err)
+	}
+	add(4, 1, 1)
+	if v, err := rows.Snapshot(); err != nil || v.Rows.Len() < 161 {
+		t.Errorf("later: %v", err)
+	}
+}
+
+func silent() error { return errors.New("nothing has come") }
+
+func TestGridRows(t *testing.T) {
+	f, fail := &fakeFeed{}, error(nil)
+	var firsts []bool
+	w := hourly()
+	w.Prepare = prepareFunc(func(s *learner.Samples[float32], first bool) error {
+		firsts = append(firsts, first)
+		for i := range s.Len() {
+			x, _ := s.Row(i)
+			x[0] *= 10
+		}
+		return fail
+	})
+	r := gridRowsOf(f, w, grid.FillRule{})
+	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "nothing has come; x: 0 used") {
+		t.Errorf("of nothing: %v", err)
+	}
+	f.hours(0, 10, 0)
+	fail = errors.New("labels")
+	if _, err := r.Snapshot(); !errors.Is(err, fail) || !r.Changed() {
+		t.Errorf("rows that Prepare refuses: %v", err)
+	}
+	fail = nil
+	view := func(version uint64, xs ...float32) data.View {
+		t.Helper()
+		v, err := r.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []float32
+		for i := range v.Rows.Len() {
+			x, _ := v.Rows.Row(i)
+			got = append(got, x[0])
+		}
+		if v.Version != version || !slices.Equal(got, xs) || v.Times.Len() != len(xs) || r.Changed() {
+			t.Errorf("view %d of %v, times %v; want %d of %v", v.Version, got, rowTimes(v), version, xs)
+		}
+		return v
+	}
+	first := view(1, 20, 30, 40) // 2 is the first with a window, 4 the last with a target: 8, since 9 may change
+	view(1, 20, 30, 40)
+	f.hours(10, 11, 0)
+	view(2, 20, 30, 40, 50)
+	f.all, f.gone = nil, "another file"
+	f.hours(0, 9, 1)
+	if v := view(3, 30, 40); v.ReplacementReason != "another file" {
+		t.Errorf("renewed: %q", v.ReplacementReason)
+	}
+	if x, _ := first.Rows.Row(0); x[0] != 20 || first.Rows.Len() != 3 {
+		t.Error("the first view has changed")
+	}
+	if want := []bool{true, true, false, true}; !slices.Equal(firsts, want) {
+		t.Errorf("Prepare was called with first %v, want %v", firsts, want)
+	}
+	f.err = errors.New("the disk")
+	if _, err := r.Snapshot(); !errors.Is(err, f.err) {
+		t.Errorf("a feed that fails: %v", err)
+	}
+}
+
+// TestNoHeldOutReadingIsTrainedOn changes every reading that a row which is held out has: no row that is trained on may
+// change. Without the gap before the boundary, a planted leak, some do.
+func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
+	f := &fakeFeed{}
+	f.hours(0, 60, 0)
+	v, err := gridRowsOf(f, hourly(), grid.FillRule{}).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := v.HeldOutBoundary(0.3)
+	trained, held := v.Split(b)
+	if trained.Len() != v.Rows.Len()-held.Len()-4 || held.Len() != 15 {
+		t.Errorf("of %d rows %d are trained on and %d held out", v.Rows.Len(), trained.Len(), held.Len())
+	}
+	leaking := v
+	leaking.TargetDelay = 0
+	leaked, _ := leaking.Split(b)
+
+	for i := range f.all {
+		if f.all[i].Time > b.Time.Add(-time.Hour).UnixNano() { // from the first point on that is held out
+			f.all[i].Value = -1
+		}
+	}
+	f.read = 0
+	other, err := gridRowsOf(f, hourly(), grid.FillRule{}).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := other.Rows.FirstSamples(trained.Len()); !slices.Equal(got.All().X, trained.All().X) ||
+		!slices.Equal(got.All().Y, trained.All().Y) {
+		t.Error("rows that are trained on have readings that are held out")
+	}
+	if got := other.Rows.FirstSamples(leaked.Len()); slices.Equal(got.All().Y, leaked.All().Y) {
+		t.Error("the planted leak is not found")
+	}
+}
+
+func TestGridRowsOfWhatCannotBe(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(w *data.RowQuery)
+		want   string
+	}{
+		"a column without an input": {func(w *data.RowQuery) { w.Features[0] = "y" }, "no input y"},
+		"a zone that is not there": {func(w *data.RowQuery) {
+			w.Features[0], w.Recipe.Grid.Zone = "hour sin", "Mars/Olympus"
+		}, "install the system's time zones"},
+		"a missing value": {func(*data.RowQuery) {}, "a missing value is refused"},
+	} {
+		w, f := hourly(), &fakeFeed{}
+		f.hours(0, 4, 0)
+		f.hours(5, 20, 0)
+		c.change(&w)
+		r := gridRowsOf(f, w, grid.FillRule{Policy: grid.FillRefuse})
+		if _, err := r.Snapshot(); !strings.Contains(fmt.Sprint(err), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestEarlyRows: rows for predictions come as soon as their hour is over, four hours before those with a target, and
+// have the same features.
+func TestEarlyRows(t *testing.T) {
+	f := &fakeFeed{}
+	f.hours(0, 20, 0.5)
+	w := hourly()
+	late, err := gridRowsOf(f, w, grid.FillRule{}).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &fakeFeed{all: f.all}
+	w.IsForPrediction = true
+	early, err := gridRowsOf(g, w, grid.FillRule{}).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := late.Rows.Len(); early.Rows.Len() != n+4 || !slices.Equal(rowTimes(early)[:n], rowTimes(late)) {
+		t.Fatalf("%d early rows, %d late ones", early.Rows.Len(), n)
+	}
+	for i := range late.Rows.Len() {
+		x, _ := early.Rows.Row(i)
+		if y, _ := late.Rows.Row(i); !slices.Equal(x, y) {
+			t.Errorf("row %d: %v, want %v", i, x, y)
+		}
+	}
+}
+
+// TestEarlyRowsAreFew: of rows for predictions the last ones are kept, in memory.
+func TestEarlyRowsAreFew(t *testing.T) {
+	f := &fakeFeed{}
+	w := hourly()
+	w.IsForPrediction = true
+	of := NewGridRows(fedBy{f}, w, ValueRules{MaxWrongShare: 0.2, Now: time.Now},
+		StorageSettings{MaxMemoryBytes: 20_000}, silent)
+	r := &TaskRows{Shared: of, want: w}
+	for n := 10; n < 5000; n += 500 {
+		f.hours(n-10, n+490, 0)
+		v, err := r.Snapshot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, _ := v.Rows.Row(v.Rows.Len() - 1)
+		if v.Rows.Len() > 1000 || v.Rows.Len() < 490 || v.Times.Len() != v.Rows.Len() ||
+			float64(v.Times.At(v.Times.Len()-1)) != float64(last[0])*float64(time.Hour) || of.Raw.File != nil {
+			t.Errorf("%d rows, the last at %d with %v", v.Rows.Len(), v.Times.At(v.Times.Len()-1), last)
+		}
+	}
+}
+
+// rowTimes returns the times of a view's rows.
+func rowTimes(v data.View) []int64 {
+	all := make([]int64, v.Times.Len())
+	v.Times.CopyTo(all, 0)
+	return all
+}
+
+// TestOutliersOfAReplacedFile: the numbers of outliers belong to the readings that were read, and not to those of
+// another file.
+func TestOutliersOfAReplacedFile(t *testing.T) {
+	f := &fakeFeed{}
+	f.hours(0, 30, 0)
+	m := NewGridRows(fedBy{f}, hourly(), ValueRules{MaxWrongShare: 0.2, Now: time.Now},
+		StorageSettings{MaxMemoryBytes: maxRowMemory}, silent)
+	r := &TaskRows{Shared: m, want: hourly()}
+	all, err := r.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := m.Maker.(*gridRowMaker).order
+	order.FoundOutliers, order.Outliers = true, map[uint64]bool{9: true, 10: true, 11: true}
+	f.gone = "another file"
+	again, err := r.Snapshot()
+	if err != nil || again.Rows.Len() != all.Rows.Len() {
+		t.Errorf("%v rows of the same readings in another file, %v; want %d", again.Rows.Len(), err, all.Rows.Len())
+	}
+}

@@ -1,0 +1,238 @@
+package rows
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TimeOrderCheck detects timestamps that are out of order. It examines the lines of a file, or the entries of a ring,
+// in the order in which they were written.
+//
+// Its main purpose is to find outliers: a few timestamps that are later than all the lines that follow them, for
+// example because a clock jumped to 2036 for a moment, or because day and month were swapped. Without it, a single
+// outlier would make every following line late.
+//
+// The lines with ascending timestamps form the main chain. A late line starts an alternative chain: the main chain
+// without its last part, whose timestamps are later than the late line. Following lines extend one chain or both. The
+// alternative replaces the main chain as soon as one of two conditions holds:
+//   - it has gained more lines than it omits, or 8 times as many if the clock was set back by more than 400 days: a
+//     clock that was reset, for example to the year 2000, is more probable than so many lines with times ahead;
+//   - the omitted lines are in the future and the line that extends it is not.
+//
+// The omitted lines are then recorded as outliers. Lines already classified as late may have been in order, so
+// FoundOutliers tells the caller to read the source again with the same set of outliers.
+type TimeOrderCheck struct {
+	Lateness            int64 // maximum difference by which a line may be older than the newest line, in nanoseconds
+	latestPlausibleTime int64 // latest timestamp that is not in the future; 0 if the device does not know the time
+
+	chain       []chainEntry // the most recent entries of the main chain
+	trimmed     bool         // older entries of chain were dropped
+	alternative struct {
+		start   int          // index in chain of the first omitted entry
+		entries []chainEntry // entries after chain[:start]; empty = no alternative
+	}
+	Outliers      map[uint64]bool // numbers of the lines that are outliers
+	FoundOutliers bool            // outliers were added since NewTimeOrderCheck
+
+	lines      int // number of classified lines
+	lastNumber uint64
+	lastClass  timeOrderClass // class of the line lastNumber
+}
+
+// chainEntry is a line of a chain.
+type chainEntry struct {
+	newest int64  // newest timestamp of the chain up to this line
+	number uint64 // number of the line
+}
+
+// timeOrderClass is the result of TimeOrderCheck.Classify.
+type timeOrderClass int
+
+// The classes.
+const (
+	TimeInOrder timeOrderClass = iota
+	TimeLate                   // older than the newest line by more than the lateness
+	TimeOutlier                // later than the lines that follow
+)
+
+const (
+	// trimmedChainLength is the number of entries that remain when the main chain is trimmed, at twice this length. A
+	// line that is older than all remaining entries does not start an alternative.
+	trimmedChainLength = 1 << 10
+	// maxOutliers is the maximum number of outliers that are recorded.
+	maxOutliers = 1 << 16
+	// MinClockResetJump is the smallest jump into the past that is probably a clock that was reset. A date with day and
+	// month swapped, or with the number of the wrong year, is off by less. After such a jump, clockResetFactor times as
+	// many lines are needed to replace the main chain.
+	MinClockResetJump = 400 * 24 * time.Hour
+	clockResetFactor  = 8
+	// minTailJump is the jump into the future that makes the last lines of a source outliers although no line follows
+	// them. A smaller jump may be caused by a wrong time zone.
+	minTailJump = 24 * time.Hour
+)
+
+// NewTimeOrderCheck returns a TimeOrderCheck that starts at the first line of a source. outliers contains the outliers
+// that a previous pass over the same source found. It may be nil.
+func NewTimeOrderCheck(lateness time.Duration, now time.Time, outliers map[uint64]bool) *TimeOrderCheck {
+	o := &TimeOrderCheck{Lateness: int64(lateness), Outliers: outliers}
+	o.SetCurrentTime(now)
+	return o
+}
+
+// SetCurrentTime sets the current time. A time before the year 2000 means that the clock of the device was never set.
+// In that case no timestamp is considered to be in the future.
+func (o *TimeOrderCheck) SetCurrentTime(now time.Time) {
+	if o.latestPlausibleTime = 0; now.UnixNano() >= MinReadingTime {
+		o.latestPlausibleTime = now.Add(MaxFutureSkew).UnixNano()
+	}
+}
+
+// Clone returns a copy with its own chains, for lines that may have to be undone. The copy shares the set of outliers.
+func (o *TimeOrderCheck) Clone() *TimeOrderCheck {
+	n := *o
+	n.chain, n.alternative.entries = slices.Clone(o.chain), slices.Clone(o.alternative.entries)
+	return &n
+}
+
+// Classify returns the class of the next line. If it is called again for the same line, it returns the same class.
+func (o *TimeOrderCheck) Classify(at int64, number uint64) timeOrderClass {
+	if o.lines > 0 && o.lastNumber == number {
+		return o.lastClass
+	}
+	o.lines++
+	o.lastNumber, o.lastClass = number, o.classifyNew(at, number)
+	return o.lastClass
+}
+
+func (o *TimeOrderCheck) classifyNew(at int64, number uint64) timeOrderClass {
+	if o.Outliers[number] {
+		return TimeOutlier
+	}
+	if len(o.chain) == 0 || at >= o.chain[len(o.chain)-1].newest-o.Lateness {
+		if len(o.alternative.entries) > 0 {
+			o.alternative.entries = appendEntry(o.alternative.entries, at, number)
+		}
+		o.chain = appendEntry(o.chain, at, number)
+		o.trim()
+		return TimeInOrder
+	}
+	start := o.firstAfter(at + o.Lateness)
+	if start == 0 && o.trimmed {
+		return TimeLate
+	}
+	if i := o.firstAfter(at - 1); o.chain[i].newest == at {
+		// A repeated timestamp, as in the hour when clocks are set back, is no evidence against the first occurrence.
+		return TimeLate
+	}
+	switch n := len(o.alternative.entries); {
+	case n > 0 && start <= o.alternative.start && at >= o.alternative.entries[n-1].newest-o.Lateness:
+		o.alternative.entries = appendEntry(o.alternative.entries, at, number)
+	case n < 2 || start > o.alternative.start:
+		o.alternative.start, o.alternative.entries = start, appendEntry(o.alternative.entries[:0], at, number)
+	default:
+		return TimeLate // in both chains
+	}
+	omitted := o.chain[o.alternative.start:]
+	needed := len(omitted)
+	if omitted[0].newest-o.alternative.entries[0].newest > int64(MinClockResetJump) {
+		needed *= clockResetFactor
+	}
+	if len(o.alternative.entries) > needed ||
+		o.latestPlausibleTime != 0 && omitted[0].newest > o.latestPlausibleTime && at <= o.latestPlausibleTime {
+		o.markOutliers(o.alternative.start)
+		o.chain, o.alternative.entries = append(o.chain, o.alternative.entries...), o.alternative.entries[:0]
+	}
+	return TimeLate
+}
+
+// appendEntry appends a line to a chain.
+func appendEntry(chain []chainEntry, at int64, number uint64) []chainEntry {
+	if n := len(chain); n > 0 {
+		at = max(at, chain[n-1].newest)
+	}
+	return append(chain, chainEntry{at, number})
+}
+
+// firstAfter returns the index of the first entry of the main chain whose timestamp is later than t, or len(o.chain).
+func (o *TimeOrderCheck) firstAfter(t int64) int {
+	return sort.Search(len(o.chain), func(i int) bool { return o.chain[i].newest > t })
+}
+
+// trim drops the oldest entries of the main chain when it has reached 2*trimmedChainLength entries. An alternative that
+// starts at a dropped entry is abandoned.
+func (o *TimeOrderCheck) trim() {
+	if len(o.chain) < 2*trimmedChainLength {
+		return
+	}
+	n := len(o.chain) - trimmedChainLength
+	o.chain, o.trimmed = append(o.chain[:0], o.chain[n:]...), true
+	if o.alternative.start -= n; o.alternative.start < 0 {
+		o.alternative.entries = o.alternative.entries[:0]
+	}
+}
+
+// markOutliers removes the entries from index start on from the main chain and records their lines as outliers.
+func (o *TimeOrderCheck) markOutliers(start int) {
+	if o.Outliers == nil {
+		o.Outliers = map[uint64]bool{}
+	}
+	for _, entry := range o.chain[start:] {
+		if len(o.Outliers) == maxOutliers {
+			break
+		}
+		o.Outliers[entry.number], o.FoundOutliers = true, true
+	}
+	o.chain = o.chain[:start]
+}
+
+// MarkFutureTail marks the last lines of a source as outliers if they are in the future, follow at least one line that
+// is not, and jump by more than minTailJump. If all timestamps of a source are in the future, MarkFutureTail marks
+// none: the clock of the device may be the one that is wrong.
+func (o *TimeOrderCheck) MarkFutureTail() {
+	if o.latestPlausibleTime == 0 {
+		return
+	}
+	start := o.firstAfter(o.latestPlausibleTime)
+	if start > 0 && start < len(o.chain) && o.chain[start].newest-o.chain[start-1].newest > int64(minTailJump) &&
+		o.chain[start].newest-o.latestPlausibleTime > int64(minTailJump) {
+		o.markOutliers(start)
+	}
+}
+
+// MaxLateness returns the maximum age of a reading, relative to the newest one, that is no evidence of a wrong clock:
+// the lateness, plus the longest wait for the labels, which arrive later than the other readings.
+func MaxLateness(r *spec.RowRecipe) time.Duration {
+	lateness := r.Grid.Lateness
+	for _, in := range r.Inputs { // only labels have a wait
+		lateness = max(lateness, r.Grid.Lateness+in.LabelLateness)
+	}
+	return lateness
+}
+
+// Where the unit of numbers is guessed, times from 1990 to 2100 are plausible.
+const (
+	MinPlausibleUnixNanos = 631_152_000 * int64(time.Second)
+	MaxPlausibleUnixNanos = 4_102_444_800 * int64(time.Second)
+)
+
+// MinReadingTime is the earliest time of a reading: a device whose clock was never set says 1970.
+const MinReadingTime = 946_684_800 * int64(time.Second)
+
+// MaxFutureSkew is how far ahead of the device's clock the time of a reading may be.
+const MaxFutureSkew = 5 * time.Minute
+
+// RejectReason classifies a line and returns the reason for which its time is rejected, or "" if it is in order.
+func (o *TimeOrderCheck) RejectReason(at, number int64) data.UnusedReason {
+	switch o.Classify(at, uint64(number)) {
+	case TimeLate:
+		return grid.ReasonLate
+	case TimeOutlier:
+		return grid.ReasonFutureTime
+	}
+	return ""
+}

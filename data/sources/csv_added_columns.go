@@ -1,0 +1,183 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/data"
+)
+
+// recordLayout describes the fields that a reader expects, after the records it has read.
+type recordLayout struct {
+	fieldCount     int  // expected number of fields of a record; 0 = not known yet
+	sawHeaderWidth bool // a record had as many fields as the header
+	// hasTrailingDelimiter is true if a line ended with a delimiter after the last column. An empty last field is then
+	// no evidence of an added column.
+	hasTrailingDelimiter bool
+	// insertedFieldNumber is the number of an added field in front of the last column; 0 = no such field. Lines with
+	// this field are invalid until a header names it.
+	insertedFieldNumber int
+	recent              recentRecords
+}
+
+func (l *recordLayout) cloneLayout() recordLayout {
+	c := *l
+	c.recent = l.recent.clone()
+	return c
+}
+
+// describeFieldCountProblem describes a line with n fields instead of want. For insertedFieldNumber see recordLayout.
+func describeFieldCountProblem(n, want, insertedAt int, text string) string {
+	problem := fmt.Sprintf("%s where the header has %d: %s", formatCount(n, "field"), want, data.QuoteForMessage(text))
+	if insertedAt > 0 && n > want {
+		problem += fmt.Sprintf("; field %d was probably added, which the header does not name", insertedAt)
+	}
+	return problem
+}
+
+// addedFieldsAdvice is the advice for lines with more fields than the header.
+const addedFieldsAdvice = "begin a new file, or write a line with the names of all columns above these lines"
+
+// describeAddedFields describes lines whose additional fields are not used.
+func describeAddedFields(n, want int) string {
+	return fmt.Sprintf("from here on, lines have %s where the header has %d: the last ones are not used",
+		formatCount(n, "field"), want)
+}
+
+// hasFieldCountChanged reports whether the lines of the text have n fields from now on, because columns were added to
+// it: more of the next lines have n fields than have the present number. Otherwise the last line may contain a
+// delimiter in a field, as in "rain, heavy", or it may consist of two lines whose line break was lost in a power cut.
+// known is false if there is no next line yet. example is the first of the examined records with n fields.
+func (r *recordReader) hasFieldCountChanged(n int) (example []string, changed, known bool) {
+	const examined = 8
+	votes, next := 0, recordReader{delimiter: r.delimiter, recordLayout: recordLayout{fieldCount: max(n, r.fieldCount)}}
+	if r.hasTrailingDelimiter {
+		next.fieldCount = r.headerFieldCount
+	}
+	for i := range examined {
+		line, err := r.peekLine(i)
+		if err != nil {
+			return example, votes > 0, i > 0 || r.isComplete || !errors.Is(err, io.EOF)
+		}
+		if line.problem != "" {
+			continue
+		}
+		switch next.parse(data.UTF8Text(string(line.text))); len(next.fields) {
+		case n:
+			votes++
+			if example == nil {
+				example = slices.Clone(next.fields)
+			}
+		case r.fieldCount:
+			votes--
+		}
+	}
+	return example, votes > 0, true
+}
+
+// recentRecords contains the last records with the expected number of fields. They show which field was added if later
+// records have more.
+type recentRecords struct {
+	records     [][]string
+	oldestIndex int // index of the record that add replaces next
+}
+
+const (
+	maxRecentRecords = 8 // maximum number of recent records
+	minRecentRecords = 4 // minimum number that shows the usual values
+)
+
+func (r *recentRecords) add(record []string) {
+	if len(r.records) < maxRecentRecords {
+		r.records = append(r.records, slices.Clone(record))
+		return
+	}
+	r.records[r.oldestIndex] = append(r.records[r.oldestIndex][:0], record...)
+	r.oldestIndex = (r.oldestIndex + 1) % maxRecentRecords
+}
+
+// clone returns a copy that shares no memory with r.
+func (r *recentRecords) clone() recentRecords {
+	c := recentRecords{make([][]string, len(r.records)), r.oldestIndex}
+	for i, record := range r.records {
+		c.records[i] = slices.Clone(record)
+	}
+	return c
+}
+
+// insertedFieldPosition returns the position of the first field, from 0, that wider records have in front of the last
+// column, or
+// -1 if their additional fields probably follow the last column. All wider records have the same number of fields.
+//
+// It compares the values: the additional fields are at the position where the fewest columns change their range of
+// values or turn from numbers into texts. They follow the last column unless another position is better.
+func (r *recentRecords) insertedFieldPosition(wider [][]string) int {
+	if len(r.records) < minRecentRecords {
+		return -1
+	}
+	columns := len(r.records[0])
+	extra := len(wider[0]) - columns
+	best, least := -1, 0
+	for position := columns; position >= 0; position-- {
+		changed := 0
+		for c := range columns {
+			now := c
+			if c >= position {
+				now += extra
+			}
+			if columnValueRange(r.records, c).differs(columnValueRange(wider, now)) {
+				changed++
+			}
+		}
+		if position == columns {
+			least = changed
+		} else if changed < least {
+			best, least = position, changed
+		}
+	}
+	return best
+}
+
+// valueRange describes the values of a column in some records.
+type valueRange struct {
+	least, most float64 // of the numbers
+	numbers     int
+	texts       int // values that are no numbers, without empty ones
+}
+
+func columnValueRange(records [][]string, column int) valueRange {
+	v := valueRange{least: math.Inf(1), most: math.Inf(-1)}
+	for _, record := range records {
+		text := strings.TrimSpace(record[column])
+		number, err := strconv.ParseFloat(strings.Replace(text, ",", ".", 1), 64)
+		switch {
+		case text == "":
+		case err != nil || math.IsNaN(number):
+			v.texts++
+		default:
+			v.numbers++
+			v.least, v.most = min(v.least, number), max(v.most, number)
+		}
+	}
+	return v
+}
+
+// differs reports whether later values are probably those of another column: texts in place of numbers, or numbers at
+// a distance of more than three times the wider range.
+func (v valueRange) differs(later valueRange) bool {
+	switch {
+	case v.numbers+v.texts == 0 || later.numbers+later.texts == 0:
+		return false
+	case (v.numbers > v.texts) != (later.numbers > later.texts):
+		return true
+	case v.numbers == 0 || later.numbers == 0:
+		return false
+	}
+	distance := max(later.least-v.most, v.least-later.most)
+	return distance > 3*max(v.most-v.least, later.most-later.least)
+}

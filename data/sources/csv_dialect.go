@@ -1,0 +1,174 @@
+package sources
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// csvDialect is how a file is written. The zero value has commas between fields and points in numbers.
+type csvDialect struct {
+	delimiter              rune              // between fields; 0 = a comma
+	decimalComma           bool              // in numbers, in place of the point
+	thousands              string            // separator between thousands, which only a survey removes; empty = none
+	fileColumnByTaskColumn map[string]string // the names in the file, by those of the task
+	time                   timeFormat
+	missingValues          grid.MissingValues
+	skip                   int    // number of lines above the header
+	comment                string // prefix of lines to skip; empty = none
+}
+
+func dialectOf(c *data.Config) (d csvDialect, err error) {
+	d.fileColumnByTaskColumn, d.decimalComma, d.skip, d.comment = c.ColumnByInput, c.DecimalSeparator == ",",
+		c.SkipRows, c.CommentPrefix
+	d.missingValues = c.MissingValueRules()
+	if d.time, err = newTimeFormat(c.TimeFormat, c.TimeZone); err != nil {
+		return d, err
+	}
+	if c.Delimiter != "" {
+		d.delimiter, _ = utf8.DecodeRuneInString(c.Delimiter)
+	}
+	return d, nil
+}
+
+// checkDialect returns why a delimiter and a decimal cannot be.
+func checkDialect(delimiter, decimal string) error {
+	switch {
+	case delimiter != "" && (utf8.RuneCountInString(delimiter) != 1 || strings.ContainsAny(delimiter, "\"\r\n\ufffd")):
+		return fmt.Errorf("delimiter is %q; want one character, such as \";\" or \"\\t\"", delimiter)
+	case decimal != "" && decimal != "." && decimal != ",":
+		return fmt.Errorf("decimal is %q; want \".\" or \",\"", decimal)
+	case decimal == "," && (delimiter == "" || delimiter == ","):
+		return errors.New("a comma cannot be in numbers and between fields: set delimiter, such as \";\"")
+	}
+	return nil
+}
+
+// reader returns a reader for the records of a text. If at is a place behind the beginning of a file, the text
+// continues there, and the reader uses the header and the delimiter found before. If at is nil, the text is a whole
+// file.
+func (d *csvDialect) reader(text io.Reader, at *readPosition) *recordReader {
+	r := &recordReader{buffer: bufio.NewReaderSize(text, maxFileEndBytes), delimiter: ',', comment: d.comment}
+	if d.delimiter != 0 {
+		r.delimiter = d.delimiter
+	}
+	if at != nil {
+		r.noAddedColumns, r.isComplete = at.noAddedColumns, at.hasLaterFile || !at.resumable
+	}
+	if at != nil && at.offset > 0 {
+		r.headerFieldCount, r.recordLayout = len(at.table.header), at.cloneLayout()
+		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
+			r.delimiter = ','
+		}
+		return r
+	}
+	r.skip = d.skip
+	return r
+}
+
+// fileColumnName returns the name in the file of a column of the task.
+func (d *csvDialect) fileColumnName(column string) string {
+	if name, there := d.fileColumnByTaskColumn[column]; there {
+		return name
+	}
+	return column
+}
+
+// parseNumber reads a cell. Without a reason the number is finite.
+func (d *csvDialect) parseNumber(text string) (float64, data.UnusedReason) {
+	if d.missingValues.HasText(text) {
+		return 0, grid.ReasonMissing
+	}
+	number := text
+	if d.thousands != "" {
+		if plain, _, ok := withoutThousands(text, d.thousands); ok {
+			text, number = plain, plain
+		}
+	}
+	if d.decimalComma {
+		if strings.Contains(text, ".") {
+			return 0, grid.ReasonNotANumber
+		}
+		number = strings.Replace(text, ",", ".", 1)
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	switch {
+	case err == nil && !data.IsFinite(v), errors.Is(err, strconv.ErrRange):
+		return 0, grid.ReasonNotFinite
+	case err == nil && d.missingValues.HasNumber(v):
+		return 0, grid.ReasonMissing
+	case err == nil:
+		return v, ""
+	case strings.EqualFold(text, "true"):
+		return 1, ""
+	case strings.EqualFold(text, "false"):
+		return 0, ""
+	}
+	return 0, grid.ReasonNotANumber
+}
+
+// skipRowsHint returns advice for the case that the column names are not in the expected line but in another one of the
+// first maxHeaderSearchRecords records of the file. It returns "" if no other line contains all names, or the file
+// cannot be read.
+func (d *csvDialect) skipRowsHint(file string, names []string) string {
+	text, err := OpenTextFile(file)
+	if err != nil || len(names) == 0 {
+		return ""
+	}
+	defer text.Close()
+	all := *d
+	all.skip = 0
+	c := all.reader(text, nil)
+	for range maxHeaderSearchRecords {
+		record, err := c.Read()
+		if err != nil {
+			return ""
+		}
+		line, _ := c.FieldPos(0)
+		for i, name := range record {
+			record[i] = strings.TrimSpace(name)
+		}
+		missing := func(name string) bool { return !slices.Contains(record, name) }
+		if line != d.skip+1 && !slices.ContainsFunc(names, missing) {
+			return fmt.Sprintf("; the column is named in line %d: set data.skip_rows to %d", line, line-1)
+		}
+	}
+	return ""
+}
+
+// maxHeaderSearchRecords is the number of records that skipRowsHint searches for the column names.
+const maxHeaderSearchRecords = 100
+
+// withoutThousands returns a number such as 1,000 or 1,000.5 without the separators between its groups of three digits.
+// ok is false if the text is not such a number. sure is false if the separator may be a decimal comma or point, as in
+// 1,000.
+func withoutThousands(text, separator string) (number string, sure, ok bool) {
+	digits := strings.TrimLeft(text, "+-")
+	sign := text[:len(text)-len(digits)]
+	whole, fraction := digits, ""
+	if i := strings.LastIndexAny(digits, ".,"); i >= 0 && digits[i:i+1] != separator {
+		whole, fraction = digits[:i], digits[i:]
+	}
+	groups := strings.Split(whole, separator)
+	if len(groups) < 2 || len(sign) > 1 || groups[0] == "" || len(groups[0]) > 3 || groups[0][0] == '0' ||
+		fraction != "" && !isDigits(fraction[1:]) {
+		return "", false, false
+	}
+	for i, group := range groups {
+		if !isDigits(group) || i > 0 && len(group) != 3 {
+			return "", false, false
+		}
+	}
+	return sign + strings.Join(groups, "") + fraction, len(groups) > 2 || fraction != "", true
+}
+
+// isDigits reports whether a text consists of decimal digits.
+func isDigits(text string) bool { return strings.Trim(text, "0123456789") == "" }

@@ -1,0 +1,175 @@
+package sources
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/rows"
+	"github.com/fedmesh/fedmesh/data/survey"
+)
+
+// Often a file that cannot be read is as it should be, and the configuration is not. These say which key is wrong, from
+// what is in the file.
+
+// guessConfigChange returns a change of the dialect that the file needs, if there is one, and makes it.
+func (s *csvSurvey) guessConfigChange() (survey.ConfigChange, bool) {
+	if d, found := s.guessDelimiter(); found {
+		c := survey.ConfigChange{Key: "delimiter", Value: string(d),
+			Why: fmt.Sprintf("the file has %q between its columns", string(d))}
+		s.dialect.delimiter = d
+		return c, true
+	}
+	if s.otherDecimalCells > s.thisDecimalCells && s.otherDecimalCells > s.nonNumbers/2 && s.dialect.thousands == "" {
+		return s.changeDecimal(), true
+	}
+	if s.goodTimes > s.unreadableTimes.SeenCount && s.LatestTime.UnixNano() < rows.MinPlausibleUnixNanos {
+		if format := s.dialect.time.plausibleFormat(s.EarliestTime.UnixNano(), s.LatestTime.UnixNano()); format != "" {
+			s.dialect.time.format = format
+			why := "the times would be before 1990" + zoneHint(format, s.dialect.time.zone)
+			return survey.ConfigChange{Key: "time_format", Value: format, Why: why}, true
+		}
+	}
+	if s.goodTimes == 0 && len(s.unreadableTimes.All) > 0 {
+		if format, why := guessTimeFormat(s.unreadableTimes.All, s.dialect.time.zone); format != "" {
+			s.dialect.time.format = format
+			return survey.ConfigChange{Key: "time_format", Value: format, Why: why}, true
+		}
+	}
+	return survey.ConfigChange{}, false
+}
+
+// guessDelimiter looks for a delimiter that makes more of the wanted columns.
+func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
+	if s.want == nil && s.file.filter.TimeColumn == "" && len(s.header) > 1 || s.countMissingColumns() == 0 &&
+		len(s.header) > 1 {
+		return 0, false
+	}
+	return s.betterDelimiter(s.wantedFileColumns())
+}
+
+// betterDelimiter looks for a delimiter with which the header has more of these names; without names, more of any.
+func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
+	most := countKnownNames(names, s.header)
+	for _, r := range ";\t,|" {
+		if r == cmp.Or(s.dialect.delimiter, ',') {
+			continue
+		}
+		d := s.dialect
+		d.delimiter = r
+		header, err := headerOf(s.file.path, &d)
+		if err != nil {
+			continue
+		}
+		if n := countKnownNames(names, header); n > most {
+			best, most, found = r, n, true
+		}
+	}
+	return best, found
+}
+
+// headerOf returns the names in the first line of a file.
+func headerOf(path string, d *csvDialect) ([]string, error) {
+	paths, err := expandPath(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := OpenTextFile(paths[0])
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return d.reader(r, nil).header(paths[0])
+}
+
+// countMissingColumns returns how many columns are not in the file.
+func (s *csvSurvey) countMissingColumns() (n int) {
+	for _, f := range s.Faults {
+		if f.Reason == survey.ReasonNoColumn || f.Reason == survey.ReasonUnreadable {
+			n++
+		}
+	}
+	return n
+}
+
+// wantedFileColumns returns the names in the file of the wanted columns, as far as they are known.
+func (s *csvSurvey) wantedFileColumns() (names []string) {
+	switch {
+	case s.want == nil:
+	case s.linesAreReadings:
+		for _, in := range survey.NeededInputs(s.want) {
+			names = append(names, s.dialect.fileColumnName(in.Name))
+		}
+	default:
+		for _, name := range s.want.Columns() {
+			names = append(names, s.dialect.fileColumnName(name))
+		}
+	}
+	if name := s.file.filter.TimeColumn; name != "" {
+		names = append(names, name)
+	}
+	return names
+}
+
+// countKnownNames returns how many of the names are in a header; without names, how many it has.
+func countKnownNames(names, header []string) (n int) {
+	if len(names) == 0 {
+		return len(header)
+	}
+	for _, name := range names {
+		if slices.Contains(header, name) {
+			n++
+		}
+	}
+	return n
+}
+
+// countDecimalCell counts a cell by the decimal with which it is a number.
+func (s *csvSurvey) countDecimalCell(text string, why data.UnusedReason) {
+	if why == "" {
+		if strings.ContainsAny(text, ".,") {
+			s.thisDecimalCells++
+		}
+		return
+	}
+	with := s.dialect
+	with.decimalComma = !with.decimalComma
+	_, why = with.parseNumber(text)
+	if why == "" {
+		s.otherDecimalCells++
+	}
+	if why == "" || s.want != nil { // without a task a column may be of texts
+		s.nonNumbers++
+	}
+}
+
+// changeDecimal replaces the decimal comma of the dialect with a point, or the point with a comma. If this character
+// separates thousands in the file, it removes the separators instead and returns a change of the file.
+func (s *csvSurvey) changeDecimal() survey.ConfigChange {
+	separator := ","
+	if s.dialect.decimalComma {
+		separator = "."
+	}
+	between := cmp.Or(s.dialect.delimiter, ',') == ','
+	number, _, sure := s.findNumberWithThousands(separator)
+	if number != "" && (sure || between && separator == ",") {
+		s.dialect.thousands = separator
+		return survey.ConfigChange{Why: thousandsAdvice(number)}
+	}
+	s.dialect.decimalComma = !s.dialect.decimalComma
+	doubt := ""
+	if number != "" {
+		plain, _, _ := withoutThousands(number, separator)
+		doubt = fmt.Sprintf("; if %q means %s, export the file without thousands separators instead", number, plain)
+	}
+	switch {
+	case separator == ".":
+		return survey.ConfigChange{Key: "decimal", Value: ".", Why: "the numbers have a point" + doubt}
+	case between:
+		return survey.ConfigChange{Why: `the numbers have a decimal comma, and there are commas between the columns: export the ` +
+			`file with another delimiter, such as ";"`}
+	}
+	return survey.ConfigChange{Key: "decimal", Value: ",", Why: "the numbers have a decimal comma" + doubt}
+}

@@ -1,0 +1,146 @@
+package sources
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/data"
+)
+
+// A batch of readings in the ring is one reading after the other:
+//
+//	2·index + hasText (uvarint) | name | source (8 bytes) | time delta (varint) | value (8 bytes) or text
+//
+// Each pair of a name and a source has an index, counted from 0 in the order of its first occurrence in the batch. The
+// name and the source are written only at this first occurrence. hasText is 1 if the reading has a text, and 0 if
+// it has a value. Names and texts are written as a length (uvarint) and the bytes. The time delta is the difference to
+// the time of the previous reading. Sources and values are little endian.
+
+// maxTextBytes is the longest name and the longest text of a reading, in bytes.
+const maxTextBytes = 255
+
+// readingBatchEncoder makes a batch.
+type readingBatchEncoder struct {
+	body                  []byte
+	indexByInputAndSource map[inputAndSource]uint64
+	count                 int
+	lastReadingTime       int64 // time
+	newestTime            int64 // of the times
+}
+
+// inputAndSource identifies an input and one of its sources.
+type inputAndSource struct {
+	input  string
+	source uint64
+}
+
+// add appends a reading unless the body would be longer than that.
+func (e *readingBatchEncoder) add(r data.Reading, longest int) bool {
+	length, index := len(e.body), uint64(len(e.indexByInputAndSource))
+	known, found := e.indexByInputAndSource[inputAndSource{r.Input, r.Source}]
+	if found {
+		index = known
+	}
+	flag := uint64(0)
+	if r.Text != "" {
+		flag = 1
+	}
+	e.body = binary.AppendUvarint(e.body, 2*index+flag)
+	if !found {
+		e.body = binary.LittleEndian.AppendUint64(appendLengthPrefixedText(e.body, r.Input), r.Source)
+	}
+	e.body = binary.AppendVarint(e.body, r.Time-e.lastReadingTime)
+	if r.Text != "" {
+		e.body = appendLengthPrefixedText(e.body, r.Text)
+	} else {
+		e.body = binary.LittleEndian.AppendUint64(e.body, math.Float64bits(r.Value))
+	}
+	if len(e.body) > longest {
+		e.body = e.body[:length]
+		return false
+	}
+	if e.indexByInputAndSource == nil {
+		e.indexByInputAndSource, e.newestTime = map[inputAndSource]uint64{}, r.Time
+	}
+	e.indexByInputAndSource[inputAndSource{r.Input, r.Source}] = index
+	e.count++
+	e.lastReadingTime, e.newestTime = r.Time, max(e.newestTime, r.Time)
+	return true
+}
+
+func appendLengthPrefixedText(p []byte, text string) []byte {
+	return append(binary.AppendUvarint(p, uint64(len(text))), text...)
+}
+
+var errInvalidReadingBatch = errors.New("not a batch of readings")
+
+// decodeReadingBatch calls take for each reading of a batch. The readings are numbered from first. It returns
+// errInvalidReadingBatch if the body is invalid; since the checksum was verified before, this means that a different
+// program wrote the batch.
+func decodeReadingBatch(body []byte, first uint64, take func(data.Reading)) error {
+	var names []inputAndSource
+	last := int64(0)
+	for len(body) > 0 {
+		head, n := binary.Uvarint(body)
+		if n <= 0 || head/2 > uint64(len(names)) {
+			return errInvalidReadingBatch
+		}
+		body = body[n:]
+		if head/2 == uint64(len(names)) {
+			name, rest, ok := cutLengthPrefixedText(body)
+			if !ok || len(rest) < 8 {
+				return errInvalidReadingBatch
+			}
+			names, body = append(names, inputAndSource{name, binary.LittleEndian.Uint64(rest)}), rest[8:]
+		}
+		step, n := binary.Varint(body)
+		if n <= 0 {
+			return errInvalidReadingBatch
+		}
+		body = body[n:]
+		last += step
+		of := names[head/2]
+		r := data.Reading{Input: of.input, Source: of.source, Time: last, SequenceNumber: first}
+		first++
+		if head%2 == 1 {
+			ok := false
+			if r.Text, body, ok = cutLengthPrefixedText(body); !ok {
+				return errInvalidReadingBatch
+			}
+			r.Value = numberFromText(r.Text)
+		} else {
+			if len(body) < 8 {
+				return errInvalidReadingBatch
+			}
+			r.Value, body = math.Float64frombits(binary.LittleEndian.Uint64(body)), body[8:]
+		}
+		take(r)
+	}
+	return nil
+}
+
+func cutLengthPrefixedText(p []byte) (text string, rest []byte, ok bool) {
+	length, n := binary.Uvarint(p)
+	if n <= 0 || length > maxTextBytes || uint64(len(p)-n) < length {
+		return "", nil, false
+	}
+	return string(p[n : n+int(length)]), p[n+int(length):], true
+}
+
+// numberFromText is the number that a text stands for: true and false are 1 and 0. It is NaN if the text is no number.
+func numberFromText(text string) float64 {
+	switch {
+	case strings.EqualFold(text, "true"):
+		return 1
+	case strings.EqualFold(text, "false"):
+		return 0
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) { // else it is infinite
+		return math.NaN()
+	}
+	return v
+}

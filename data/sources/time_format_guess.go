@@ -1,0 +1,84 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/rows"
+)
+
+// knownTimeLayouts are ways to write a time. Of two that fit the first is guessed.
+var knownTimeLayouts = []string{"rfc3339", "unix", "unix_ms", "unix_us", "unix_ns", "2006-01-02 15:04:05",
+	"2006-01-02 15:04",
+	"2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05Z07:00", "2006-01-02T15:04Z07:00",
+	"2006-01-02 15:04:05-0700", "2006-01-02T15:04:05-0700", "2006-01-02 15:04:05-07", "2006-01-02 15:04:05 -0700",
+	"2006-01-02 15:04:05 -07:00", "2006-01-02 15:04:05 MST", "2006-01-02", "02.01.2006 15:04:05",
+	"02.01.2006 15:04", "2.1.2006 15:04", "02.01.2006", "02.01.06 15:04", "2006/01/02 15:04:05", "2006/01/02 15:04",
+	"02/01/2006 15:04:05", "02/01/2006 15:04", "01/02/2006 15:04:05", "01/02/2006 15:04", "1/2/2006 15:04",
+	"1/2/2006 3:04:05 PM", "1/2/2006 3:04 PM", "20060102", "200601021504", "20060102150405", "20060102 15:04",
+	time.RFC1123, time.RFC1123Z, time.ANSIC, time.UnixDate}
+
+// guessTimeFormat returns a format that all times have, and why; "" if there is none.
+func guessTimeFormat(texts []string, zone *time.Location) (format, why string) {
+	var first []int64
+	for _, layout := range knownTimeLayouts {
+		at, err := parseAllTimes(texts, timeFormat{layout, zone})
+		switch {
+		case err != nil:
+		case format == "":
+			format, first = layout, at
+			why = "the times are as " + data.QuoteForMessage(texts[0])
+		case !slices.Equal(at, first):
+			return format, fmt.Sprintf("%s, which %q fits, too", why, layout)
+		}
+	}
+	return format, why + zoneHint(format, zone)
+}
+
+// zoneHint returns the hint to set a zone for times in the given format, or "" if they need none.
+func zoneHint(format string, zone *time.Location) string {
+	if zone != nil || !strings.Contains(format, "06") || layoutHasOffset(format) || layoutHasOnlyAbbreviation(format) {
+		return ""
+	}
+	return "; with data.time_zone, if they are not in UTC"
+}
+
+// guessAbbreviationLayout returns a layout that matches all times, if the zone abbreviation of at least one time is
+// unknown in the given zone. It returns "" if no layout matches.
+func guessAbbreviationLayout(texts []string, zone *time.Location) (layout string, unknown *zoneAbbreviationError) {
+	for _, layout := range knownTimeLayouts {
+		if !layoutHasOnlyAbbreviation(layout) {
+			continue
+		}
+		unknown = nil
+		if !slices.ContainsFunc(texts, func(text string) bool {
+			_, err := timeFormat{layout, zone}.parse(text)
+			return err != nil && !errors.As(err, &unknown)
+		}) && unknown != nil {
+			return layout, unknown
+		}
+	}
+	return "", nil
+}
+
+// parseAllTimes parses times in the given format. A time as a number must be between 1990 and 2100; otherwise the unit
+// is probably wrong, and parseAllTimes returns an error.
+func parseAllTimes(texts []string, f timeFormat) (all []int64, err error) {
+	for _, text := range texts {
+		at, err := f.parse(text)
+		if err == nil && unitByFormat[f.format] > 0 && (at < rows.MinPlausibleUnixNanos ||
+			at > rows.MaxPlausibleUnixNanos) {
+			err = strconv.ErrRange
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, at)
+	}
+	return all, nil
+}

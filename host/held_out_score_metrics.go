@@ -1,0 +1,53 @@
+package host
+
+import (
+	"math"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// HeldOutScoreMetrics are the metrics of how well a model does on held-out rows.
+type HeldOutScoreMetrics struct{ risk, r2, accuracy, samples *observe.Metric }
+
+// NewHeldOutScoreMetrics returns the metrics for a model, which is named in the help texts.
+func NewHeldOutScoreMetrics(model string) HeldOutScoreMetrics {
+	return HeldOutScoreMetrics{
+		risk: observe.OptionalGauge("held_out_risk", "Risk of "+model+" on the held-out data."),
+		r2: observe.OptionalGauge("held_out_r2",
+			"Coefficient of determination of "+model+" on the held-out data, in regression."),
+		accuracy: observe.OptionalGauge("held_out_accuracy_ratio",
+			"Share of the held-out rows that "+model+" classifies rightly, in classification."),
+		samples: observe.OptionalGauge("held_out_samples", "Rows of held-out data that it is scored on."),
+	}
+}
+
+// List returns the metrics.
+func (m HeldOutScoreMetrics) List() []*observe.Metric {
+	return []*observe.Metric{m.risk, m.r2, m.accuracy, m.samples}
+}
+
+// Describe sets the metrics to a score. Without a score (nil) they have no series.
+func (m HeldOutScoreMetrics) Describe(d *observe.EventDescription, s *learner.Score) {
+	if s == nil {
+		for _, metric := range m.List() {
+			d.ClearGauge(metric)
+		}
+		return
+	}
+	d.SetGauge(m.risk, s.Risk)
+	d.SetGauge(m.r2, s.R2)
+	d.SetGauge(m.accuracy, s.Accuracy)
+	d.SetGauge(m.samples, float64(s.Samples))
+}
+
+// ScoreLogAttributes returns the log attributes r2 and accuracy, as far as the score has them. The score may be nil.
+func ScoreLogAttributes(s *learner.Score) (attributes []any) {
+	if s != nil && !math.IsNaN(s.R2) {
+		attributes = append(attributes, "r2", observe.RoundToFourDigits(s.R2))
+	}
+	if s != nil && !math.IsNaN(s.Accuracy) {
+		attributes = append(attributes, "accuracy", observe.RoundToFourDigits(s.Accuracy))
+	}
+	return attributes
+}

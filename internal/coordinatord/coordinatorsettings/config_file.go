@@ -1,0 +1,340 @@
+package coordinatorsettings
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ConfigFile is the coordinator's configuration file.
+type ConfigFile struct {
+	Federation  string           `yaml:"federation"`
+	StateDir    string           `yaml:"state_dir"`
+	Broker      settings.Broker  `yaml:"broker"`
+	Identity    Identity         `yaml:"identity"`
+	Task        settings.Task    `yaml:"task"`
+	Round       round.Config     `yaml:"round"`
+	Mesh        Mesh             `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
+	HeldOutData *data.Config     `yaml:"held_out"` // scores each model, if given
+	Rollout     rollout.Config   `yaml:"predict"`  // how agents get models to predict with
+	Policy      Policy           `yaml:"policy"`
+	Metrics     settings.Metrics `yaml:"metrics"`
+	API         API              `yaml:"api"`
+	History     HistoryExport    `yaml:"history"`
+	Enrol       Enrol            `yaml:"enrol"`
+	Cluster     Cluster          `yaml:"cluster"`
+	Log         settings.Log     `yaml:"log"`
+}
+
+// Identity names the file of the coordinator's private key and that of the agents' public keys.
+type Identity struct {
+	KeyFile    string `yaml:"key_file"`
+	AgentsFile string `yaml:"agents_file"`
+}
+
+// Policy bounds what the coordinator accepts and keeps.
+type Policy struct {
+	MaxUpdateNorm          float64       `yaml:"max_norm"`     // refuse larger updates; 0 = none
+	MaxBufferedUpdateBytes spec.ByteSize `yaml:"max_buffered"` // room for updates that are being received
+	KeptModelsPerRun       int           `yaml:"keep_models"`  // of a run, on disk; 0 = all
+	KeptHourlyModels       int           `yaml:"keep_hourly"`  // hours of which the newest model is kept, too
+	KeptEarlierRuns        int           `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
+}
+
+// API says who may ask and command the coordinator over TCP.
+type API struct {
+	Listen     string `yaml:"listen"`      // host:port; empty = nowhere
+	TokensFile string `yaml:"tokens_file"` // see api.TokenFile
+	CertFile   string `yaml:"cert_file"`   // for TLS
+	KeyFile    string `yaml:"key_file"`
+}
+
+// Mesh says which agents mix with each other.
+type Mesh struct {
+	Edges    spec.EdgeSource     `yaml:"edges"`
+	Radius   float64             `yaml:"radius"`
+	EdgeFile string              `yaml:"file"` // an edge list of agents' ids
+	Weights  spec.EdgeWeightRule `yaml:"weights"`
+}
+
+// Default returns the coordinator's defaults.
+func Default() ConfigFile {
+	return ConfigFile{
+		StateDir: "/var/lib/coordinator", Broker: settings.DefaultBroker(), Task: settings.DefaultTask(),
+		Round:   round.DefaultConfig(),
+		Rollout: rollout.DefaultConfig(),
+		Mesh:    Mesh{Edges: spec.EdgesRadius, Weights: spec.EdgeWeightsMetropolis},
+		Identity: Identity{KeyFile: "/etc/coordinator/coordinator.key",
+			AgentsFile: "/etc/coordinator/agents.keys"},
+		Policy: Policy{MaxBufferedUpdateBytes: 256 << 20, KeptModelsPerRun: 20, KeptHourlyModels: 24,
+			KeptEarlierRuns: 5},
+		Enrol:   Enrol{CertificateLife: defaultLife},
+		Cluster: Cluster{StateCopies: 3},
+		Metrics: settings.Metrics{Listen: "127.0.0.1:9464"}, Log: settings.Log{Level: "info", Format: "text"},
+	}
+}
+
+// Validate reports every problem, by key.
+func (s *ConfigFile) Validate() error {
+	var c settings.SettingsChecker
+	c.AddError("federation", wire.FederationName(s.Federation).Validate())
+	c.Require(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
+	c.CheckBroker(&s.Broker, s.Federation)
+	_, err := s.CoordinatorPrivateKey()
+	c.AddError("identity.key_file", err)
+	agents, err := s.CountAgents()
+	c.AddError("identity.agents_file", err)
+	c.Require(err != nil || agents > 0 || s.Enrol.IsEnabled(), "identity.agents_file", "%s names no agent",
+		s.Identity.AgentsFile)
+	if s.Enrol.IsEnabled() {
+		agents = 0 // more may join
+	}
+	c.Require(agents == 0 || s.Round.Gather.MinAgents <= agents, "round.gather.minimum",
+		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
+		agents, s.Round.Gather.MinAgents)
+	t := s.Task.ToWireTask(s.Round.Algorithm == spec.FedDec)
+	s.Round.CheckConsistency(&c.ProblemList, &t)
+	s.Task.Check(&c.ProblemList, s.Round.Algorithm == spec.FedDec)
+	if s.Round.Algorithm == spec.FedDec {
+		checkMesh(&c, &s.Mesh)
+	}
+	c.AddSectionErrors("round", s.Round.Validate())
+	s.checkStop(&c.ProblemList)
+	s.checkSchedule(&c.ProblemList, agents)
+	c.AddSectionErrors("predict", s.Rollout.Validate())
+	s.checkPersonal(&c.ProblemList)
+	s.checkExternal(&c.ProblemList)
+	if s.HeldOutData != nil && !s.Task.HasExternalModel() {
+		before := c.ProblemCount()
+		sources.CheckConfig(s.HeldOutData, &c.ProblemList, "held_out")
+		c.Require(cmp.Or(s.HeldOutData.Source, data.SourceCSV) == data.SourceCSV, "held_out.source",
+			"must be csv, is %s: the rows are read once, when a run begins", s.HeldOutData.Source)
+		if c.ProblemCount() == before {
+			source, err := sources.Open(s.HeldOutData)
+			if err == nil {
+				_, err = data.LoadRows(source, s.Task.RowQuery())
+				err = errors.Join(err, source.Close())
+			}
+			c.AddError("held_out.csv", err)
+		}
+	}
+	c.Require(s.Policy.MaxUpdateNorm >= 0, "policy.max_norm", "must not be negative, is %v", s.Policy.MaxUpdateNorm)
+	c.Require(s.Policy.MaxBufferedUpdateBytes >= 0, "policy.max_buffered", "must not be negative, is %s",
+		s.Policy.MaxBufferedUpdateBytes)
+	c.Require(s.Policy.KeptModelsPerRun == 0 || s.Policy.KeptModelsPerRun >= 2, "policy.keep_models",
+		"must be 0 (all) or at least 2, is %d", s.Policy.KeptModelsPerRun)
+	c.Require(s.Policy.KeptHourlyModels >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d",
+		s.Policy.KeptHourlyModels)
+	c.Require(s.Policy.KeptEarlierRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d",
+		s.Policy.KeptEarlierRuns)
+	c.CheckMetricsListen(s.Metrics.Listen)
+	checkAPI(&c, &s.API)
+	s.History.MLflow.check(&c.ProblemList)
+	checkEnrol(&c, s)
+	checkCluster(&c, &s.Cluster)
+	c.CheckLog(&s.Log)
+	return c.Err()
+}
+
+// checkPersonal finds what needs one model of all agents, where they have models of their own.
+func (s *ConfigFile) checkPersonal(c *spec.ProblemList) {
+	own := &s.Task.Personal
+	c.Require(!own.Enabled() || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at",
+		"does not go with task.personal: what is an agent's own is of the old columns")
+	c.Require(len(own.Layers) == 0 || s.HeldOutData == nil, "held_out",
+		"does not go with task.personal.layers: the coordinator has no whole model to score")
+	c.Require(!s.Rollout.IsEnabled() || !own.Enabled() && s.Task.Finetune.Steps == 0, "predict.rollout",
+		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
+}
+
+// checkExternal finds what asks the coordinator, or agentd, to know what an external model computes.
+func (s *ConfigFile) checkExternal(c *spec.ProblemList) {
+	external := s.Task.HasExternalModel()
+	const why = "does not go with task.model.kind external: only its program knows what the model computes"
+	c.Require(!external || s.HeldOutData == nil, "held_out", why)
+	c.Require(!external || !s.Rollout.IsEnabled(), "predict.rollout", why)
+	c.Require(!external || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at", why)
+}
+
+// checkStop finds targets that no model of the task can reach.
+func (s *ConfigFile) checkStop(c *spec.ProblemList) {
+	r, loss := &s.Round.Stop, s.Task.Model.EffectiveLossKind()
+	c.Require(r.TargetR2 == 0 || loss.IsRegression(), "round.stop.r2",
+		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.TargetR2, loss)
+	c.Require(r.TargetR2 == 0 || s.Task.Model.Kind.HasTarget(), "round.stop.r2",
+		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.TargetR2, s.Task.Model.Kind)
+	c.Require(r.TargetAccuracy == 0 || !loss.IsRegression(), "round.stop.accuracy",
+		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.TargetAccuracy, loss)
+	c.Require(r.TargetR2 == 0 && r.TargetAccuracy == 0 || s.HeldOutData != nil, "round.stop",
+		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
+}
+
+// checkSchedule finds what this machine, or this federation, cannot wait for.
+func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
+	w := &s.Round.Schedule
+	if _, err := time.LoadLocation(w.TimeZone); err != nil {
+		c.Require(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai, and the system's time zones "+
+			"(tzdata)", err)
+	}
+	c.Require(agents == 0 || w.NewRows.MinAgents <= agents, "round.schedule.new_rows.agents",
+		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, agents,
+		w.NewRows.MinAgents)
+}
+
+// checkAPI checks who may ask: over a network only with TLS, since a token that is read on the way commands.
+func checkAPI(c *settings.SettingsChecker, a *API) {
+	if a.Listen == "" {
+		c.Require(a.TokensFile == "" && a.CertFile == "" && a.KeyFile == "", "api.listen",
+			"is empty, but other keys of api are set; want host:port")
+		return
+	}
+	host, _, err := net.SplitHostPort(a.Listen)
+	c.AddError("api.listen", err)
+	ip := net.ParseIP(host)
+	c.Require(host == "localhost" || ip != nil && ip.IsLoopback() || a.CertFile != "", "api.cert_file",
+		"must be set where api.listen (%s) is not on loopback", a.Listen)
+	c.Require((a.CertFile == "") == (a.KeyFile == ""), "api.key_file", "goes with api.cert_file")
+	c.AddError("api.tokens_file", api.TokenFile(a.TokensFile).Check())
+	_, err = a.TLS()
+	c.AddError("api.cert_file", err)
+}
+
+// TLS returns the configuration of TLS, nil without a certificate. Each connection gets the certificate as it is in the
+// files then, or the first one while they cannot be read.
+func (a *API) TLS() (*tls.Config, error) {
+	if a.CertFile == "" || a.KeyFile == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
+	return &tls.Config{MinVersion: tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			if fresh, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile); err == nil {
+				return &fresh, nil
+			}
+			return &pair, nil
+		}}, err
+}
+
+func checkMesh(c *settings.SettingsChecker, m *Mesh) {
+	c.AddError("mesh.edges", m.Edges.Validate())
+	c.Require((m.Edges == spec.EdgesRadius) == (m.Radius > 0), "mesh.radius",
+		"must be positive for mesh.edges radius, and 0 for all others, is %v", m.Radius)
+	c.Require((m.Edges == spec.EdgesFile) == (m.EdgeFile != ""), "mesh.file",
+		"must be set for mesh.edges file, and for no other, is %q", m.EdgeFile)
+	if m.EdgeFile != "" {
+		_, err := os.Stat(m.EdgeFile)
+		c.AddError("mesh.file", err)
+	}
+	c.AddError("mesh.weights", m.Weights.Validate())
+}
+
+// compiledAgentListPath is the file by which agents are looked up.
+func (s *ConfigFile) compiledAgentListPath() string { return filepath.Join(s.StateDir, "agents") }
+
+// listNotCreated reports whether nobody has been in the list yet, and devices may join: the first one makes it. A list
+// that was there and is gone is an error, or the broker's rules would be written without any device.
+func (s *ConfigFile) listNotCreated() bool {
+	_, listed := os.Lstat(s.Identity.AgentsFile)
+	_, compiled := os.Lstat(s.compiledAgentListPath())
+	return s.Enrol.IsEnabled() && errors.Is(listed, fs.ErrNotExist) && errors.Is(compiled, fs.ErrNotExist)
+}
+
+// CountAgents returns how many agents may take part.
+func (s *ConfigFile) CountAgents() (int, error) {
+	if s.listNotCreated() {
+		return 0, nil
+	}
+	return agentlist.Count(s.Identity.AgentsFile, s.compiledAgentListPath())
+}
+
+// AgentIDs returns who may take part, by id.
+func (s *ConfigFile) AgentIDs() ([]wire.AgentID, error) {
+	if s.listNotCreated() {
+		return nil, nil
+	}
+	return agentlist.IDs(s.Identity.AgentsFile)
+}
+
+// OpenAgentList opens the list of who may take part. The state folder must be there, and locked.
+func (s *ConfigFile) OpenAgentList() (*enrolled.List, error) {
+	if s.listNotCreated() {
+		if err := agentlist.Edit(store.LocalDisk, s.Identity.AgentsFile, nil, "", nil); err != nil {
+			return nil, err
+		}
+	}
+	return agentlist.Open(s.Identity.AgentsFile, s.compiledAgentListPath(), time.Now())
+}
+
+// CoordinatorPrivateKey reads the coordinator's private key.
+func (s *ConfigFile) CoordinatorPrivateKey() (ed25519.PrivateKey, error) {
+	return keys.ReadPrivate(settings.ResolveSecretFile(s.Identity.KeyFile))
+}
+
+// CoordinatorConfig returns the configuration of package coordinator, without the list of agents, and without the parts
+// that belong to the process: observer and logger.
+func (s *ConfigFile) CoordinatorConfig() (coordinator.Config, error) {
+	key, err := s.CoordinatorPrivateKey()
+	if err != nil {
+		return coordinator.Config{}, err
+	}
+	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
+	if err != nil {
+		return coordinator.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
+	}
+	cfg := coordinator.Config{
+		Federation: wire.FederationName(s.Federation), Key: key, Topics: topics, Round: s.Round,
+		Task: s.Task.ToWireTask(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.StartsWithStatistics(),
+		RestandardizeVersions: s.Task.RestandardizeAtVersions, FeatureClip: s.Task.ClipDeviations,
+		InitialModelPath: s.Task.Model.InitialModelFile,
+		MaxNorm:          s.Policy.MaxUpdateNorm, MaxBufferedUpdateBytes: int(min(s.Policy.MaxBufferedUpdateBytes,
+			math.MaxInt)),
+		KeepModels: s.Policy.KeptModelsPerRun, KeepHourlyModels: s.Policy.KeptHourlyModels,
+		KeepRuns: s.Policy.KeptEarlierRuns, Dir: filepath.Clean(s.StateDir),
+	}
+	if cfg.RootDocuments, err = s.RootDocuments(); err != nil {
+		return cfg, err
+	}
+	if n := len(cfg.RootDocuments); n > 0 {
+		if err := CheckCoordinatorKey(&cfg.RootDocuments[n-1], keys.Public(key)); err != nil {
+			return cfg, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
+		}
+	}
+	cfg.Round.Rollout = s.Rollout
+	if s.Round.Algorithm == spec.FedDec {
+		cfg.Round.MixingClipBound, cfg.IssuesAttestations = s.Task.Mixing.ClipDistance,
+			s.Mesh.Edges == spec.EdgesDiscovered
+	}
+	if cfg.Round.Schedule.Location, err = time.LoadLocation(s.Round.Schedule.TimeZone); err != nil {
+		return cfg, &spec.FieldError{Key: "round.schedule.zone", Problem: err.Error()}
+	}
+	if s.HeldOutData != nil {
+		held := *s.HeldOutData
+		held.RowFileFolder = cfg.Dir
+		if cfg.HeldOutSource, err = sources.Open(&held); err != nil {
+			return cfg, &spec.FieldError{Key: "held_out", Problem: err.Error()}
+		}
+	}
+	return cfg, nil
+}

@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// EventDispatcher passes the description of each event to the log, the metrics and the board of conditions. A warning
+// or an error of an event that begins a condition gets the condition's remedy as an attribute, unless the record has a
+// remedy or the event begins conditions with different remedies. Several goroutines may use a reader at once.
+type EventDispatcher struct {
+	Log     *slog.Logger
+	Metrics *metrics.EventMetrics
+	Board   *status.ConditionBoard
+
+	mu          sync.Mutex
+	description observe.EventDescription // of the present event; its memory is used again
+}
+
+// Observe implements observe.Observer.
+func (r *EventDispatcher) Observe(e observe.Event) {
+	r.mu.Lock()
+	if e.Describe(&r.description); !r.description.IsEmpty() { // most events of a large federation say nothing
+		r.dispatchDescription(&r.description)
+		r.description.Reset()
+	}
+	r.mu.Unlock()
+}
+
+func (r *EventDispatcher) dispatchDescription(d *observe.EventDescription) {
+	if d.LogEnabled == nil {
+		d.LogEnabled = func(l observe.LogLevel) bool { return r.Log.Enabled(context.Background(), slog.Level(l)) }
+	}
+	remedy := commonRemedy(d.Conditions)
+	for _, record := range d.Records {
+		if remedy != "" && record.Level >= observe.Warn && !slices.Contains(record.Attributes, any("remedy")) {
+			record.Attributes = append(record.Attributes, "remedy", remedy)
+		}
+		r.Log.Log(context.Background(), slog.Level(record.Level), record.Message, record.Attributes...)
+	}
+	r.Metrics.Apply(d.Samples)
+	r.Board.ApplyDescription(d)
+}
+
+// commonRemedy returns the remedy of the conditions that begin, or "" if their remedies differ.
+func commonRemedy(conditions []observe.OperatorCondition) (remedy string) {
+	for _, c := range conditions {
+		switch {
+		case c.Problem == "" || c.Remedy == remedy:
+		case remedy == "":
+			remedy = c.Remedy
+		default:
+			return ""
+		}
+	}
+	return remedy
+}

@@ -1,0 +1,113 @@
+package settings
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ReadRootDocument reads the root document of a federation.
+func ReadRootDocument(path, federation string) (wire.RootDocument, error) {
+	p, err := os.ReadFile(path)
+	if err != nil {
+		return wire.RootDocument{}, err
+	}
+	d, err := wire.DecodeAndVerifyRootDocument(p)
+	if err != nil {
+		return d, fmt.Errorf("%s: %w", path, err)
+	}
+	if string(d.Federation) != federation {
+		return d, fmt.Errorf("%s is the root document of the federation %s, not of %s", path, d.Federation, federation)
+	}
+	return d, nil
+}
+
+// CoordinatorTrust returns the coordinator's public key that a person has written, or else the root document. The error
+// is a [*spec.FieldError].
+func (m *FederationSettings) CoordinatorTrust() (ed25519.PublicKey, *wire.RootDocument, error) {
+	i := &m.Identity
+	if i.RootFile == "" {
+		key, err := keys.ParsePublic(i.CoordinatorKey)
+		if err != nil {
+			return nil, nil, &spec.FieldError{Key: "identity.coordinator_key", Problem: err.Error() +
+				"; a device that joins with `agentd join` needs none"}
+		}
+		return key, nil, nil
+	}
+	d, err := ReadRootDocument(i.RootFile, m.Federation)
+	switch {
+	case err != nil:
+	case i.CoordinatorKey != "":
+		return nil, nil, &spec.FieldError{Key: "identity.coordinator_key",
+			Problem: "is set, and so is identity.root_file, which names the coordinator's key: remove one of them"}
+	case slices.Contains(d.RevokedAgents, wire.AgentID(m.ID)):
+		err = fmt.Errorf("%s revokes the device %s", i.RootFile, m.ID)
+	}
+	if err != nil {
+		return nil, nil, &spec.FieldError{Key: "identity.root_file", Problem: err.Error()}
+	}
+	return nil, &d, nil
+}
+
+// sharedSettings are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a
+// program, names a file or tells of the device's data.
+var sharedSettings = []sharedSetting{
+	{"broker.keep_alive", func(a *Agent) string { return a.Broker.KeepAlive.String() }},
+	{"broker.min_rate", func(a *Agent) string { return a.Broker.MinRate.String() }},
+	{"broker.prefix", func(a *Agent) string { return a.Broker.Prefix }},
+	{"broker.qos", func(a *Agent) string { return fmt.Sprint(a.Broker.QoS) }},
+	{"broker.url", func(a *Agent) string { return strings.Join(a.Broker.URLs, ",") }},
+	{"d2d.uplink", func(a *Agent) string {
+		if a.D2D == nil || !a.D2D.OverUplink {
+			return ""
+		}
+		return "true"
+	}},
+	{"data.decimal", func(a *Agent) string { return a.Data.DecimalSeparator }},
+	{"data.delimiter", func(a *Agent) string { return a.Data.Delimiter }},
+}
+
+type sharedSetting struct {
+	settingKey string
+	valueOf    func(a *Agent) string
+}
+
+// IsSharedSetting reports whether a key is the coordinator's to give.
+func IsSharedSetting(key string) bool {
+	return slices.ContainsFunc(sharedSettings, func(s sharedSetting) bool { return s.settingKey == key })
+}
+
+// SharedSettings returns what devices share of a configuration: the keys that differ from the defaults.
+func (a *Agent) SharedSettings() (all []wire.AgentSetting) {
+	usual := DefaultAgent()
+	for _, s := range sharedSettings {
+		if value := s.valueOf(a); value != s.valueOf(&usual) {
+			all = append(all, wire.AgentSetting{Name: s.settingKey, Value: value})
+		}
+	}
+	return all
+}
+
+// agentWithoutValidation is a configuration that may lack what only the device knows.
+type agentWithoutValidation Agent
+
+// UnvalidatedAgentDefaults returns the defaults as a pointer to a configuration without Validate.
+func UnvalidatedAgentDefaults() any {
+	a := agentWithoutValidation(DefaultAgent())
+	return &a
+}
+
+// ReadUnvalidatedAgent reads a configuration that lacks what only a device knows, such as the one that all devices
+// begin with.
+func ReadUnvalidatedAgent(path string) (*Agent, error) {
+	a := UnvalidatedAgentDefaults()
+	err := config.Load(a, config.Source{Path: path})
+	return (*Agent)(a.(*agentWithoutValidation)), err
+}

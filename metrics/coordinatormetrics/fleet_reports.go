@@ -1,0 +1,233 @@
+package coordinatormetrics
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/agentround"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fleetReports aggregates the agents' reports into metrics of the whole fleet, and keeps the newest report of each
+// agent for the coordinator's list. These metrics combine the reports of all agents, and the gauges lose an agent when
+// its report is old, so no single event has them.
+type fleetReports struct {
+	now               func() time.Time
+	counterBySeriesID map[uint8]prometheus.Counter // by the reading's ID
+	descs             descriptions
+
+	mu                  sync.Mutex // scrapes come from other goroutines
+	newestReportByAgent map[wire.AgentID]agentReport
+}
+
+// agentReport is the newest one of an agent.
+type agentReport struct {
+	wire.AgentMetricsReport
+	boot       wire.Epoch
+	receivedAt time.Time
+}
+
+// fresh reports whether the report is at most three of its intervals old.
+func (r *agentReport) fresh(now time.Time) bool {
+	return now.Sub(r.receivedAt) <= 3*time.Duration(max(r.IntervalSeconds, 1))*time.Second
+}
+
+// metricValue returns the reading with this id, if there is one.
+func (r *agentReport) metricValue(id uint8) (float64, bool) {
+	i, ok := slices.BinarySearchFunc(r.Metrics, id,
+		func(x wire.ReportMetric, id uint8) int { return cmp.Compare(x.ID, id) })
+	if !ok {
+		return 0, false
+	}
+	return r.Metrics[i].Value, true
+}
+
+// fitAgentSeriesID is the id of the reading that tells whether an agent can do the task.
+var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+agentround.TaskFitnessOK+`"`)
+
+// The readings whose spread over the fleet is shown.
+var spreadSeries = []struct {
+	id         uint8
+	name, help string
+}{
+	{metrics.ReportedSeriesID("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes",
+		"Resident memory of the agents' programs"},
+	{metrics.ReportedSeriesID("agentd_step_seconds", ""), "fleet_step_seconds",
+		"Time per local step, as the agents estimate it"},
+	{metrics.ReportedSeriesID("agentd_local_steps", ""), "fleet_local_steps",
+		"Local steps E_k in the last round that each agent trained in"},
+	{metrics.ReportedSeriesID("agentd_local_risk_before", ""), "fleet_local_risk",
+		"Risk of the base model on the agents' own data, in the last round that each trained in"},
+}
+
+// The quantiles of a spread that are shown.
+var spreadStatistics = []struct {
+	name string
+	at   float64
+}{{"min", 0}, {"median", 0.5}, {"p95", 0.95}, {"max", 1}}
+
+type descriptions struct {
+	reportingAgents, knownAgents, versions, fitAgents *prometheus.Desc
+	spreads                                           []*prometheus.Desc
+}
+
+func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(prometheus.BuildFQName(r.Namespace, "", name), help, labels, nil)
+	}
+	s := &fleetReports{
+		now: now, newestReportByAgent: map[wire.AgentID]agentReport{},
+		counterBySeriesID: map[uint8]prometheus.Counter{},
+		descs: descriptions{
+			reportingAgents: desc("fleet_agents_reporting",
+				"Agents whose last report is less than three of their intervals old; the fleet metrics that are "+
+					"gauges are of these."),
+			knownAgents: desc("fleet_agents_known",
+				"Agents in the list of keys that have reported since this process began."),
+			versions:  desc("fleet_versions", "Different versions of the program among the agents that report."),
+			fitAgents: desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
+		},
+	}
+	for _, x := range spreadSeries {
+		s.descs.spreads = append(s.descs.spreads,
+			desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
+	}
+	const since = ", added up over the agents' reports since this process began."
+	s.addCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
+		"result", observe.NamesAsStrings(agentround.WorkResults()), "")
+	s.addCounter(r, "fleet_local_steps_decisions_total",
+		"Rounds trained, by what decided the number of local steps"+since,
+		"agentd_local_steps_decisions_total", "reason", observe.StringerNames(learner.StepCountReasons()), "")
+	s.addCounter(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
+		"agentd_mqtt_payload_bytes_total", "direction", []string{host.DirectionReceived, host.DirectionSent}, `,kind="peer"`)
+	s.addCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
+		"agentd_mqtt_payload_bytes_total", "direction", []string{host.DirectionReceived, host.DirectionSent}, "")
+	for _, what := range []struct{ name, help string }{
+		{"training_failures", "Rounds in which training gave no update"},
+		{"broker_reconnects", "Connections of agents to the broker after the first one of their process"},
+		{"mqtt_dropped_messages", "MQTT messages that agents did not use"},
+		{"mixing_flows", "Flows from neighbours that were applied"},
+		{"mixing_flows_late", "Of these, those applied after the step of their snapshots"},
+		{"mixing_skipped", "Snapshots that were not issued on an edge, since the edge was behind"},
+		{"mixing_waits", "Steps whose wait for neighbours ended at its deadline"},
+		{"mixing_unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the " +
+			"other did not"},
+	} {
+		s.counterBySeriesID[metrics.ReportedSeriesID("agentd_"+what.name+"_total",
+			"")] = r.Counter("fleet_"+what.name+"_total",
+			what.help+since)
+	}
+	r.Reg.MustRegister(s)
+	return s
+}
+
+// addCounter makes a counter with a series for each value of a label, which adds up the agents' readings of metric with
+// that value. more has further labels of the readings.
+func (s *fleetReports) addCounter(r metrics.Registrar, name, help, metric, label string, values []string, more string) {
+	vec := r.Counters(name, help, label)
+	for _, v := range values {
+		s.counterBySeriesID[metrics.ReportedSeriesID(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
+	}
+}
+
+// recordReport takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to
+// this process only sets the baseline: its counters may have grown before.
+func (s *fleetReports) recordReport(f coordinator.AgentReportReceived) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.newestReportByAgent[f.Agent]
+	s.newestReportByAgent[f.Agent] = agentReport{f.Report, f.Boot, s.now()}
+	for _, r := range f.Report.Metrics {
+		counter, ok := s.counterBySeriesID[r.ID]
+		if !ok || !known {
+			continue
+		}
+		more := r.Value
+		if f.Boot == before.boot {
+			was, _ := before.metricValue(r.ID)
+			more -= was
+		}
+		counter.Add(max(0, more)) // an agent may say anything; a counter only grows
+	}
+}
+
+// forgetAgents removes agents.
+func (s *fleetReports) forgetAgents(gone []wire.AgentID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range gone {
+		delete(s.newestReportByAgent, id)
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (s *fleetReports) Describe(descs chan<- *prometheus.Desc) {
+	for _, d := range append([]*prometheus.Desc{s.descs.reportingAgents, s.descs.knownAgents, s.descs.versions,
+		s.descs.fitAgents},
+		s.descs.spreads...) {
+		descs <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *fleetReports) Collect(metrics chan<- prometheus.Metric) {
+	fresh := s.fresh()
+	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
+	}
+	versions, able := map[string]bool{}, 0.
+	for _, r := range fresh {
+		versions[r.Software] = true
+		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 { // an agent may say anything
+			able++
+		}
+	}
+	gauge(s.descs.reportingAgents, float64(len(fresh)))
+	gauge(s.descs.knownAgents, float64(len(s.agents())))
+	gauge(s.descs.versions, float64(len(versions)))
+	gauge(s.descs.fitAgents, able)
+	for i, spread := range spreadSeries {
+		var xs []float64
+		for _, r := range fresh {
+			if x, ok := r.metricValue(spread.id); ok {
+				xs = append(xs, x)
+			}
+		}
+		if len(xs) == 0 {
+			continue
+		}
+		slices.Sort(xs)
+		for _, at := range spreadStatistics {
+			gauge(s.descs.spreads[i], xs[int(at.at*float64(len(xs)-1)+0.5)], at.name)
+		}
+	}
+}
+
+func (s *fleetReports) fresh() (all []agentReport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, r := range s.newestReportByAgent {
+		if r.fresh(now) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// reportOfAgent returns an agent's newest report.
+func (s *fleetReports) reportOfAgent(id wire.AgentID) (r agentReport, fresh, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, known = s.newestReportByAgent[id]
+	return r, r.fresh(s.now()), known
+}

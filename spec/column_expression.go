@@ -1,0 +1,240 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ColumnExpression is a column of rows that are made of readings. Its text is its name in a task:
+//
+//	pm25              the value at t
+//	pm25 lag 3h       the value at t − 3h
+//	pm25 mean 6h      of the values at t, t − step, … that is 6h of them; also min, max and std (÷ n)
+//	hour sin          of the time of day at t in the grid's zone, a day being a whole turn; also cos
+//	weekday sin       of the time of the week, from Monday on; also cos
+//	wd = NNE          1 where the value at t is that class, else 0
+//	pm25 in 6h        the value at t + 6h, as a target only
+//
+// All values are those of grid points, joined and scaled.
+type ColumnExpression struct {
+	Input       string          // or hour, weekday
+	Operation   ColumnOperation // empty: the value itself
+	LagOrWindow time.Duration
+	Class       string
+}
+
+// ColumnOperation is the word of a column behind its input.
+type ColumnOperation string
+
+// The words.
+const (
+	OperationLag     ColumnOperation = "lag"
+	OperationMean    ColumnOperation = "mean"
+	OperationMin     ColumnOperation = "min"
+	OperationMax     ColumnOperation = "max"
+	OperationStd     ColumnOperation = "std"
+	OperationHorizon ColumnOperation = "in"
+	OperationIsClass ColumnOperation = "="
+	OperationSin     ColumnOperation = "sin"
+	OperationCos     ColumnOperation = "cos"
+)
+
+const (
+	calendarHour    = "hour"
+	calendarWeekday = "weekday"
+)
+
+// durationOperations are the words that a duration follows.
+var durationOperations = []ColumnOperation{OperationLag, OperationMean, OperationMin, OperationMax, OperationStd,
+	OperationHorizon}
+
+// IsCalendar reports whether a column is made of t alone.
+func (c ColumnExpression) IsCalendar() bool {
+	return c.Input == calendarHour || c.Input == calendarWeekday
+}
+
+// IsWindow reports whether a column is made of several grid points.
+func (c ColumnExpression) IsWindow() bool {
+	return c.Operation == OperationMean || c.Operation == OperationMin || c.Operation == OperationMax ||
+		c.Operation == OperationStd
+}
+
+// String returns the name of the column.
+func (c ColumnExpression) String() string {
+	switch {
+	case c.Operation == "":
+		return c.Input
+	case c.Operation == OperationIsClass:
+		return c.Input + " = " + c.Class
+	case slices.Contains(durationOperations, c.Operation):
+		return fmt.Sprintf("%s %s %s", c.Input, c.Operation, shortDuration(c.LagOrWindow))
+	}
+	return c.Input + " " + string(c.Operation)
+}
+
+// shortDuration is d without the units of which there are none: 1h30m, not 1h30m0s.
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// ParseColumnExpression reads the name of a column. It knows no recipe, so it does not look for the input.
+func ParseColumnExpression(name string) (ColumnExpression, error) {
+	input, rest, more := strings.Cut(name, " ")
+	c := ColumnExpression{Input: input}
+	if !c.IsCalendar() && !isValidInputName(input) {
+		return ColumnExpression{}, fmt.Errorf("%q begins with no input", name)
+	}
+	if !more {
+		if c.IsCalendar() {
+			return ColumnExpression{}, fmt.Errorf("%q is two columns: %s sin and %s cos", name, name, name)
+		}
+		return c, nil
+	}
+	by, rest, more := strings.Cut(rest, " ")
+	c.Operation = ColumnOperation(by)
+	switch {
+	case c.IsCalendar():
+		if more || c.Operation != OperationSin && c.Operation != OperationCos {
+			return ColumnExpression{}, fmt.Errorf("%q: want %s sin or %s cos", name, input, input)
+		}
+	case c.Operation == OperationIsClass && more:
+		c.Class = rest
+	case slices.Contains(durationOperations, c.Operation) && more:
+		span, err := time.ParseDuration(rest)
+		if err != nil || span <= 0 {
+			return ColumnExpression{}, fmt.Errorf("%q: want a duration above 0 as 30m or 6h, got %q", name, rest)
+		}
+		c.LagOrWindow = span
+	default:
+		return ColumnExpression{},
+			fmt.Errorf("%q: want INPUT, INPUT lag|mean|min|max|std|in DURATION, or INPUT = CLASS", name)
+	}
+	return c, nil
+}
+
+// ExpandFeatures returns the features without short forms: hour and weekday are their sine and cosine, and an input
+// with classes is a column for each class.
+func (r *RowRecipe) ExpandFeatures(features []string) []string {
+	var all []string
+	for _, name := range features {
+		i := r.InputIndex(name)
+		switch {
+		case name == calendarHour || name == calendarWeekday:
+			all = append(all, name+" sin", name+" cos")
+		case i >= 0 && len(r.Inputs[i].Classes) > 0:
+			for _, class := range r.Inputs[i].Classes {
+				all = append(all, ColumnExpression{Input: name, Operation: OperationIsClass, Class: class}.String())
+			}
+		default:
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// CheckColumns finds what cannot be in the columns of a recipe that [RowRecipe.Check] has found nothing in; key is that
+// of the task. The features may have short forms.
+func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
+	var goal ColumnExpression
+	var err error
+	if target != "" { // else there is none
+		if goal, err = r.parseKnownColumn(target); err == nil {
+			err = r.checkTarget(goal)
+		}
+	}
+	c.AddError(key+".target", err)
+	known := err == nil
+	seen := map[ColumnExpression]bool{}
+	for i, short := range features {
+		at := fmt.Sprintf("%s.features[%d]", key, i)
+		for _, name := range r.ExpandFeatures([]string{short}) {
+			col, err := r.parseKnownColumn(name)
+			if err == nil {
+				err = r.checkFeature(col)
+			}
+			if err == nil && known {
+				err = r.checkTargetLeak(col, goal)
+			}
+			if c.AddError(at, err); err != nil {
+				break // of a short form all columns have the same problem
+			}
+			c.Require(!seen[col], at, "is %q, which is there already", name)
+			seen[col] = true
+		}
+	}
+}
+
+// parseKnownColumn reads a column, and holds it against the inputs.
+func (r *RowRecipe) parseKnownColumn(name string) (ColumnExpression, error) {
+	c, err := ParseColumnExpression(name)
+	if err != nil || c.IsCalendar() {
+		return c, err
+	}
+	i := r.InputIndex(c.Input)
+	if i < 0 {
+		return c, fmt.Errorf("%q: there is no input %s; the inputs are %s", name, c.Input, r.inputNames())
+	}
+	classes := r.Inputs[i].Classes
+	switch {
+	case c.Operation == OperationIsClass && !slices.Contains(classes, c.Class):
+		return c, fmt.Errorf("%q: the input %s has no class %q", name, c.Input, c.Class)
+	case len(classes) > 0 && c.Operation != OperationIsClass && c.Operation != "" && c.Operation != OperationHorizon:
+		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.Input, c.Operation)
+	case c.LagOrWindow%r.Grid.Step != 0 || c.LagOrWindow/r.Grid.Step > MaxSpanPoints:
+		return c, fmt.Errorf("%q: want a multiple of the grid's step (%s), up to %d of them", name,
+			shortDuration(r.Grid.Step), MaxSpanPoints)
+	}
+	return c, nil
+}
+
+func (r *RowRecipe) checkFeature(c ColumnExpression) error {
+	if c.Operation == OperationHorizon {
+		return fmt.Errorf("%q: a feature sees no later time than its row's", c)
+	}
+	return nil
+}
+
+func (r *RowRecipe) checkTarget(c ColumnExpression) error {
+	if c.IsCalendar() || c.Operation != "" && c.Operation != OperationHorizon {
+		return fmt.Errorf("%q: want INPUT, or INPUT in DURATION", c)
+	}
+	if in := r.Inputs[r.InputIndex(c.Input)]; c.Operation == OperationHorizon && in.LabelLateness > 0 {
+		return fmt.Errorf("%q: the input %s has wait, so its readings are of the row's own time; want %q", c, c.Input,
+			c.Input)
+	}
+	return nil
+}
+
+// checkTargetLeak finds a feature that holds what is to be predicted.
+func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
+	switch {
+	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.Input)].LabelLateness > 0:
+		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.Input)
+	case target.Operation == "" && c.Input == target.Input && c.Operation != OperationLag:
+		return fmt.Errorf("%q holds the target %q itself; want a lag, or a target in some time", c, target)
+	}
+	return nil
+}
+
+// inputNames lists the inputs for a message.
+func (r *RowRecipe) inputNames() string {
+	const most = 16
+	var names []string
+	for i := range r.Inputs[:min(most, len(r.Inputs))] {
+		names = append(names, r.Inputs[i].Name)
+	}
+	text := strings.Join(names, ", ")
+	if len(r.Inputs) > most {
+		text += fmt.Sprintf(" and %d more", len(r.Inputs)-most)
+	}
+	return text
+}

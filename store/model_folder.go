@@ -1,0 +1,201 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	modelPrefix         = "model-"
+	modelSuffix         = ".safetensors"
+	recordSuffix        = ".record"
+	modelRecordVersion  = 1                             // of the record beside each model
+	modelRecordBodySize = sha256.Size + sha256.Size + 8 // digest | SHA-256 of the file | its size
+)
+
+// ModelFolder is a folder of models, model-00000007.safetensors and so on. Beside each lies a small record of the
+// digest under which the federation knows the model and of the SHA-256 of the file, so that a flipped file is noticed.
+// A model counts as stored when both are there; the record is written first.
+type ModelFolder struct {
+	disk Disk
+	dir  string
+}
+
+// ModelInfo describes a stored model.
+type ModelInfo struct {
+	Version    uint64
+	Digest     [32]byte          // as given to Put
+	Size       int64             // of the file, bytes
+	Metadata   map[string]string // from the file's header
+	fileSHA256 [32]byte
+}
+
+// OpenModelFolder opens the folder dir, and creates it if only its last element is missing.
+func (d Disk) OpenModelFolder(dir string) (*ModelFolder, error) {
+	if err := d.MakeDir(dir); err != nil {
+		return nil, err
+	}
+	return &ModelFolder{disk: d, dir: dir}, nil
+}
+
+// Path returns where the file of a version is, or would be.
+func (m *ModelFolder) Path(version uint64) string {
+	return filepath.Join(m.dir, fmt.Sprintf("%s%08d%s", modelPrefix, version, modelSuffix))
+}
+
+func modelRecordPath(modelPath string) string {
+	return strings.TrimSuffix(modelPath, modelSuffix) + recordSuffix
+}
+
+// Put stores the safetensors file, which may come in pieces, the header in the first, as this version, durably or not:
+// then a power cut may leave it torn, or take it, and Get notices. digest is the model's address in the federation; it
+// need not be the SHA-256 of the file. The same digest again is nil. Another one, or a file whose record cannot be
+// read, is ErrDigestConflict: nothing stored is overwritten by something else (see SetAsideFile).
+func (m *ModelFolder) Put(version uint64, digest [32]byte, durable bool, pieces ...[]byte) error {
+	size, sum := int64(0), sha256.New()
+	for _, p := range pieces {
+		size += int64(len(p))
+		_, _ = sum.Write(p) // cannot fail
+	}
+	if _, err := readSafetensorsMetadata(bytes.NewReader(pieces[0]), size); err != nil {
+		return fmt.Errorf("model version %d: %w", version, err)
+	}
+	path := m.Path(version)
+	if _, err := m.disk.Lstat(path); err == nil {
+		if old, err := m.readRecord(version); err != nil || old.Digest != digest {
+			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest,
+				ErrDigestConflict)
+		}
+	}
+	body := binary.LittleEndian.AppendUint64(sum.Sum(digest[:]), uint64(size))
+	if err := m.disk.saveRecord(modelRecordPath(path), modelRecordVersion, body, durable); err != nil {
+		return err
+	}
+	return m.disk.replaceFile(path, pieces, 0o600, durable)
+}
+
+// readRecord reads the record beside a model: everything of ModelInfo but the metadata.
+func (m *ModelFolder) readRecord(version uint64) (ModelInfo, error) {
+	path := modelRecordPath(m.Path(version))
+	v, body, err := m.disk.LoadRecord(path, modelRecordBodySize)
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	if v != modelRecordVersion {
+		return ModelInfo{}, &FormatVersionError{path, v, modelRecordVersion}
+	}
+	if len(body) != modelRecordBodySize {
+		return ModelInfo{}, &CorruptError{path, "not a model record"}
+	}
+	info := ModelInfo{Version: version, Size: int64(binary.LittleEndian.Uint64(body[2*sha256.Size:]))}
+	copy(info.Digest[:], body)
+	copy(info.fileSHA256[:], body[sha256.Size:])
+	return info, nil
+}
+
+// Versions returns the versions that have a file, sound or damaged, in ascending order.
+func (m *ModelFolder) Versions() ([]uint64, error) { return m.versionsWithSuffix(modelSuffix) }
+
+// List returns the stored models sorted by version, reading no more than their headers. When some are damaged the
+// error names them all, and the others are still returned.
+func (m *ModelFolder) List() ([]ModelInfo, error) {
+	versions, err := m.versionsWithSuffix(modelSuffix)
+	if err != nil {
+		return nil, err
+	}
+	var infos []ModelInfo
+	var problems []error
+	for _, v := range versions {
+		info, err := m.readInfo(v)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		infos = append(infos, info)
+	}
+	return infos, errors.Join(problems...)
+}
+
+// Latest describes the model of the highest version, or returns ErrNoModel. It does not fall back to an older one
+// when that is damaged.
+func (m *ModelFolder) Latest() (ModelInfo, error) {
+	versions, err := m.versionsWithSuffix(modelSuffix)
+	if err != nil {
+		return ModelInfo{}, err
+	}
+	if len(versions) == 0 {
+		return ModelInfo{}, fmt.Errorf("store: %w in %s", ErrNoModel, m.dir)
+	}
+	return m.readInfo(versions[len(versions)-1])
+}
+
+// Get returns the file of a version as it was given to Put, verified; ErrNoModel if there is none.
+func (m *ModelFolder) Get(version uint64) ([]byte, error) {
+	path := m.Path(version)
+	file, err := m.disk.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("store: %w: version %d in %s%s", ErrNoModel, version, m.dir, m.describeVersions())
+	}
+	if err != nil {
+		return nil, explainFileError("read", path, err)
+	}
+	info, err := m.readRecord(version)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(file); !bytes.Equal(sum[:], info.fileSHA256[:]) {
+		return nil, &CorruptError{path, "its SHA-256 differs"}
+	}
+	return file, nil
+}
+
+// describeVersions lists the versions that there are, for an error.
+func (m *ModelFolder) describeVersions() string {
+	all, err := m.Versions()
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	var text strings.Builder
+	for i := 0; i < len(all); {
+		first := i
+		for i++; i < len(all) && all[i] == all[i-1]+1; i++ {
+		}
+		if text.WriteString(", "); i-first > 1 {
+			fmt.Fprintf(&text, "%d to %d", all[first], all[i-1])
+		} else {
+			fmt.Fprint(&text, all[first])
+		}
+	}
+	return "; there are" + text.String()[1:]
+}
+
+// versionsWithSuffix returns the versions that have a file with this suffix, sorted. It ignores other files.
+func (m *ModelFolder) versionsWithSuffix(suffix string) ([]uint64, error) {
+	names, err := m.disk.ReadDir(m.dir)
+	if err != nil {
+		return nil, explainFileError("list", m.dir, err)
+	}
+	return modelVersionsInNames(names, suffix), nil
+}
+
+// modelVersionsInNames returns the versions of the files with that suffix, in ascending order.
+func modelVersionsInNames(names []fs.DirEntry, suffix string) (versions []uint64) {
+	for _, name := range names {
+		digits, hasPrefix := strings.CutPrefix(name.Name(), modelPrefix)
+		digits, hasSuffix := strings.CutSuffix(digits, suffix)
+		v, err := strconv.ParseUint(digits, 10, 64)
+		if hasPrefix && hasSuffix && err == nil && name.Name() == fmt.Sprintf("%s%08d%s", modelPrefix, v, suffix) {
+			versions = append(versions, v)
+		}
+	}
+	slices.Sort(versions)
+	return versions
+}

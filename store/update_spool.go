@@ -1,0 +1,176 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"sync"
+)
+
+// RoundSpoolID names a round's spool: an update trained on another base does not belong into it.
+type RoundSpoolID struct {
+	Run, Round      uint64
+	BaseModelDigest [32]byte // digest of the base model
+}
+
+// SpoolEntry describes one update.
+type SpoolEntry struct {
+	Agent          string   // 1 to 255 bytes
+	PayloadDigest  [32]byte // of the payload: wire.BlobDigest
+	SignedManifest []byte   // the signed manifest, up to 64 KiB; not to be modified
+	PayloadSize    int64    // of the payload, bytes
+}
+
+// UpdateSpool keeps the updates of one round that have come: one append-only log, files beside it with the large
+// updates, and in memory an index that includes every entry's SignedManifest. It is there so that they need no memory.
+// Nothing of it is synced: their agents have made them durable, and a power cut takes what must come again. All methods
+// may be called concurrently.
+type UpdateSpool struct {
+	disk    Disk
+	id      RoundSpoolID
+	logPath string
+	logFile File
+
+	writeMutex sync.Mutex // guards what follows
+	closed     bool
+	logEnd     int64 // of the last entry
+	writeError error // set when a failed write could not be undone
+
+	indexMutex        sync.RWMutex // guards what follows; not held while payloads are read or written
+	locationByAgent   map[string]payloadLocation
+	isAdoptingByAgent map[string]bool
+}
+
+// payloadLocation is where an entry's payload lies: in the log, or in a file apart.
+type payloadLocation struct {
+	SpoolEntry
+	offset    int64
+	inOwnFile bool
+	checksums chunkChecksums
+}
+
+func spoolPath(dir string, id RoundSpoolID) string {
+	return filepath.Join(dir, fmt.Sprintf("spool-%016x-%016x-%x.log", id.Run, id.Round, id.BaseModelDigest))
+}
+
+// OpenSpool opens the round's spool in dir, or makes a new one; dir is created if only its last element is missing.
+// It reads back whatever a crash left and verifies the digest of every payload: entries that are torn or flipped
+// are dropped and reported to logger, which must not be nil.
+func (d Disk) OpenSpool(dir string, id RoundSpoolID, logger func(problem string)) (*UpdateSpool, error) {
+	if logger == nil {
+		panic("store: OpenSpool needs a logger")
+	}
+	if err := d.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, explainFileError("create folder", dir, err)
+	}
+	s := &UpdateSpool{
+		disk:            d,
+		id:              id,
+		logPath:         spoolPath(dir, id),
+		locationByAgent: make(map[string]payloadLocation),
+
+		isAdoptingByAgent: make(map[string]bool),
+	}
+	f, err := d.OpenFile(s.logPath, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, explainFileError("open", s.logPath, err)
+	}
+	s.logFile = f
+	if err := s.recoverLog(logger); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return s, nil
+}
+
+// Entries returns all entries, sorted by agent id.
+func (s *UpdateSpool) Entries() []SpoolEntry {
+	s.indexMutex.RLock()
+	defer s.indexMutex.RUnlock()
+	all := make([]SpoolEntry, 0, len(s.locationByAgent))
+	for _, at := range s.locationByAgent {
+		all = append(all, at.SpoolEntry)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Agent < all[j].Agent })
+	return all
+}
+
+// ReadPayload reads the agent's update into dst, which it grows if it must, and verifies it (PayloadVerifier):
+// O(update) memory, and none that is new when dst is large enough.
+func (s *UpdateSpool) ReadPayload(agent string, dst []byte) ([]byte, error) {
+	s.indexMutex.RLock()
+	at, have := s.locationByAgent[agent]
+	s.indexMutex.RUnlock()
+	if !have {
+		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
+	}
+	dst = slices.Grow(dst[:0], int(at.PayloadSize))[:at.PayloadSize]
+	if err := s.readPayload(dst, at, 0); err != nil {
+		return nil, err
+	}
+	sum := s.payloadVerifierAt(at)
+	_, _ = sum.Write(dst) // cannot fail
+	if err := sum.Check(); err != nil {
+		return nil, err
+	}
+	return dst, nil
+}
+
+// NewPayloadVerifier returns the sum of the agent's update, to which nothing is written.
+func (s *UpdateSpool) NewPayloadVerifier(agent string) (*PayloadVerifier, error) {
+	s.indexMutex.RLock()
+	at, have := s.locationByAgent[agent]
+	s.indexMutex.RUnlock()
+	if !have {
+		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
+	}
+	return s.payloadVerifierAt(at), nil
+}
+
+func (s *UpdateSpool) payloadVerifierAt(at payloadLocation) *PayloadVerifier {
+	return &PayloadVerifier{expected: at.checksums,
+		changedError: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
+}
+
+// ReadPayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadVerifier].
+func (s *UpdateSpool) ReadPayloadAt(agent string, dst []byte, from int64) error {
+	s.indexMutex.RLock()
+	at, have := s.locationByAgent[agent]
+	s.indexMutex.RUnlock()
+	if !have || from < 0 || from+int64(len(dst)) > at.PayloadSize {
+		return fmt.Errorf("store: %s holds no %d bytes from byte %d on of %s", s.logPath, len(dst), from, agent)
+	}
+	return s.readPayload(dst, at, from)
+}
+
+func (s *UpdateSpool) readPayload(dst []byte, at payloadLocation, from int64) error {
+	if !at.inOwnFile {
+		if _, err := s.logFile.ReadAt(dst, at.offset+from); err != nil {
+			return explainFileError("read", s.logPath, err)
+		}
+		return nil
+	}
+	f, err := s.openLargeUpdate(at.SpoolEntry)
+	if err != nil {
+		return err
+	}
+	_, err = f.ReadAt(dst, from)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return explainFileError("read", f.Name(), err)
+	}
+	return nil
+}
+
+// Close closes the log. It removes nothing: once the round is over, its folder is the caller's to remove.
+func (s *UpdateSpool) Close() error {
+	s.writeMutex.Lock()
+	defer s.writeMutex.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	return s.logFile.Close()
+}

@@ -1,0 +1,22 @@
+package wire_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestReadingsAscend, so that a report has one encoding and no reading comes twice.
+func TestReadingsAscend(t *testing.T) {
+	for _, ids := range [][]uint8{{3, 3}, {4, 3}, {1, 2, 1}} {
+		var m wire.AgentMetricsReport
+		for _, id := range ids {
+			m.Metrics = append(m.Metrics, wire.ReportMetric{ID: id})
+		}
+		if _, err := wire.DecodeAgentMetricsReport(m.Body()); err == nil || !strings.Contains(err.Error(),
+			"comes after") {
+			t.Errorf("readings %v: error %v", ids, err)
+		}
+	}
+}

@@ -1,0 +1,20 @@
+package wire
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// TestLongestAway: what an announcement may say is added up without a wrap.
+func TestLongestAway(t *testing.T) {
+	for want, r := range map[time.Duration]AgentResponsePolicy{
+		0:                          {AnswerProbability: 7},
+		11 * time.Minute:           {DisconnectMillis: 60_000, DisconnectSpreadMillis: 600_000},
+		1 << 32 * time.Millisecond: {DisconnectMillis: math.MaxUint32, DisconnectSpreadMillis: 1},
+	} {
+		if got := r.MaxDisconnectTime(); got != want {
+			t.Errorf("%+v: %s, want %s", r, got, want)
+		}
+	}
+}
