@@ -35,9 +35,9 @@ type Config struct {
 	TaskData taskdata.Config
 	// StateDir keeps what must outlive the process. It must exist and be this agent's alone.
 	StateDir string
-	// IsStateDirVolatile says that Dir does not survive a power cut; presence tells it.
+	// IsStateDirVolatile says that StateDir does not survive a power cut; presence tells it.
 	IsStateDirVolatile bool
-	// Disk is where Dir is; the machine's unless set.
+	// Disk contains StateDir; the machine's disk unless set.
 	Disk store.Disk
 	// Runtime is its time; real time unless set.
 	Runtime host.JobRuntime

@@ -12,7 +12,7 @@ import (
 type brokerLink struct {
 	observer       observe.Observer
 	onChange       func(up bool)       // nil if nobody follows the link
-	selfTest       *mqtt.SelfTest      // nil if there is none
+	selfTest       *mqtt.SelfTest      // nil if the self-test is disabled
 	refusedFilters mqtt.RefusedFilters // except those of the publisher
 	works          bool                // there is a link, and the coordinator may work over it
 }

@@ -59,8 +59,7 @@ var (
 	evaluatedAccuracy = observe.OptionalGauge("evaluation_accuracy_ratio",
 		"Share of all these rows that it classifies rightly.")
 	evaluatedF1 = observe.OptionalGauge("evaluation_f1_ratio",
-		"Mean of its F1 over the classes that occur among these rows, or are "+
-			"predicted.")
+		"Mean of its F1 over the classes that occur among these rows, or are predicted.")
 	evaluatedAgentRisk = observe.OptionalGauge("evaluation_agent_risk",
 		"Its risk at one agent: the mean over agents, the worst, or a "+
 			"quantile. Absent for fewer than 5 agents.", "stat")

@@ -46,10 +46,9 @@ func (m *Moments) CheckPlausible(n uint64) error {
 // m)², the mean squares of the devices' rows around m. So each of the two lies between what honest devices say, as long
 // as they are the majority. Where the median is 0, that is where most devices have one constant, the variance is the
 // trimmed mean of the devices that vary, so that the others' rows do not stay in raw units. A column of 0 and 1, or of
-// −1 and
-// 1, is not scaled; a column of two other values cannot be told from the moments, and is. The target is treated as
-// [Moments.Standardization] does. Fewer than 5 devices have their moments added up: there one that lies gets what it
-// wants.
+// −1 and 1, is not scaled; a column of two other values cannot be recognised from the moments, and is scaled. The
+// target is treated as [Moments.Standardization] does. The moments of fewer than 5 devices are added up, which gives no
+// protection from a lying device.
 //
 // each calls take for every device's moments, always in one order; CombineIntoStandardization calls it once for every
 // block of columns, so that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.

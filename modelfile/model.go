@@ -34,8 +34,8 @@ type Model struct {
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
 	ParameterBytes  []byte // float32, as over the wire
-	// PersonalTensors names tensors of the architecture that are each device's own: Vector, and the file, are without
-	// them. Such a file is a coordinator's, and predicts nothing; a device's has all tensors.
+	// PersonalTensors names the tensors of the architecture that each device keeps for itself. A coordinator's file
+	// lacks these tensors, in Vector too, and cannot predict; a device's file has all tensors.
 	PersonalTensors []string
 }
 

@@ -257,7 +257,8 @@ func (s *RecordSlots) encode(version uint16, pieces [][]byte) [][]byte {
 	return append(all, binary.LittleEndian.AppendUint32(nil, sum))
 }
 
-// writeSlotCopy writes a copy from its beginning. What it needs of a longer file it fills up with zeros.
+// writeSlotCopy writes a copy at the beginning of its file. If the file is too short, it extends the file with zeros to
+// slotFileSize.
 func writeSlotCopy(f File, pieces [][]byte) error {
 	info, err := f.Stat()
 	if err != nil {

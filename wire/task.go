@@ -211,7 +211,7 @@ func (w *writer) optionalFloat(x float64) {
 	}
 }
 
-// tensorNames writes the names of tensors or layers, if there are any.
+// tensorNames writes the names of tensors or layers. It writes no bytes for an empty list.
 func (w *writer) tensorNames(names []string) {
 	if len(names) == 0 {
 		return

@@ -20,7 +20,7 @@ func TestWatch(t *testing.T) {
 		celsius := 20.0
 		rules := OwnerRules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
 		var barred wire.DeclineReason
-		problem := "" // of the condition; empty if there is none
+		problem := "" // of the condition; empty without a condition
 		core := &part.AgentCore{Loop: host.NewEventLoop(nil),
 			Observer: testkit.Observer(func(e observe.Event) {
 				var d observe.EventDescription

@@ -1,4 +1,4 @@
-// Package external trains models with programs of the device's owner, as docs/TRAINER.md has it: a training.Trainer
-// and a data.Source around those that train models of our own kinds. A program is not trusted: whatever it does, the
-// agent declines a round at most, and tries again.
+// Package external trains models with programs of the device's owner; docs/TRAINER.md describes the protocol. It wraps
+// the built-in training.Trainer and data.Source, which still serve the built-in models. A program is not trusted: if it
+// fails, the agent declines the round and tries again.
 package external

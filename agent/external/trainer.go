@@ -41,8 +41,7 @@ func New(ctx context.Context, around training.Trainer, rows data.Source, program
 		place:            programContext{federation, device, log, observe, ctx}}
 }
 
-// OpenRows implements [data.Source]. The program of an earlier task with that trainer ends; that of the same task goes
-// on.
+// OpenRows implements [data.Source]. The program for the same task continues; a program for another task is stopped.
 func (t *ProgramTrainer) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.ExternalTask == nil {
 		return t.Source.OpenRows(w)
@@ -51,8 +50,7 @@ func (t *ProgramTrainer) OpenRows(w data.RowQuery) data.QueriedRows {
 	cfg, ok := t.programConfigByTrainer[name]
 	if !ok {
 		return untrainableRows{fmt.Errorf("the task is trained by %q, which this device does not have: add "+
-			"trainers.%s to "+
-			"agentd.yaml", name, name)}
+			"trainers.%s to agentd.yaml", name, name)}
 	}
 	layout, err := layoutOf(w.ExternalTask)
 	if err != nil {

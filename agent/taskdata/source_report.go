@@ -72,7 +72,7 @@ func troubleKinds(doubtful bool) []data.TroubleKind {
 		func(k data.TroubleKind) bool { return k.ReadingsStillArrive() != doubtful })
 }
 
-// SourceReportReceived: the agent has asked its data source what it has received, and which values are not used.
+// SourceReportReceived: the agent has queried its data source, which reported its received and unused values.
 type SourceReportReceived struct {
 	data.Report
 	PreviousReport data.Report // the report of the previous event

@@ -29,7 +29,7 @@ func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) 
 
 // savedBlock is the block that an earlier process was in.
 type savedBlock struct {
-	*endlessBlock // nil if there is none
+	*endlessBlock // nil without a saved block
 	encodedTask   []byte
 	parameters    []float32
 }

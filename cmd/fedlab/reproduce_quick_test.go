@@ -35,8 +35,7 @@ var promised = map[string]string{
 		"ratio_r0.35_H10 ratio_r0.35_H100 ratio_r0.5_H10 ratio_r0.5_H100",
 	"feddec-failures": "feddec_r0.35_H10_t5000 feddec_r0.5_H100_t5000 ratio_r0.35_H100 ratio_r0.5_H10",
 	"spectrum": "best_geo_r0.35_n20 best_random_p0.3_n20 metropolis_geo_r0.5_n10 maxdegree_random_p0.7_n40 " +
-		"fastest_geo_r0.65_n40 " +
-		"best_geo_r0.35_n20_sd",
+		"fastest_geo_r0.65_n40 best_geo_r0.35_n20_sd",
 	"personal": "softmax_global softmax_alone softmax_ditto softmax_finetune_worst mlp_global mlp_layers " +
 		"mlp_layers_worst_ci95",
 	"anomalies": "recall_offset_5 precision_offset_5_ci95 bound_recall_noise_3 bound_precision_noise_3",

@@ -427,8 +427,7 @@ func (g *Guard) answerForeign(now time.Time, foreign wire.AnnouncementPosition) 
 var Metrics = []*observe.Metric{foreignAnnouncements, agentsAhead}
 
 var foreignAnnouncements = observe.Counter("foreign_announcements_total",
-	"Announcements signed with this coordinator's key that it has not made: of another coordinator, or "+
-		"replayed.")
+	"Announcements signed with this coordinator's key that it has not made: of another coordinator, or replayed.")
 
 // ForeignAnnouncementSeen: an announcement signed with this coordinator's key was published that this coordinator has
 // not made, and that is not later than its own. Another coordinator runs with the key, or somebody replays an old

@@ -359,8 +359,7 @@ func hasBothSignatures(j *wire.EnrolmentRequest, key *ecdsa.PublicKey, binding [
 }
 
 var joinedDevices = observe.Counter("joins_total",
-	"Devices that joined with a token; one that asks again, since the answer was "+
-		"lost, counts again.")
+	"Devices that joined with a token; one that asks again, since the answer was lost, counts again.")
 
 // DeviceJoined: a device was admitted and is in the list of agents.
 type DeviceJoined struct {

@@ -28,7 +28,7 @@ type Graph struct {
 type Planner struct {
 	loop      *host.EventLoop
 	makeEdges func(agents []round.MixingAgent) (Graph, error)
-	latest    *job // nil before the first request, and after one that failed
+	latest    *job // the newest request; nil before the first request and after a failed request
 }
 
 // job computes the edges between some agents.
@@ -88,8 +88,7 @@ var (
 	meshEigenvalue = observe.OptionalGauge("mesh_second_eigenvalue",
 		"|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected.")
 	meshEigenvalueRatio = observe.OptionalGauge("mesh_alpha",
-		"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
-			"infinite.")
+		"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite.")
 )
 
 // Computed: the edges of a round are known.

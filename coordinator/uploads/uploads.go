@@ -186,7 +186,7 @@ func (u *Uploads) end(agent wire.AgentID) {
 	u.step(transfer.DropAgent{Agent: agent})
 }
 
-// reportRejected ends an agent's participation in a round, which may be over by now.
+// reportRejected reports an invalid update to the round machine, which may have closed the round already.
 func (u *Uploads) reportRejected(agent wire.AgentID, r wire.RoundID, update wire.Digest,
 	reason wire.UpdateRefusalReason) {
 	u.cfg.Step(round.UpdateRejected{Agent: agent, Round: r, UpdateDigest: update, Reason: reason})

@@ -343,8 +343,7 @@ func (s *csvSurvey) addLateFault(line int, at int64, c *recordReader, problem st
 		f.Remedy = "only these lines are skipped: the clock was reset, or their times have another format"
 	} else if s.manyFiles && at >= s.newestTimeInFile {
 		f.Remedy = "the files are read in the order of their names, which is not that of their times: rename " +
-			"them, as " +
-			"in log-2026-03-01.csv"
+			"them, as in log-2026-03-01.csv"
 	}
 	if z := s.dialect.time.zone; z != nil && z != time.UTC {
 		f.Remedy += "; of the hour that comes twice when clocks go back only the first counts"

@@ -79,8 +79,7 @@ var rooms = []room{
 	{"coordinator/cleanup", 3, false, "deletes foreign retained messages: it knows topics, not rounds"},
 	{"coordinator/runs", 3, false, "the coordinator's state folder, which commands read beside the daemon"},
 	{"coordinator/aggregation", 3, false,
-		"the next model from the updates of a round: it knows no agents' messages and " +
-			"no broker"},
+		"the next model from the updates of a round: it knows no agents' messages and no broker"},
 	{"coordinator/devices", 3, false, "which messages of which devices count: it knows no rounds"},
 	{"coordinator/sealing", 3, false, "secrets of the coordinator, and keys made of them: it knows no rounds"},
 	{"coordinator/uploads", 3, false, "updates on their way into a spool: it knows rounds by their numbers"},
@@ -104,8 +103,7 @@ var rooms = []room{
 	{"lab/theory", 1, false, "what the documents predict: it imports nothing of ours, so that agreement with the " +
 		"simulator means something"},
 	{"lab/crowd", 4, false, "a million agents around the machines of both programs: it has only tests"},
-	{"lab/world", 4, false, "both programs in virtual time, with faults: it runs their hosts, so it " +
-		"stands above them"},
+	{"lab/world", 4, false, "both programs in virtual time, with faults: it runs their hosts, so it stands above them"},
 	{"metrics", 3, false, "how metrics are registered and served, for both programs"},
 	{"metrics/agentmetrics", 3, false, "events to Prometheus: the logic below reports events and never calls a metric"},
 	{"metrics/coordinatormetrics", 3, false, "the same of the coordinator, and the agents' reports"},

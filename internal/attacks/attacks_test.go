@@ -195,7 +195,7 @@ var others = []attack{
 		"`coordinator audit verify` finds it, up to the end of the last round", []of{
 			tests("coordinator/audit", "TestTampered", "TestAnotherKey"), tests("internal/e2e", "TestJoin")}},
 	{"damaged or foreign files", "the state folder's files changed, cut or of an earlier copy", writer,
-		"what can be made again is; else the program ends and says what to do", []of{
+		"the program rebuilds derived files; for other files it stops with an error that names the remedy", []of{
 			tests("coordinator", "TestDamagedFolder", "TestForeignBackup"),
 			tests("coordinator/uploads", "TestUpdateChangedOnDisk"),
 			tests("agent/fetch", "TestReadChecksAFile")}},

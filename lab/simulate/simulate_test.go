@@ -272,8 +272,7 @@ var refusedExperiments = map[string][]string{
 		`unknown key "local_stops"; did you mean "local_steps"?`},
 	"agents: 10\nstep_size:\n  constant: 2.5\n": {
 		"e.yaml:3:13",
-		"step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below " +
-			"0.9524",
+		"step_size.constant: is 2.5; with M = 10, L = 10, E = 1 and B = 1 the mean-square error is stable below 0.9524",
 	},
 	"agents: 2\nexchange: gradient\nstep_size: {constant: 2.5}\ndata: {inputs: 2, regressor_var: [1, 0.5]}\n": {
 		"e.yaml:3:23", "stable below 2",

@@ -254,7 +254,7 @@ func (r *UpdateReceiver) completeTransfer(agent wire.AgentID, t *incomingTransfe
 	return r.handUpdateToHost(agent, t.manifest, room, data)
 }
 
-// handUpdateToHost hands an update to the host. Its room is taken until UpdateStored.
+// handUpdateToHost hands an update to the host. Its room is taken until RoomReleased.
 func (r *UpdateReceiver) handUpdateToHost(agent wire.AgentID, m wire.Manifest, room int,
 	data ChunkStorage) []ReceiveEffect {
 	r.stats.CompletedUpdates++

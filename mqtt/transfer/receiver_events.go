@@ -57,7 +57,7 @@ func (c ReceiverConfig) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ReceiveEvent is UpdateOffer, StorageOpened, ChunkReceived, UpdateStored, DropAgent or Tick.
+// ReceiveEvent is UpdateOffer, StorageOpened, ChunkReceived, RoomReleased, DropAgent or Tick.
 type ReceiveEvent interface{ isReceiveEvent() }
 
 type (
@@ -103,7 +103,7 @@ type (
 	}
 	// UpdateComplete hands over the storage of a complete update, a *MemoryStorage up to 1 MiB. Every chunk was
 	// compared with its hash, and DecodeUpdate has compared the chunks' hashes with the digest. The host checks the
-	// values, stores them without a sync, and steps UpdateStored. Until then offers of the agent are ignored.
+	// values, stores them without a sync, and steps RoomReleased. Until then offers of the agent are ignored.
 	UpdateComplete struct {
 		Agent   wire.AgentID
 		Digest  wire.Digest

@@ -246,7 +246,6 @@ func TestRounds(t *testing.T) {
 	key := m.Must("agentd", "key", "new", "/root/other.key")
 	m.Shell("echo 'station-2 " + key + "' >> /etc/coordinator/agents.keys; systemctl reload coordinator")
 	m.Await("the list is taken", func() bool {
-		return strings.Contains(m.journal("coordinator"), "the configuration "+
-			"was reloaded")
+		return strings.Contains(m.journal("coordinator"), "the configuration was reloaded")
 	})
 }
