@@ -197,15 +197,15 @@ var damages = map[string]func(t *testing.T, path string){
 func saveBody(t *testing.T, path string, later uint16, body []byte) {
 	t.Helper()
 	name, slotted := strings.CutSuffix(path, ".a")
-	var version uint16
-	if i := slices.Index(state.FileNames(), filepath.Base(name)); i >= 0 {
-		version = state.Files[i].Version
+	file := store.StateFile{Name: filepath.Base(name), Slots: 1, Version: later}
+	if i := slices.Index(state.FileNames(), file.Name); i >= 0 {
+		file.Version += state.Files[i].Version
 	}
 	var err error
-	if version += later; slotted {
-		err = store.LocalDisk.NewRecordSlots(name, 1).WriteAndProtect(version, body)
+	if slotted {
+		err = store.LocalDisk.NewRecordSlots(filepath.Dir(path), &file).WriteAndProtect(body)
 	} else {
-		err = store.LocalDisk.SaveRecord(path, version, body)
+		err = store.LocalDisk.SaveStateFile(filepath.Dir(path), &file, body)
 	}
 	if err != nil {
 		t.Fatal(err)

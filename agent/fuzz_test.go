@@ -109,10 +109,11 @@ func FuzzFolder(f *testing.F) {
 		for _, write := range []func() error{
 			func() error { return os.WriteFile(path, content, 0o600) },
 			func() error {
+				file := store.StateFile{Name: strings.TrimSuffix(r.name, ".a"), Version: version, Slots: 1}
 				if slot {
-					return c.Disk.NewRecordSlots(path[:len(path)-2], 1).WriteAndProtect(version, content)
+					return c.Disk.NewRecordSlots(dir, &file).WriteAndProtect(content)
 				}
-				return c.Disk.SaveRecord(path, version, content)
+				return c.Disk.SaveStateFile(dir, &file, content)
 			},
 		} {
 			if err := write(); err != nil {

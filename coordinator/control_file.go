@@ -33,11 +33,6 @@ type AppliedTask struct {
 	Now bool `json:",omitempty"`
 }
 
-const (
-	controlVersion = 1
-	maxControl     = 64 << 20
-)
-
 // withoutOneTimeOptions returns the task without the options that hold for one start.
 func (a AppliedTask) withoutOneTimeOptions() AppliedTask {
 	a.NewRun, a.From, a.Now = false, "", false
@@ -52,22 +47,19 @@ func (c *OperatorControl) ApplyNextTask() { c.Task, c.Next = c.Next.withoutOneTi
 func LoadControl(dir string) (OperatorControl, bool, error) {
 	d := runs.NewFolder(store.LocalDisk, dir)
 	_, _, unread := d.LoadRecord()
-	found, err := d.ControlSlots.Load(maxControl, nil)
-	switch {
-	case errors.Is(err, store.ErrNoRecord):
+	found, err := d.ControlSlots.Load(nil)
+	if errors.Is(err, store.ErrNoRecord) {
 		return OperatorControl{Task: AppliedTask{Version: d.AppliedTaskVersion}}, false, nil
-	case err == nil && found.FormatVersion != controlVersion:
-		err = &store.FormatVersionError{Path: d.Path(runs.ControlFile), FileVersion: found.FormatVersion,
-			SupportedVersion: controlVersion}
 	}
 	var c OperatorControl
 	if err == nil {
-		err = d.ParseJSONFile(runs.ControlFile, found.Body, &c)
+		err = d.ParseJSONFile(runs.Control, found.Body, &c)
 	}
 	switch {
 	case store.IsDamage(err):
-		return c, false, &runs.StateError{Path: d.Path(runs.ControlFile), Problem: err.Error(), Remedy: "remove " +
-			d.Path(runs.ControlFile) + ".a and .b: the configuration's task then counts as the applied one", Err: err}
+		path := d.Path(runs.Control.Name)
+		return c, false, &runs.StateError{Path: path, Problem: err.Error(), Err: err,
+			Remedy: fmt.Sprintf("remove %s.a and .b: then %s", path, runs.Control.LossConsequence)}
 	case err != nil:
 		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
@@ -82,11 +74,11 @@ func (c *OperatorControl) Save(dir string) error {
 	body, err := json.Marshal(c)
 	if err == nil {
 		d := runs.NewFolder(store.LocalDisk, dir)
-		if _, err = d.ControlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || store.IsDamage(err) {
+		if _, err = d.ControlSlots.Load(nil); errors.Is(err, store.ErrNoRecord) || store.IsDamage(err) {
 			err = nil
 		}
 		if err == nil {
-			err = d.ControlSlots.WriteAndProtect(controlVersion, body)
+			err = d.ControlSlots.WriteAndProtect(body)
 		}
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,20 +53,26 @@ func withoutSlot(t *testing.T, path string) {
 	}
 }
 
-// inSlots reads a file that is kept in slots.
-func inSlots(t *testing.T, path string) (*store.RecordSlots, store.SavedRecord) {
+// listedFile returns the file of the coordinator's state folder at a path, without the suffix of a slot.
+func listedFile(t *testing.T, path string) store.StateFile {
 	t.Helper()
-	s := store.LocalDisk.NewRecordSlots(path, 2)
-	found, err := s.Load(1<<24, nil)
-	must(t, err)
-	return s, found
+	i := slices.IndexFunc(runs.Files, func(f *store.StateFile) bool { return f.Name == filepath.Base(path) })
+	if i < 0 {
+		t.Fatalf("%s is not in runs.Files", path)
+	}
+	return *runs.Files[i]
 }
 
 func raiseVersion(t *testing.T, path string) {
 	if base, is := strings.CutSuffix(path, ".a"); is { // and the other copy with it
-		s, found := inSlots(t, base)
+		file := listedFile(t, base)
+		found, err := store.LocalDisk.NewRecordSlots(filepath.Dir(base), &file).Load(nil)
+		must(t, err)
+		later := file
+		later.Version++
+		slots := store.LocalDisk.NewRecordSlots(filepath.Dir(base), &later)
 		for range 2 {
-			must(t, s.WriteAndProtect(found.FormatVersion+1, found.Body))
+			must(t, slots.WriteAndProtect(found.Body))
 		}
 		return
 	} else if strings.HasSuffix(path, ".b") {

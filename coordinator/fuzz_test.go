@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -80,8 +80,8 @@ func FuzzJournal(f *testing.F) {
 			if err := os.CopyFS(dir, os.DirFS(kept)); err != nil {
 				t.Fatal(err)
 			}
-			slots := store.LocalDisk.NewRecordSlots(filepath.Join(dir, "run"), 2)
-			saved, err := slots.Load(1<<20, nil)
+			slots := store.LocalDisk.NewRecordSlots(dir, runs.Journal)
+			saved, err := slots.Load(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func FuzzJournal(f *testing.F) {
 			changed := append(append(append([]byte{}, saved.Body[:from]...), put...),
 				saved.Body[min(from+int(cut), len(saved.Body)):]...)
 			for range 2 { // in both slots
-				if err := slots.WriteAndProtect(saved.FormatVersion, changed); err != nil {
+				if err := slots.WriteAndProtect(changed); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -4,16 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// requestFile is a file in the state folder that requests a new standardisation.
-const requestFile = "restandardize"
 
 // restandardizeRequest names the run that is to end. It is void for a later run, so that it is carried out once, even
 // after a crash.
@@ -36,18 +32,18 @@ func RequestRestandardization(dir string) (wire.RunID, error) {
 	if err != nil {
 		return 0, err
 	}
-	return record.Run, d.Disk.SaveRecord(filepath.Join(dir, requestFile), runs.RequestVersion, body)
+	return record.Run, d.Disk.SaveStateFile(dir, runs.RestandardizeRequest, body)
 }
 
 // restandardizeRequested reports whether a new standardisation of the record's run is requested.
 func (c *Coordinator) restandardizeRequested(record round.JournalRecord) bool {
 	var r restandardizeRequest
-	body, err := c.stateFolder.LoadVersionedFile(requestFile, runs.MaxRecord, runs.RequestVersion)
+	body, err := c.cfg.Disk.LoadStateFile(c.cfg.Dir, runs.RestandardizeRequest)
 	if errors.Is(err, store.ErrNoRecord) {
 		return false
 	}
 	if err == nil {
-		err = c.stateFolder.ParseJSONFile(requestFile, body, &r)
+		err = c.stateFolder.ParseJSONFile(runs.RestandardizeRequest, body, &r)
 	}
 	switch {
 	case err != nil:
@@ -57,7 +53,7 @@ func (c *Coordinator) restandardizeRequested(record round.JournalRecord) bool {
 		// it was obeyed, or another run has begun in between
 	case !c.cfg.Standardize:
 		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or "+
-			"remove the file", "file", c.stateFolder.Path(requestFile))
+			"remove the file", "file", c.stateFolder.Path(runs.RestandardizeRequest.Name))
 	default:
 		return true
 	}
@@ -72,7 +68,8 @@ func (c *Coordinator) restandardizedOrigin(model string) (runs.Origin, error) {
 	var refused *runs.StateError
 	if errors.As(err, &refused) {
 		refused.Path = "a new standardisation of model " + model
-		refused.Remedy = "remove " + c.stateFolder.Path(requestFile) + " to go on with the present one"
+		refused.Remedy = fmt.Sprintf("remove %s to continue with the present one",
+			c.stateFolder.Path(runs.RestandardizeRequest.Name))
 	}
 	o.Given, o.Restandardized = given, true
 	return o, err

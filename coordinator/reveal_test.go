@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -11,7 +12,7 @@ import (
 
 // secrets are those of the coordinator's folder, the newest first.
 func (f *federation) secrets() []wire.SealSecret {
-	saved, err := store.LocalDisk.NewRecordSlots(f.coord.path("seals"), 2).Load(1<<16, nil)
+	saved, err := store.LocalDisk.NewRecordSlots(f.coord.dir, runs.SealKeys).Load(nil)
 	if err != nil {
 		f.t.Error(err)
 		return nil

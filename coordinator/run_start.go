@@ -38,12 +38,12 @@ func (c *Coordinator) resumeRun() (record round.JournalRecord, newRun bool, err 
 	case begins:
 		record, err = c.replaceRun(record, found, damage)
 	case damage != nil:
-		err = c.stateFolder.DecisionError(runs.RecordFile, damage.Error(), damage)
+		err = c.stateFolder.DecisionError(runs.Journal.Name, damage.Error(), damage)
 	case found:
 		record, err = c.continueRun(record)
 	default:
 		if _, newest := c.stateFolder.NewestModel(); newest > 0 {
-			return record, newRun, c.stateFolder.DecisionError(runs.RecordFile,
+			return record, newRun, c.stateFolder.DecisionError(runs.Journal.Name,
 				"the journal is missing, but there are models of a run", nil)
 		}
 		c.stateFolder.RunStartedFresh = true

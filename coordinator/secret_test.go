@@ -24,6 +24,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -128,7 +129,7 @@ func (f *federation) models() map[uint64][]byte {
 
 // task is the present one, as the coordinator's folder has it.
 func (f *federation) task() []byte {
-	saved, err := store.LocalDisk.NewRecordSlots(f.coord.path("task"), 2).Load(1<<20, nil)
+	saved, err := store.LocalDisk.NewRecordSlots(f.coord.dir, runs.Task).Load(nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}

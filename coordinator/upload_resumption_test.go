@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -166,7 +167,7 @@ func TestTransferFilesGo(t *testing.T) {
 			if _, err := os.Stat(a.path("model.part")); err == nil {
 				t.Errorf("%s has a part of a model", a.id)
 			}
-			found, err := store.LocalDisk.NewRecordSlots(a.path("update"), 1).Load(1<<30, nil)
+			found, err := store.LocalDisk.NewRecordSlots(a.dir, state.Update).Load(nil)
 			if !errors.Is(err, store.ErrNoRecord) {
 				t.Errorf("%s has an update of %d bytes, %v", a.id, len(found.Body), err)
 			}

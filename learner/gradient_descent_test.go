@@ -194,17 +194,16 @@ func TestDivergence(t *testing.T) {
 
 func TestRunRefuses(t *testing.T) {
 	for _, test := range []struct {
-		schedule StepSizeSchedule
-		steps    int
-		weight   float64
-		want     string
+		steps  int
+		weight float64
+		want   string
 	}{
-		{StepSizeSchedule{StepSize: 0.1}, 0, 1, "0 local steps; at least 1"},
-		{StepSizeSchedule{StepSize: 0.1}, 1, -1, "agent weight -1; it must be finite and not negative"},
-		{StepSizeSchedule{StepSize: 0.1}, 1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
-		{StepSizeSchedule{}, 1, 1, "schedule: step size is 0; it must be positive and finite"},
+		{0, 1, "0 local steps; at least 1"},
+		{1, -1, "agent weight -1; it must be finite and not negative"},
+		{1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
 	} {
-		taken, err := line(t, 0, test.schedule).Run(make([]float64, 2), test.steps, test.weight, 0, nil)
+		descent := line(t, 0, StepSizeSchedule{StepSize: 0.1})
+		taken, err := descent.Run(make([]float64, 2), test.steps, test.weight, 0, nil)
 		if err == nil || err.Error() != test.want || taken != 0 {
 			t.Errorf("got %d, %v; want %s", taken, err, test.want)
 		}

@@ -125,21 +125,3 @@ func (m *Model[T]) checkVector(name string, v []T) {
 }
 
 func finite(v float64) bool { return v-v == 0 }
-
-// FirstNotFinite returns the place of the first number that is not finite; −1 if all are. It asks of four at once.
-func FirstNotFinite[T Float](v []T) int {
-	at := 0
-	for rest := v; len(rest) >= 4; rest = rest[4:] {
-		x := (*[4]T)(rest)
-		if (x[0]-x[0])+(x[1]-x[1])+(x[2]-x[2])+(x[3]-x[3]) != 0 { // 0, or not a number
-			break
-		}
-		at += 4
-	}
-	for i, x := range v[at:] {
-		if x-x != 0 {
-			return at + i
-		}
-	}
-	return -1
-}

@@ -14,6 +14,8 @@ import (
 type Contribution struct {
 	Agent        wire.AgentID
 	UpdateDigest wire.Digest
+	Codec        spec.Codec
+	ReportedRisk float64 // the local risk at the base model, reported by the agent
 	Weight       float64 // K·p_k
 	rule.UpdateMetadata
 }
@@ -23,11 +25,13 @@ type Contribution struct {
 func BuildContributions(accepted []Participant, plan *Plan, cfg *Config) []Contribution {
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
-		set[i] = Contribution{p.Agent, p.AcceptedUpdateDigest, p.Weight, rule.UpdateMetadata{
-			Bucket: rule.BucketOfAgent(cfg.Seed, p.Agent), DrawCount: p.DrawCount,
-			ContributionFactor: plan.ContributionFactor(cfg.WeightPlacement, p.DrawCount, p.Weight, p.Odds),
-			Norm:               p.UpdateNorm,
-		}}
+		set[i] = Contribution{Agent: p.Agent, UpdateDigest: p.AcceptedUpdateDigest, Codec: p.UpdateCodec,
+			ReportedRisk: p.ReportedRisk, Weight: p.Weight,
+			UpdateMetadata: rule.UpdateMetadata{
+				Bucket: rule.BucketOfAgent(cfg.Seed, p.Agent), DrawCount: p.DrawCount,
+				ContributionFactor: plan.ContributionFactor(cfg.WeightPlacement, p.DrawCount, p.Weight, p.Odds),
+				Norm:               p.UpdateNorm,
+			}}
 	}
 	sort.Slice(set, func(i, j int) bool { return set[i].Agent < set[j].Agent })
 	for i := range set {
@@ -74,14 +78,6 @@ func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float6
 		return weight
 	}
 	return 1
-}
-
-// AddSquares returns sum + Σ v_j². ‖v‖₂ is the root of it, the same whatever pieces v comes in.
-func AddSquares[T wire.Float](sum float64, v []T) float64 {
-	for _, x := range v {
-		sum += float64(float64(x) * float64(x))
-	}
-	return sum
 }
 
 // ApplyStep writes w_i = w_{i−1} + step to dst, rounding once to T. Any

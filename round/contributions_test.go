@@ -14,20 +14,6 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TestAddSquares: the sum is the same whatever pieces a vector comes in.
-func TestAddSquares(t *testing.T) {
-	v := []float32{0.1, -2, 3e-5, 7, 1e20, 1e-20}
-	whole := round.AddSquares(0, v)
-	for cut := range v {
-		if got := round.AddSquares(round.AddSquares(0, v[:cut]), v[cut:]); got != whole {
-			t.Errorf("cut at %d: %v, want %v", cut, got, whole)
-		}
-	}
-	if got := round.AddSquares(9, []float64{4}); got != 25 {
-		t.Errorf("9 + 4² is %v", got)
-	}
-}
-
 func TestNotFinite(t *testing.T) {
 	t.Run("float32", testNotFinite[float32])
 	t.Run("float64", testNotFinite[float64])

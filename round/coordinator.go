@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -52,10 +53,12 @@ type announcementState struct {
 	roundAnnouncedAt time.Time
 }
 
-// SpooledUpdate is an update that a process before this one has held, and that is still here.
+// SpooledUpdate is an update that an earlier process accepted, and that is still in the spool.
 type SpooledUpdate struct {
 	UpdateDigest wire.Digest
-	Norm         float64 // ‖v_k‖₂
+	Norm         float64    // ‖v_k‖₂
+	Codec        spec.Codec // of the payload
+	RiskBefore   float64    // the local risk at the base model, reported by the agent
 }
 
 // NewCoordinator makes the machine of a run. record is
@@ -89,7 +92,7 @@ func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]S
 			p.AcceptedUpdateDigest = u.UpdateDigest
 		}
 		if u.UpdateDigest == p.AcceptedUpdateDigest {
-			p.UpdateNorm = u.Norm
+			p.UpdateNorm, p.UpdateCodec, p.ReportedRisk = u.Norm, u.Codec, u.RiskBefore
 		}
 	}
 	return c

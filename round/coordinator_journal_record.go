@@ -109,7 +109,10 @@ type Participant struct {
 	Odds                 float64     `json:",omitempty"` // K·q_k of its draw by importance; 0 = 1
 	RowCount             uint64      `json:"Samples"`    // n_k, as its hello before the draw said; 0 = not known
 	AcceptedUpdateDigest wire.Digest `json:"Accepted"`   // the update that is held; zero while there is none
-	UpdateNorm           float64     `json:"-"`          // ‖v_k‖₂ of that update, which the host measures again after a restart
+	// The next three fields describe that update. After a restart the host reads them from the spool.
+	UpdateNorm   float64    `json:"-"` // ‖v_k‖₂
+	UpdateCodec  spec.Codec `json:"-"`
+	ReportedRisk float64    `json:"-"` // the local risk at the base model, reported by the agent
 	// Boot and PeerKey are what the participant's neighbours know it by, where agents mix.
 	Boot             wire.Epoch
 	PeerKey          wire.X25519PublicKey

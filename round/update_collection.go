@@ -260,6 +260,7 @@ func (c *Coordinator) handleUpdateStored(now time.Time, e UpdateStored) {
 	}
 	c.changeParticipantState(p, stateAccepted)
 	p.AcceptedUpdateDigest, p.UpdateNorm = digest, e.Norm
+	p.UpdateCodec, p.ReportedRisk = e.Update.Payload.Codec, e.Update.RiskBefore
 	c.rememberUpdateNorm(p)
 	c.handleEdgeReport(e.Agent, &e.Update.EdgeMeasurements)
 	c.emitEffect(SendUpdateAcceptance{e.Agent, e.Round, digest})

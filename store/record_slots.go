@@ -28,7 +28,8 @@ import (
 type RecordSlots struct {
 	mu              sync.Mutex
 	disk            Disk
-	path            string
+	file            *StateFile
+	path            string // without the suffix of a copy
 	isNameDurable   []bool // by copy: its name is durable, as this process has seen to
 	sequence        uint64 // of the newest copy
 	lastWrittenCopy int    // the copy that was written last
@@ -37,8 +38,7 @@ type RecordSlots struct {
 
 // SavedRecord is a record that RecordSlots hold.
 type SavedRecord struct {
-	FormatVersion uint16 // the caller's, of the format of the body
-	Body          []byte
+	Body []byte
 	// NewerCopyDamage says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has
 	// changed it. Nil if none is.
 	NewerCopyDamage error
@@ -52,22 +52,25 @@ const (
 	noCopy           = -1
 )
 
-// NewRecordSlots returns the slots at path, with one copy or two. Nothing is read or made yet.
-func (d Disk) NewRecordSlots(path string, copies int) *RecordSlots {
-	return &RecordSlots{disk: d, path: path, isNameDurable: make([]bool, copies), protectedCopy: noCopy,
-		lastWrittenCopy: noCopy}
+// NewRecordSlots returns the slots of a file in a folder. f.Slots is 1 or 2. Nothing is read or created yet.
+func (d Disk) NewRecordSlots(dir string, f *StateFile) *RecordSlots {
+	return &RecordSlots{disk: d, file: f, path: filepath.Join(dir, f.Name), isNameDurable: make([]bool, f.Slots),
+		protectedCopy: noCopy, lastWrittenCopy: noCopy}
 }
 
 func (s *RecordSlots) copyPath(i int) string { return s.path + "." + string(rune('a'+i)) }
 
-// Load returns the newest record that is sound and that want, unless it is nil, agrees to; its body may have up to
-// most bytes. Writes leave its copy alone until ProtectNewest. The error is ErrNoRecord if there is no file, or none
-// that want agrees to, and a *CorruptError if there is none that is sound.
-func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, error) {
+// Load returns the newest sound record. Later writes do not overwrite its copy until ProtectNewest is called. The error
+// is ErrNoRecord if there is no file, a *CorruptError if no copy is sound, and a *FormatVersionError if the newest
+// sound copy has another version.
+//
+// If want is not nil, Load returns the newest sound record of the file's version for which want returns true, or
+// ErrNoRecord if there is none.
+func (s *RecordSlots) Load(want func(body []byte) bool) (SavedRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.protectedCopy, s.lastWrittenCopy = noCopy, noCopy
-	copies, damaged, err := s.readHeaders(most)
+	copies, damaged, err := s.readHeaders()
 	if err != nil {
 		return SavedRecord{}, err
 	}
@@ -80,10 +83,15 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 		if err != nil {
 			return SavedRecord{}, err
 		}
-		if s.sequence = max(s.sequence, c.sequence); want == nil || want(found) {
-			s.protectedCopy, s.lastWrittenCopy, found.NewerCopyDamage = c.copyIndex, c.copyIndex, damaged
-			return found, nil
+		s.sequence = max(s.sequence, c.sequence)
+		if want != nil && (c.formatVersion != s.file.Version || !want(found.Body)) {
+			continue
 		}
+		s.protectedCopy, s.lastWrittenCopy, found.NewerCopyDamage = c.copyIndex, c.copyIndex, damaged
+		if c.formatVersion != s.file.Version {
+			return SavedRecord{}, &FormatVersionError{s.path, c.formatVersion, s.file.Version}
+		}
+		return found, nil
 	}
 	if damaged != nil {
 		return SavedRecord{}, damaged
@@ -100,9 +108,9 @@ type slotHeader struct {
 }
 
 // readHeaders returns the copies that look sound, the newest first, and the damage of others.
-func (s *RecordSlots) readHeaders(most int) (found []slotHeader, damaged, err error) {
+func (s *RecordSlots) readHeaders() (found []slotHeader, damaged, err error) {
 	for i := range s.isNameDurable {
-		h, err := s.readHeader(i, most)
+		h, err := s.readHeader(i)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -119,7 +127,7 @@ func (s *RecordSlots) readHeaders(most int) (found []slotHeader, damaged, err er
 	return found, damaged, nil
 }
 
-func (s *RecordSlots) readHeader(i, most int) (slotHeader, error) {
+func (s *RecordSlots) readHeader(i int) (slotHeader, error) {
 	h := slotHeader{copyIndex: i, encodedHead: make([]byte, slotHeadSize)}
 	if err := s.readAt(i, h.encodedHead, 0); err != nil {
 		return h, err
@@ -131,8 +139,8 @@ func (s *RecordSlots) readHeader(i, most int) (slotHeader, error) {
 	case bytes.Equal(h.encodedHead, make([]byte, slotHeadSize)):
 	case string(h.encodedHead[:len(slotMagic)]) != slotMagic || h.sequence == 0:
 		return h, &CorruptError{s.copyPath(i), "not a record"}
-	case h.length > uint64(min(most, math.MaxInt-slotHeadSize-slotChecksumSize)):
-		return h, &CorruptError{s.copyPath(i), fmt.Sprintf("longer than %d bytes", most)}
+	case h.length > uint64(min(s.file.MaxBytes, math.MaxInt-slotHeadSize-slotChecksumSize)):
+		return h, &CorruptError{s.copyPath(i), fmt.Sprintf("longer than %d bytes", s.file.MaxBytes)}
 	}
 	return h, nil
 }
@@ -148,7 +156,7 @@ func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	if sum != binary.LittleEndian.Uint32(rest[h.length:]) {
 		return SavedRecord{}, &CorruptError{s.copyPath(h.copyIndex), "its checksum differs"}
 	}
-	return SavedRecord{FormatVersion: h.formatVersion, Body: body}, nil
+	return SavedRecord{Body: body}, nil
 }
 
 func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
@@ -168,8 +176,8 @@ func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
 }
 
 // WriteAndProtect is Write and ProtectNewest.
-func (s *RecordSlots) WriteAndProtect(version uint16, pieces ...[]byte) error {
-	err := s.Write(version, pieces...)
+func (s *RecordSlots) WriteAndProtect(pieces ...[]byte) error {
+	err := s.Write(pieces...)
 	if err == nil {
 		s.ProtectNewest()
 	}
@@ -185,7 +193,7 @@ func (s *RecordSlots) ProtectNewest() {
 
 // Write writes a record durably, whose body may come in pieces, over a copy that is not kept. After an error that copy
 // may hold nothing.
-func (s *RecordSlots) Write(version uint16, pieces ...[]byte) error {
+func (s *RecordSlots) Write(pieces ...[]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := 0
@@ -194,7 +202,7 @@ func (s *RecordSlots) Write(version uint16, pieces ...[]byte) error {
 	}
 	s.lastWrittenCopy = noCopy
 	s.sequence++
-	p := s.encode(version, pieces)
+	p := s.encode(pieces)
 	err := s.updateCopy(i, func(f File) error { return writeSlotCopy(f, p) })
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := s.createCopy(i, p); err != nil {
@@ -240,13 +248,13 @@ func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
 }
 
 // encode returns the pieces of a copy.
-func (s *RecordSlots) encode(version uint16, pieces [][]byte) [][]byte {
+func (s *RecordSlots) encode(pieces [][]byte) [][]byte {
 	length := 0
 	for _, p := range pieces {
 		length += len(p)
 	}
 	head := append(make([]byte, 0, slotHeadSize), slotMagic...)
-	head = binary.LittleEndian.AppendUint16(head, version)
+	head = binary.LittleEndian.AppendUint16(head, s.file.Version)
 	head = binary.LittleEndian.AppendUint16(head, 0)
 	head = binary.LittleEndian.AppendUint64(head, s.sequence)
 	head = binary.LittleEndian.AppendUint64(head, uint64(length))

@@ -16,9 +16,11 @@ import (
 	"testing"
 )
 
+var runFile = StateFile{Name: "run", Version: 3, MaxBytes: 1 << 20, Slots: 2}
+
 func mustLoad(t testing.TB, s *RecordSlots) SavedRecord {
 	t.Helper()
-	found, err := s.Load(1<<20, nil)
+	found, err := s.Load(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +29,7 @@ func mustLoad(t testing.TB, s *RecordSlots) SavedRecord {
 
 func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
 	t.Helper()
-	if err := s.WriteAndProtect(3, pieces...); err != nil {
+	if err := s.WriteAndProtect(pieces...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,17 +38,16 @@ func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
 func TestSlots(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run")
-	s := LocalDisk.NewRecordSlots(path, 2)
-	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
+	s := LocalDisk.NewRecordSlots(dir, &runFile)
+	if _, err := s.Load(nil); !errors.Is(err, ErrNoRecord) {
 		t.Fatalf("no file: %v", err)
 	}
 	for n := range 40 {
 		body := bytes.Repeat([]byte{byte(n)}, n*n*37%9000)
 		mustSave(t, s, body[:len(body)/3], body[len(body)/3:])
-		found := mustLoad(t, LocalDisk.NewRecordSlots(path, 2))
-		if found.FormatVersion != 3 || !bytes.Equal(found.Body, body) || found.NewerCopyDamage != nil {
-			t.Fatalf("record %d: %d bytes of version %d, %v", n, len(found.Body), found.FormatVersion,
-				found.NewerCopyDamage)
+		found := mustLoad(t, LocalDisk.NewRecordSlots(dir, &runFile))
+		if !bytes.Equal(found.Body, body) || found.NewerCopyDamage != nil {
+			t.Fatalf("record %d: %d bytes, %v", n, len(found.Body), found.NewerCopyDamage)
 		}
 		if info, err := os.Stat(path + ".b"); err == nil && info.Size()%slotBlockSize != 0 {
 			t.Errorf("a file has %d bytes", info.Size())
@@ -65,57 +66,78 @@ func TestSlots(t *testing.T) {
 		flipped := bytes.Clone(file)
 		flipped[at] ^= 0x10
 		mustWrite(t, path+".b", flipped)
-		again := LocalDisk.NewRecordSlots(path, 2)
+		again := LocalDisk.NewRecordSlots(dir, &runFile)
 		found := mustLoad(t, again)
 		if string(found.Body) != "before" || !errors.As(found.NewerCopyDamage, new(*CorruptError)) {
 			t.Errorf("byte %d flipped: %q, %v", at, found.Body, found.NewerCopyDamage)
 		}
 	}
 	mustWrite(t, path+".b", file)
-	if _, err := LocalDisk.NewRecordSlots(path, 2).Load(3, nil); !errors.As(err, new(*CorruptError)) {
+	short := runFile
+	short.MaxBytes = 3
+	if _, err := LocalDisk.NewRecordSlots(dir, &short).Load(nil); !errors.As(err, new(*CorruptError)) {
 		t.Errorf("records longer than the limit: %v", err)
 	}
 	mustWrite(t, path+".a", nil)
 	mustWrite(t, path+".b", []byte("FMS1"))
-	if _, err := LocalDisk.NewRecordSlots(path, 2).Load(100, nil); !errors.As(err, new(*CorruptError)) {
+	if _, err := LocalDisk.NewRecordSlots(dir, &runFile).Load(nil); !errors.As(err, new(*CorruptError)) {
 		t.Errorf("both damaged: %v", err)
 	}
 }
 
 // A copy that is in use outlives any number of others that are written and not kept, also over a restart.
 func TestSlotsKeep(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "model")
-	s := LocalDisk.NewRecordSlots(path, 2)
+	dir := t.TempDir()
+	s := LocalDisk.NewRecordSlots(dir, &runFile)
 	mustSave(t, s, []byte("one"))
-	is := func(body string) func(SavedRecord) bool {
-		return func(x SavedRecord) bool { return string(x.Body) == body }
-	}
+	is := func(body string) func([]byte) bool { return func(x []byte) bool { return string(x) == body } }
 	for range 3 {
 		for _, other := range []string{"two", "three", "four"} {
-			if err := s.Write(1, []byte(other)); err != nil {
+			if err := s.Write([]byte(other)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s = LocalDisk.NewRecordSlots(path, 2)
-		if found, err := s.Load(100, is("one")); err != nil || string(found.Body) != "one" {
+		s = LocalDisk.NewRecordSlots(dir, &runFile)
+		if found, err := s.Load(is("one")); err != nil || string(found.Body) != "one" {
 			t.Fatalf("%q, %v", found.Body, err)
 		}
 	}
-	if _, err := s.Load(100, is("zero")); !errors.Is(err, ErrNoRecord) {
+	if _, err := s.Load(is("zero")); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("none that is wanted: %v", err)
 	}
-	if _, err := s.Load(100, is("four")); err != nil {
+	if _, err := s.Load(is("four")); err != nil {
 		t.Error(err)
 	}
 	mustSave(t, s, []byte("five")) // in the place of one
-	if _, err := s.Load(100, is("one")); !errors.Is(err, ErrNoRecord) {
+	if _, err := s.Load(is("one")); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("one is still there: %v", err)
+	}
+}
+
+// TestSlotsVersion: a record of another version is reported and not overwritten, and a search skips it.
+func TestSlotsVersion(t *testing.T) {
+	dir, later := t.TempDir(), runFile
+	later.Version++
+	mustSave(t, LocalDisk.NewRecordSlots(dir, &later), []byte("of version 4"))
+	s := LocalDisk.NewRecordSlots(dir, &runFile)
+	version := (*FormatVersionError)(nil)
+	if _, err := s.Load(nil); !errors.As(err, &version) || version.FileVersion != 4 || version.SupportedVersion != 3 {
+		t.Errorf("a newer version: %v", err)
+	}
+	if _, err := s.Load(func([]byte) bool { return true }); !errors.Is(err, ErrNoRecord) {
+		t.Errorf("a search found a record of another version: %v", err)
+	}
+	_, _ = s.Load(nil)
+	mustSave(t, s, []byte("of version 3"))
+	found, err := LocalDisk.NewRecordSlots(dir, &later).Load(func([]byte) bool { return true })
+	if err != nil || string(found.Body) != "of version 4" {
+		t.Errorf("the record of the other version: %q, %v", found.Body, err)
 	}
 }
 
 // A record that is cleared, or set aside, is gone.
 func TestSlotsClear(t *testing.T) {
-	s := LocalDisk.NewRecordSlots(filepath.Join(t.TempDir(), "update"), 1)
+	s := LocalDisk.NewRecordSlots(t.TempDir(), &StateFile{Name: "update", Version: 3, MaxBytes: 100, Slots: 1})
 	mustSave(t, s, []byte("new"))
 	if err := s.MakeDurable(); err != nil {
 		t.Error(err)
@@ -123,7 +145,7 @@ func TestSlotsClear(t *testing.T) {
 	if err := s.Clear(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
+	if _, err := s.Load(nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("a record that was cleared: %v", err)
 	}
 	mustSave(t, s, []byte("again"))
@@ -133,7 +155,7 @@ func TestSlotsClear(t *testing.T) {
 	if aside, err := s.SetAside(); err != nil || !strings.Contains(aside, "aside-1") {
 		t.Errorf("%q, %v", aside, err)
 	}
-	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
+	if _, err := s.Load(nil); !errors.Is(err, ErrNoRecord) {
 		t.Errorf("a record that was set aside: %v", err)
 	}
 }
@@ -141,8 +163,7 @@ func TestSlotsClear(t *testing.T) {
 // Each record costs one sync, once the files are there.
 func TestSlotsSyncOnce(t *testing.T) {
 	syncs := 0
-	s := hooked(func(f File) File { return &countingFile{f, &syncs} }).NewRecordSlots(filepath.Join(t.TempDir(),
-		"run"), 2)
+	s := hooked(func(f File) File { return &countingFile{f, &syncs} }).NewRecordSlots(t.TempDir(), &runFile)
 	mustSave(t, s, nil)
 	mustSave(t, s, nil)
 	syncs = 0
@@ -164,7 +185,7 @@ func (f *countingFile) Sync() error { *f.syncs++; return f.File.Sync() }
 // A write that fails leaves the record before, and can be made again.
 func TestSlotsFailedWrite(t *testing.T) {
 	var fail error
-	path := filepath.Join(t.TempDir(), "run")
+	dir := t.TempDir()
 	s := hooked(func(f File) File {
 		return &hookFile{File: f, write: func(p []byte) (int, error) {
 			if fail != nil {
@@ -172,22 +193,22 @@ func TestSlotsFailedWrite(t *testing.T) {
 			}
 			return len(p), nil
 		}}
-	}).NewRecordSlots(path, 2)
+	}).NewRecordSlots(dir, &runFile)
 	mustSave(t, s, []byte("one"))
 	mustSave(t, s, []byte("two"))
 	fail = syscall.ENOSPC
 	for range 2 {
-		if err := s.WriteAndProtect(3, []byte("three")); !IsTransientWriteError(err) || !strings.Contains(err.Error(),
-			path) {
+		if err := s.WriteAndProtect([]byte("three")); !IsTransientWriteError(err) || !strings.Contains(err.Error(),
+			filepath.Join(dir, "run")) {
 			t.Fatalf("a full disk: %v", err)
 		}
-		if found := mustLoad(t, LocalDisk.NewRecordSlots(path, 2)); string(found.Body) != "two" {
+		if found := mustLoad(t, LocalDisk.NewRecordSlots(dir, &runFile)); string(found.Body) != "two" {
 			t.Fatalf("after a failed write: %q", found.Body)
 		}
 	}
 	fail = nil
 	mustSave(t, s, []byte("three"))
-	if found := mustLoad(t, LocalDisk.NewRecordSlots(path, 2)); string(found.Body) != "three" ||
+	if found := mustLoad(t, LocalDisk.NewRecordSlots(dir, &runFile)); string(found.Body) != "three" ||
 		found.NewerCopyDamage != nil {
 		t.Errorf("%q, %v", found.Body, found.NewerCopyDamage)
 	}
@@ -207,8 +228,8 @@ func TestSlotsPowerCuts(t *testing.T) {
 				if life == 3 {
 					d.left = 1 << 30
 				}
-				s := Disk{d}.NewRecordSlots("state/run", 2)
-				found, err := s.Load(1<<20, nil)
+				s := Disk{d}.NewRecordSlots("state", &runFile)
+				found, err := s.Load(nil)
 				if err == nil {
 					err = s.MakeDurable()
 				}
@@ -231,7 +252,7 @@ func TestSlotsPowerCuts(t *testing.T) {
 				for saved = now; ; {
 					tried = saved + 1
 					body := bytes.Repeat(fmt.Appendf(nil, "%d ", tried), 1+rnd.IntN(900))
-					if s.WriteAndProtect(1, body) != nil || tried > 1000 || d.left > 1<<20 {
+					if s.WriteAndProtect(body) != nil || tried > 1000 || d.left > 1<<20 {
 						break
 					}
 					saved = tried

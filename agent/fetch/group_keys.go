@@ -160,7 +160,7 @@ func parseGroupKeys(b []byte) (keys []wire.SealKey, err error) {
 // GroupKey returns the group key with that ID from an agent's state folder. With it, other programs on the device open
 // the blobs that are announced. The error means that the key is not there.
 func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
-	body, err := state.Read(d, dir, state.GroupKeys)
+	body, err := d.LoadStateFile(dir, state.GroupKeys)
 	if err == nil {
 		var keys []wire.SealKey
 		keys, err = parseGroupKeys(body)

@@ -58,7 +58,7 @@ func (k *deviceKeys) save(folder state.Folder, inUse ed25519.PrivateKey) error {
 // LoadCertificate returns the certificate for the broker that replaces a configured one, from a state folder. It
 // returns the configured one if the folder has no file, or one that cannot be used.
 func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (tls.Certificate, error) {
-	b, err := state.Read(disk, dir, state.Certificate)
+	b, err := disk.LoadStateFile(dir, state.Certificate)
 	if errors.Is(err, store.ErrNoRecord) {
 		return configured, nil
 	}

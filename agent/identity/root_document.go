@@ -110,7 +110,7 @@ func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocumen
 // of its state folder, or in the configured document if the state folder has no readable later one.
 func LoadCoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []ed25519.PublicKey {
 	newest := configured
-	if body, err := state.Read(d, dir, state.RootDocument); err == nil {
+	if body, err := d.LoadStateFile(dir, state.RootDocument); err == nil {
 		if saved, err := newestRoot(configured, body); err == nil {
 			newest = saved
 		}

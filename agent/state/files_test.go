@@ -13,7 +13,7 @@ func TestFilesAreListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	declared := len(regexp.MustCompile(`= &FileSpec\{Name: `).FindAll(source, -1))
+	declared := len(regexp.MustCompile(`= &store\.StateFile\{Name: `).FindAll(source, -1))
 	distinct := map[string]bool{}
 	for _, f := range Files {
 		distinct[f.Name] = true

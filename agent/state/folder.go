@@ -21,14 +21,14 @@ type Folder struct {
 func (f Folder) Path(name string) string { return filepath.Join(f.Dir, name) }
 
 // Save replaces a file that has no slots.
-func (f Folder) Save(file *FileSpec, body []byte) error {
-	return f.Disk.SaveRecord(f.Path(file.Name), file.Version, body)
+func (f Folder) Save(file *store.StateFile, body []byte) error {
+	return f.Disk.SaveStateFile(f.Dir, file, body)
 }
 
 // Load has decode read a file that has no slots. A file that is missing, damaged or of another version is not an error:
 // it is reported as FileLost unless it is missing. The error is that the disk cannot be read or written.
-func (f Folder) Load(file *FileSpec, decode func(body []byte) error) error {
-	body, err := f.read(file)
+func (f Folder) Load(file *store.StateFile, decode func(body []byte) error) error {
+	body, err := f.Disk.LoadStateFile(f.Dir, file)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
@@ -48,21 +48,6 @@ func (f Folder) Load(file *FileSpec, decode func(body []byte) error) error {
 	return err
 }
 
-// Read returns the content of a file that has no slots, for programs beside the agent: it changes nothing. The error is
-// store.ErrNoRecord, a store.CorruptError, a store.FormatVersionError or one of the disk.
-func Read(d store.Disk, dir string, file *FileSpec) ([]byte, error) {
-	return Folder{Disk: d, Dir: dir}.read(file)
-}
-
-func (f Folder) read(file *FileSpec) ([]byte, error) {
-	path := f.Path(file.Name)
-	version, body, err := f.Disk.LoadRecord(path, file.MaxBytes)
-	if err == nil && version != file.Version {
-		err = &store.FormatVersionError{Path: path, FileVersion: version, SupportedVersion: file.Version}
-	}
-	return body, err
-}
-
 // Remove removes a file that may not be there.
 func (f Folder) Remove(name string) error {
 	if err := f.Disk.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -71,34 +56,32 @@ func (f Folder) Remove(name string) error {
 	return nil
 }
 
-func (f Folder) reportLoss(file *FileSpec, err error) {
+func (f Folder) reportLoss(file *store.StateFile, err error) {
 	f.Observer.Observe(FileLost{File: file.Name, Err: err, Consequence: file.LossConsequence})
 }
 
 // Slots are the copies of a file that has slots.
 type Slots struct {
-	file   *FileSpec
+	file   *store.StateFile
 	folder Folder
 	slots  *store.RecordSlots
 }
 
 // Slots returns the copies of a file.
-func (f Folder) Slots(file *FileSpec) *Slots {
-	return &Slots{file, f, f.Disk.NewRecordSlots(f.Path(file.Name), file.Slots)}
+func (f Folder) Slots(file *store.StateFile) *Slots {
+	return &Slots{file, f, f.Disk.NewRecordSlots(f.Dir, file)}
 }
 
 // Save writes the parts, one after another, into the slot whose turn it is.
-func (s *Slots) Save(parts ...[]byte) error { return s.slots.WriteAndProtect(s.file.Version, parts...) }
+func (s *Slots) Save(parts ...[]byte) error { return s.slots.WriteAndProtect(parts...) }
 
 // Load is Folder.Load for a file with slots. What it has decoded survives a power cut.
 func (s *Slots) Load(decode func(body []byte) error) error {
 	path := s.folder.Path(s.file.Name)
-	found, err := s.slots.Load(s.file.MaxBytes, nil)
+	found, err := s.slots.Load(nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
-	case err == nil && found.FormatVersion != s.file.Version:
-		err = &store.FormatVersionError{Path: path, FileVersion: found.FormatVersion, SupportedVersion: s.file.Version}
 	case err == nil:
 		if err = decode(found.Body); err == nil {
 			return s.slots.MakeDurable()

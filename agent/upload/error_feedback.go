@@ -9,8 +9,8 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -59,7 +59,7 @@ func (r *residual) afterFate(f wire.UpdateFate) residual {
 	return next
 }
 
-func (r *residual) norm() float64 { return math.Sqrt(round.AddSquares(0, r.elements)) }
+func (r *residual) norm() float64 { return math.Sqrt(learner.AddSquares(0, r.elements)) }
 
 // errorFeedback is the residual of an agent. The owner's goroutine replaces it; training reads it.
 type errorFeedback struct {

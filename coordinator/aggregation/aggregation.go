@@ -14,37 +14,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// reportedRisks returns the risks of the base model that the agents reported in the signed manifests of their updates.
-func reportedRisks(spool *store.UpdateSpool) map[wire.AgentID]float64 {
-	reported := map[wire.AgentID]float64{}
-	for _, e := range spool.Entries() {
-		if u, err := decodeManifest(&e); err == nil {
-			reported[wire.AgentID(e.Agent)] = u.RiskBefore
-		}
-	}
-	return reported
-}
-
-// decodeManifest decodes the signed manifest of an update.
-func decodeManifest(e *store.SpoolEntry) (wire.Update, error) {
-	envelope, err := wire.ParseEnvelope(e.SignedManifest)
-	if err != nil {
-		return wire.Update{}, err
-	}
-	return wire.DecodeUpdate(envelope.Body)
-}
-
-// reportedRisksOfSet returns the reported risks of a set; nil if one of them is missing.
-func reportedRisksOfSet(reported map[wire.AgentID]float64, set []round.Contribution) []float64 {
-	all := make([]float64, len(set))
+// reportedRisks returns the risks of the base model that the agents of some contributions reported.
+func reportedRisks(set []round.Contribution) []float64 {
+	risks := make([]float64, len(set))
 	for i, x := range set {
-		risk, ok := reported[x.Agent]
-		if !ok {
-			return nil
-		}
-		all[i] = risk
+		risks[i] = x.ReportedRisk
 	}
-	return all
+	return risks
 }
 
 // meanAndMedian returns the mean and the median of reported risks; NaN of none.
@@ -62,8 +38,7 @@ func meanAndMedian(risks []float64) (mean, median float64) {
 // Aggregate makes the next model from the contributions to a round, stores it and plans the next round. It loses
 // nothing on disk if the process ends in the middle of it. It may return events even with an error.
 func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
-	e round.AggregateUpdates) (round.AggregationEnded,
-	[]observe.Event) {
+	e round.AggregateUpdates) (round.AggregationEnded, []observe.Event) {
 	folded := round.AggregationEnded{Round: e.Round}
 	var events []observe.Event
 	if e.Plan.Kind == wire.KindStatistics {
@@ -77,8 +52,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 		folded.FateByLeftOutAgent[a] = f
 	}
 	began := w.now()
-	reported := reportedRisks(spool)
-	told := round.SummarizeReportedRisks(reportedRisksOfSet(reported, e.Contributions))
+	told := round.SummarizeReportedRisks(reportedRisks(e.Contributions))
 	if e.MostParticipantsDiverged || w.heldOut == nil && e.Plan.BaseModelDiverged(told) {
 		if back, events, ok := w.returnToEarlierModel(run, &e, told); ok || e.MostParticipantsDiverged {
 			return back, events
@@ -110,7 +84,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 		return round.AggregationEnded{Round: e.Round, Err: err}, nil
 	}
 	events = append(events, w.recordAggregationInPlan(&folded.NextPlan, &e, taken, told)...)
-	risks := reportedRisksOfSet(reported, taken.contributions)
+	risks := reportedRisks(taken.contributions)
 	for k, r := range risks {
 		folded.AgentRisks = append(folded.AgentRisks, stop.AgentRisk{Agent: taken.contributions[k].Agent, Risk: r})
 	}

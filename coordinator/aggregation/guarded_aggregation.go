@@ -55,25 +55,18 @@ var (
 //
 // Each update that is left out is an event. The result depends on the set and the plan only.
 func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
-	e round.AggregateUpdates) (*aggregationAttempt,
-	[]UpdateLeftOut, error) {
-	all, done, err := w.unpack(e.Round, spool, e.Contributions)
+	e round.AggregateUpdates) (*aggregationAttempt, []UpdateLeftOut, error) {
+	unpacked, done, err := w.unpack(e.Round, spool, e.Contributions)
 	defer done()
 	if err != nil {
 		return nil, nil, err
 	}
-	return w.aggregateUnpackedGuarded(run, all, e)
-}
-
-// aggregateUnpackedGuarded is aggregateGuarded for updates that can be read in strips.
-func (w *Aggregator) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
-	e round.AggregateUpdates) (*aggregationAttempt, []UpdateLeftOut, error) {
 	b := w.assessUpdateLengths(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.RefusedIndices {
 		left = append(left, w.leftOutEvent(&e, e.Contributions[k], b.UsualNorm, LeftOutAbove))
 	}
-	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.TakenNorms)
+	all, err := w.tryAggregation(run, unpacked, e, b.TakenContributions, b.TakenNorms)
 	if err != nil {
 		return nil, left, err
 	}
@@ -89,7 +82,7 @@ func (w *Aggregator) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	if len(set) == 0 {
 		return nil, shorter, all.rejectionCause
 	}
-	rest, err := w.tryAggregation(run, spool, e, set, lengths)
+	rest, err := w.tryAggregation(run, unpacked, e, set, lengths)
 	switch {
 	case all.rejectionCause == nil && errors.Is(err, rule.ErrTooFewUpdates):
 		return all, left, nil
@@ -232,9 +225,9 @@ func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *updateSource,
 			return err
 		}
 		mean = addSquaredMeanElements(mean, a.contributions, d, scale)
-		a.aggregateNorm = round.AddSquares(a.aggregateNorm, d)
+		a.aggregateNorm = learner.AddSquares(a.aggregateNorm, d)
 		o.Step(d, state)
-		a.modelStepNorm = round.AddSquares(a.modelStepNorm, d)
+		a.modelStepNorm = learner.AddSquares(a.modelStepNorm, d)
 		if err := wire.DecodeVector(v, w.baseModelBlob.Data[4*from:4*to]); err != nil {
 			return err
 		}

@@ -88,7 +88,8 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 		t.Fatal(err)
 	}
 	for k := range all {
-		all[k].UpdateNorm = onDisk[all[k].Agent].Norm
+		u := onDisk[all[k].Agent]
+		all[k].UpdateNorm, all[k].UpdateCodec, all[k].ReportedRisk = u.Norm, u.Codec, u.RiskBefore
 	}
 	e.Contributions = round.BuildContributions(all, &e.Plan, &cfg.Round)
 	return w, spool, e

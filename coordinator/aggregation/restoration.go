@@ -56,27 +56,27 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	}
 	blob, damage := w.folder.LoadTask(is)
 	if errors.As(damage, new(*store.FormatVersionError)) {
-		return t, nil, w.folder.DecisionError(runs.TaskFile,
+		return t, nil, w.folder.DecisionError(runs.Task.Name,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if damage != nil && !store.IsMissingOrDamaged(damage) {
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = &store.CorruptError{Path: w.folder.Path(runs.TaskFile), Reason: "the journal names another task"}
+		damage = &store.CorruptError{Path: w.folder.Path(runs.Task.Name), Reason: "the journal names another task"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
 			blob = w.rebuildTask(is)
 		}
 		if blob == nil {
-			return t, nil, w.folder.DecisionError(runs.TaskFile,
+			return t, nil, w.folder.DecisionError(runs.Task.Name,
 				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
 					"restore the file, or the configuration of the run", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
-		return t, nil, w.folder.DecisionError(runs.TaskFile,
+		return t, nil, w.folder.DecisionError(runs.Task.Name,
 			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
 			err)
 	}

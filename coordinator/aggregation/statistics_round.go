@@ -88,7 +88,7 @@ func (w *Aggregator) resumeRefresh(r *round.JournalRecord) error {
 			uint64(p.BaseModelVersion))+" of the run is lost",
 			damage)
 	}
-	m, err := runs.DecodeModel(runs.ModelFile, file)
+	m, err := runs.DecodeModel(runs.Model.Name, file)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -134,32 +135,51 @@ func spoolReadError(agent wire.AgentID, err error) error {
 	return fmt.Errorf("%w: update of %s: %w", round.ErrSpoolDamaged, agent, err)
 }
 
-// SpooledUpdates returns the updates in a spool, with the norms of training updates.
+// SpooledUpdates returns the updates in the spool of a round that an earlier process began. Training updates have their
+// norm. An update whose manifest cannot be decoded is omitted; its agent is asked for it again.
 func (w *Aggregator) SpooledUpdates(s *store.UpdateSpool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
 	error) {
 	all := map[wire.AgentID]round.SpooledUpdate{}
 	var set []round.Contribution
 	for _, e := range s.Entries() {
-		all[wire.AgentID(e.Agent)] = round.SpooledUpdate{UpdateDigest: e.PayloadDigest}
-		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), UpdateDigest: e.PayloadDigest})
+		m, err := decodeManifest(e.SignedManifest)
+		if err != nil {
+			w.cfg.Logger.Warn("manifest of an update in the spool is damaged; its agent is asked again",
+				"agent", e.Agent, "err", err)
+			continue
+		}
+		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), UpdateDigest: e.PayloadDigest,
+			Codec: m.Payload.Codec, ReportedRisk: m.RiskBefore})
 	}
-	if kind != wire.KindTraining {
-		return all, nil
-	}
-	if of := w.packedSpoolOf(s); codec.DecodesOnlyWhole(of.codec) {
-		return all, w.forEachUnpacked(s, func(e store.SpoolEntry, v []float32) error {
-			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{UpdateDigest: e.PayloadDigest,
-				Norm: math.Sqrt(round.AddSquares(0, v))}
+	var err error
+	squares := make([]float64, len(set))
+	switch packed := w.packedSpoolOf(s); {
+	case kind != wire.KindTraining:
+	case codec.DecodesOnlyWhole(packed.codec):
+		err = w.forEachUnpacked(s, set, func(k int, v []float32) error {
+			squares[k] = learner.AddSquares(0, v)
 			return nil
 		})
+	default:
+		u := w.newUpdateSource(packed, set)
+		err = u.forEachStrip(func(from, to int) error {
+			return u.ForEachUpdate(from, to, func(k int, v []float32) {
+				squares[k] = learner.AddSquares(squares[k], v)
+			})
+		})
 	}
-	squares := make([]float64, len(set))
-	u := w.newUpdateSource(w.packedSpoolOf(s), set)
-	err := u.forEachStrip(func(from, to int) error {
-		return u.ForEachUpdate(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
-	})
 	for k, x := range set {
-		all[x.Agent] = round.SpooledUpdate{UpdateDigest: x.UpdateDigest, Norm: math.Sqrt(squares[k])}
+		all[x.Agent] = round.SpooledUpdate{UpdateDigest: x.UpdateDigest, Norm: math.Sqrt(squares[k]), Codec: x.Codec,
+			RiskBefore: x.ReportedRisk}
 	}
 	return all, err
+}
+
+// decodeManifest decodes the signed manifest of an update.
+func decodeManifest(signed []byte) (wire.Update, error) {
+	envelope, err := wire.ParseEnvelope(signed)
+	if err != nil {
+		return wire.Update{}, err
+	}
+	return wire.DecodeUpdate(envelope.Body)
 }

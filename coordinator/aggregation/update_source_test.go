@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
@@ -54,7 +55,7 @@ func TestStrips(t *testing.T) {
 			set = append(set, round.Contribution{Agent: wire.AgentID(id),
 				UpdateMetadata: rule.UpdateMetadata{Bucket: 13 * k, AgentIDRank: k, DrawCount: 1,
 					ContributionFactor: 1 + float64(k)/8,
-					Norm:               math.Sqrt(round.AddSquares(0, v))}})
+					Norm:               math.Sqrt(learner.AddSquares(0, v))}})
 		}
 		for _, name := range rule.Names() {
 			want, s := make([]float64, d), setOf(name, set, whole)

@@ -25,8 +25,7 @@ func (w *Aggregator) packedSpoolOf(s *store.UpdateSpool) packedSpool {
 // unpacks the updates of the set into a spool of raw updates inside the round's spool; done removes that. Some updates
 // of such a round may be raw already. After a restart they are unpacked again.
 func (w *Aggregator) unpack(r wire.RoundID, spool *store.UpdateSpool, set []round.Contribution) (all packedSpool,
-	done func(),
-	err error) {
+	done func(), err error) {
 	all, done = w.packedSpoolOf(spool), func() {}
 	if !codec.DecodesOnlyWhole(all.codec) {
 		return all, done, nil
@@ -47,49 +46,35 @@ func (w *Aggregator) unpack(r wire.RoundID, spool *store.UpdateSpool, set []roun
 		_ = raw.Close()
 		_ = w.folder.Disk.RemoveAll(dir)
 	}
-	in := map[wire.AgentID]bool{}
-	for _, x := range set {
-		in[x.Agent] = true
-	}
 	var out []byte
-	err = w.forEachUnpacked(spool, func(e store.SpoolEntry, v []float32) error {
-		if !in[wire.AgentID(e.Agent)] {
-			return nil
-		}
+	err = w.forEachUnpacked(spool, set, func(k int, v []float32) error {
 		out = wire.AppendVector(out[:0], v)
 		return w.RetryWrite("unpack the updates", func() error {
-			return raw.Put(store.SpoolEntry{Agent: e.Agent, PayloadDigest: e.PayloadDigest,
+			return raw.Put(store.SpoolEntry{Agent: string(set[k].Agent), PayloadDigest: set[k].UpdateDigest,
 				PayloadSize: int64(len(out))}, out)
 		})
 	})
 	return packedSpool{raw, codec.ForName[float32](spec.CodecRaw)}, done, err
 }
 
-// forEachUnpacked passes each update of a spool to take, unpacked. v is valid until it returns.
-func (w *Aggregator) forEachUnpacked(spool *store.UpdateSpool, take func(e store.SpoolEntry, v []float32) error) error {
+// forEachUnpacked decodes the update of each contribution and passes its elements v to take. v is valid until take
+// returns.
+func (w *Aggregator) forEachUnpacked(spool *store.UpdateSpool, set []round.Contribution,
+	take func(k int, v []float32) error) error {
 	var payload []byte
 	v := make([]float32, w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount())
-	for _, e := range spool.Entries() {
-		p, err := spool.ReadPayload(e.Agent, payload)
+	for k, x := range set {
+		p, err := spool.ReadPayload(string(x.Agent), payload)
 		if err == nil {
 			payload = p
-			err = codec.ForName[float32](w.codecOf(&e)).Decode(v, p)
+			err = codec.ForName[float32](x.Codec).Decode(v, p)
 		}
 		if err != nil { // it was decoded when it arrived
-			return spoolReadError(wire.AgentID(e.Agent), err)
+			return spoolReadError(x.Agent, err)
 		}
-		if err := take(e, v); err != nil {
+		if err := take(k, v); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// codecOf returns the codec in the signed manifest of an update.
-func (w *Aggregator) codecOf(e *store.SpoolEntry) spec.Codec {
-	u, err := decodeManifest(e)
-	if err != nil {
-		return w.compiledTask.Task.Training.Codec
-	}
-	return u.Payload.Codec
 }

@@ -5,17 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -58,7 +62,7 @@ func putPacked(t *testing.T, spool *store.UpdateSpool, id wire.AgentID, word spe
 		t.Fatal(err)
 	}
 	m.Codec = word
-	u := wire.Update{Kind: wire.KindTraining, Payload: m}
+	u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: 0.75}
 	h := wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeUpdate, Federation: "plant", Sender: id, Epoch: 1,
 		Run:   7,
 		Round: 9, Sequence: 1}
@@ -97,7 +101,7 @@ func TestUnpack(t *testing.T) {
 			}
 			id := wire.AgentID(fmt.Sprint("a", k))
 			putPacked(t, spool, id, by, p)
-			set, whole = append(set, round.Contribution{Agent: id}), append(whole, v)
+			set, whole = append(set, round.Contribution{Agent: id, Codec: by}), append(whole, v)
 		}
 		norms, err := w.SpooledUpdates(spool, wire.KindTraining)
 		if err != nil {
@@ -110,7 +114,7 @@ func TestUnpack(t *testing.T) {
 		}
 		u := w.newUpdateSource(all, set)
 		for k, x := range set {
-			want := math.Sqrt(round.AddSquares(0, whole[k+1]))
+			want := math.Sqrt(learner.AddSquares(0, whole[k+1]))
 			if norms[x.Agent].Norm != want {
 				t.Errorf("%s: after a restart the norm of %s is %v, want %v", word, x.Agent, norms[x.Agent].Norm, want)
 			}
@@ -138,6 +142,30 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
+// TestSpooledUpdates: after a restart the norm, codec and reported risk of an update are read from the spool. An update
+// whose manifest cannot be decoded is omitted, and may be stored again.
+func TestSpooledUpdates(t *testing.T) {
+	w, spool, _ := wideBench(t, spec.CodecSigns)
+	log := strings.Builder{}
+	w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	v := make([]float32, len(w.baseModelBlob.Data)/4)
+	v[3] = 2
+	raw := wire.AppendVector(nil, v)
+	putPacked(t, spool, "a", spec.CodecRaw, raw)
+	bad := store.SpoolEntry{Agent: "b", PayloadDigest: wire.BlobDigest(raw), PayloadSize: int64(len(raw)),
+		SignedManifest: []byte("no envelope")}
+	if err := spool.Put(bad, raw); err != nil {
+		t.Fatal(err)
+	}
+	got, err := w.SpooledUpdates(spool, wire.KindTraining)
+	want := map[wire.AgentID]round.SpooledUpdate{"a": {UpdateDigest: wire.BlobDigest(raw), Norm: 2,
+		Codec: spec.CodecRaw, RiskBefore: 0.75}}
+	if err != nil || !maps.Equal(got, want) || !strings.Contains(log.String(), "agent=b") {
+		t.Errorf("got %+v, %v, want %+v; log %s", got, err, want, log.String())
+	}
+	putPacked(t, spool, "b", spec.CodecRaw, raw)
+}
+
 // TestUnpackDamaged: an update that the coordinator's disk has changed ends the fold, and blames no agent.
 func TestUnpackDamaged(t *testing.T) {
 	w, spool, dir := wideBench(t, spec.CodecSigns)
@@ -150,7 +178,8 @@ func TestUnpackDamaged(t *testing.T) {
 		t.Fatal(logs, err)
 	}
 	damage(t, logs[0], func(p []byte) { p[0] ^= 1 })
-	if _, done, err := w.unpack(9, spool, []round.Contribution{{Agent: "a"}}); !errors.Is(err, round.ErrSpoolDamaged) {
+	set := []round.Contribution{{Agent: "a", Codec: spec.CodecSigns}}
+	if _, done, err := w.unpack(9, spool, set); !errors.Is(err, round.ErrSpoolDamaged) {
 		t.Errorf("unpacked: %v", err)
 	} else {
 		done()

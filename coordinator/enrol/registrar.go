@@ -49,7 +49,7 @@ type Config struct {
 	List                 AgentList
 	Observer             observe.Observer
 	Disk                 store.Disk
-	TokensPath           string // of the tokens
+	StateDir             string // with the file of the tokens
 	Now                  func() time.Time
 }
 
@@ -87,7 +87,7 @@ func Open(cfg Config) (*Registrar, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.tokens, err = openTokens(cfg.Disk, cfg.TokensPath); err != nil {
+	if d.tokens, err = openTokens(cfg.Disk, cfg.StateDir); err != nil {
 		return nil, err
 	}
 	d.reportOpenUntil(cfg.Now())

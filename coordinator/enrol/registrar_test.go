@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -94,7 +95,7 @@ func newOffice(t testing.TB) *office {
 		Observer:             &o.told,
 		SharedDeviceSettings: []wire.AgentSetting{{Name: "broker.url", Value: "tls://gw:8883"}},
 		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.LocalDisk,
-		TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: func() time.Time { return o.now }}
+		StateDir: t.TempDir(), Now: func() time.Time { return o.now }}
 	o.open()
 	return o
 }
@@ -432,7 +433,7 @@ func TestOpenRefused(t *testing.T) {
 		},
 		"the root document": func(c *Config) { c.Root = c.Root[1:] },
 		"the tokens": func(c *Config) {
-			if err := os.WriteFile(c.TokensPath, []byte("FMR1"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(c.StateDir, runs.Tokens.Name), []byte("FMR1"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		},

@@ -10,15 +10,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-const (
-	tokensVersion = 1
-	maxTokens     = 10_000
-	maxTokensFile = 8 << 20 // bytes
-)
+const maxTokens = 10_000
 
 // token is what the coordinator keeps of one. Its times are whole seconds.
 type token struct {
@@ -42,19 +39,17 @@ func (t *token) isUsedBy(j *wire.EnrolmentRequest) bool {
 // tokenStore are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
 type tokenStore struct {
 	disk      store.Disk
-	path      string
+	dir       string // the state folder
 	unexpired []token
 }
 
 // openTokens reads the tokens. A damaged file is an error: a token in it may have been burnt.
-func openTokens(disk store.Disk, path string) (*tokenStore, error) {
-	t := &tokenStore{disk: disk, path: path}
-	version, body, err := disk.LoadRecord(path, maxTokensFile)
+func openTokens(disk store.Disk, dir string) (*tokenStore, error) {
+	t := &tokenStore{disk: disk, dir: dir}
+	body, err := disk.LoadStateFile(dir, runs.Tokens)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return t, nil
-	case err == nil && version != tokensVersion:
-		err = &store.FormatVersionError{Path: path, FileVersion: version, SupportedVersion: tokensVersion}
 	case err == nil:
 		err = json.Unmarshal(body, &t.unexpired)
 	}
@@ -68,7 +63,7 @@ func openTokens(disk store.Disk, path string) (*tokenStore, error) {
 func (t *tokenStore) saveTokens(all []token) error {
 	body, err := json.Marshal(all)
 	if err == nil {
-		err = t.disk.SaveRecord(t.path, tokensVersion, body)
+		err = t.disk.SaveStateFile(t.dir, runs.Tokens, body)
 	}
 	if err == nil {
 		t.unexpired = all

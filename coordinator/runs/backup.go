@@ -55,8 +55,8 @@ func (d *Folder) WriteBackup(w io.Writer, slots []BackupFile) error {
 
 // slotFiles are the names of what is written in place.
 func slotFiles() (all []string) {
-	for _, name := range []string{RecordFile, ControlFile, TaskFile, ModelFile} {
-		all = append(all, name+".a", name+".b")
+	for _, f := range []*store.StateFile{Journal, Control, Task, Model} {
+		all = append(all, f.Name+".a", f.Name+".b")
 	}
 	return all
 }

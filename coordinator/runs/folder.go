@@ -61,32 +61,10 @@ type Folder struct {
 	unjournaledModel wire.Digest // the model in a slot that no journal has named yet
 }
 
-// The versions of the formats. A change of a format raises its version; the program then reads the previous version, or
-// says in the error what to do. TestFormats checks each file.
+// The names of the folders in a state folder.
 const (
-	recordVersion = 3
-	taskVersion   = 2 // also of the encoding of wire.Task
-	slotVersion   = 1 // of the model's slots
-	// RequestVersion is of the requests that commands leave in the folder for the daemon.
-	RequestVersion = 1
-)
-
-// The names of files and folders in a state folder, without the ".a" and ".b" of slots.
-const (
-	RecordFile  = "run"
-	ControlFile = "control"
-	SealedFile  = "seals"
-	TaskFile    = "task"
-	ModelFile   = "model"
-	SpoolDir    = "spool"
-	ModelsDir   = "models"
-)
-
-// The longest contents that are read, in bytes.
-const (
-	MaxRecord = 1 << 30 // some 10 million edges
-	maxTask   = wire.MaxBlobBytes
-	maxModel  = 16 * wire.MaxBlobBytes // with the state of an optimiser
+	SpoolDir  = "spool"
+	ModelsDir = "models"
 )
 
 // savedRecord is the journal's content.
@@ -101,9 +79,9 @@ type savedRecord struct {
 
 // NewFolder returns a state folder for reading. Only the journal may be written. The folder itself is not created.
 func NewFolder(files store.Disk, dir string) *Folder {
-	slots := func(name string) *store.RecordSlots { return files.NewRecordSlots(filepath.Join(dir, name), 2) }
-	return &Folder{Disk: files, Dir: dir, Epoch: 1, JournalSlots: slots(RecordFile), ModelSlots: slots(ModelFile),
-		TaskSlots: slots(TaskFile), ControlSlots: slots(ControlFile), SealSlots: slots(SealedFile)}
+	slots := func(f *store.StateFile) *store.RecordSlots { return files.NewRecordSlots(dir, f) }
+	return &Folder{Disk: files, Dir: dir, Epoch: 1, JournalSlots: slots(Journal), ModelSlots: slots(Model),
+		TaskSlots: slots(Task), ControlSlots: slots(Control), SealSlots: slots(SealKeys)}
 }
 
 // OpenFolder opens the state folder of a coordinator that is about to run. It creates the folders inside. The caller
@@ -134,7 +112,7 @@ func (d *Folder) SaveRecord(r round.JournalRecord) error {
 	body, err := json.Marshal(savedRecord{d.Epoch, r, d.Origin, d.PublishedBlobs, d.AppliedTaskVersion,
 		d.RunStartedFresh})
 	if err == nil {
-		err = d.JournalSlots.WriteAndProtect(recordVersion, body)
+		err = d.JournalSlots.WriteAndProtect(body)
 	}
 	if err == nil && !d.unjournaledModel.IsZero() && r.Plan.BaseModel.Hash == d.unjournaledModel {
 		d.ModelSlots.ProtectNewest()
@@ -145,17 +123,13 @@ func (d *Folder) SaveRecord(r round.JournalRecord) error {
 
 // LoadRecord returns the journaled record, and false if there is none.
 func (d *Folder) LoadRecord() (round.JournalRecord, bool, error) {
-	found, err := d.JournalSlots.Load(MaxRecord, nil)
-	switch {
-	case errors.Is(err, store.ErrNoRecord):
+	found, err := d.JournalSlots.Load(nil)
+	if errors.Is(err, store.ErrNoRecord) {
 		return round.JournalRecord{}, false, nil
-	case err == nil && found.FormatVersion != recordVersion:
-		err = &store.FormatVersionError{Path: d.Path(RecordFile), FileVersion: found.FormatVersion,
-			SupportedVersion: recordVersion}
 	}
 	var s savedRecord
 	if err == nil {
-		err = d.ParseJSONFile(RecordFile, found.Body, &s)
+		err = d.ParseJSONFile(Journal, found.Body, &s)
 	}
 	if err != nil {
 		return round.JournalRecord{}, false, err
@@ -166,41 +140,24 @@ func (d *Folder) LoadRecord() (round.JournalRecord, bool, error) {
 	return s.Record, true, nil
 }
 
-// LoadVersionedFile reads a file with a version, of at most the given number of bytes. The error is a
-// store.FormatVersionError if the file has another version than want.
-func (d *Folder) LoadVersionedFile(name string, most int, want uint16) ([]byte, error) {
-	version, body, err := d.Disk.LoadRecord(d.Path(name), most)
-	if err == nil && version != want {
-		err = &store.FormatVersionError{Path: d.Path(name), FileVersion: version, SupportedVersion: want}
-	}
-	return body, err
-}
-
 // ParseJSONFile decodes the content of a file. The error is a store.CorruptError.
-func (d *Folder) ParseJSONFile(name string, body []byte, into any) error {
+func (d *Folder) ParseJSONFile(f *store.StateFile, body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
-		return &store.CorruptError{Path: d.Path(name), Reason: err.Error()}
+		return &store.CorruptError{Path: d.Path(f.Name), Reason: err.Error()}
 	}
 	return nil
 }
 
 // SaveTask writes the blob of the run's present task.
 func (d *Folder) SaveTask(blob []byte) error {
-	return d.TaskSlots.WriteAndProtect(taskVersion, blob)
+	return d.TaskSlots.WriteAndProtect(blob)
 }
 
 // LoadTask returns the blob of a task: the wanted one if a slot has it, otherwise the newest.
 func (d *Folder) LoadTask(wanted func(blob []byte) bool) ([]byte, error) {
-	found, err := d.TaskSlots.Load(maxTask, func(s store.SavedRecord) bool {
-		return s.FormatVersion == taskVersion &&
-			wanted(s.Body)
-	})
+	found, err := d.TaskSlots.Load(wanted)
 	if errors.Is(err, store.ErrNoRecord) {
-		found, err = d.TaskSlots.Load(maxTask, nil)
-	}
-	if err == nil && found.FormatVersion != taskVersion {
-		err = &store.FormatVersionError{Path: d.Path(TaskFile), FileVersion: found.FormatVersion,
-			SupportedVersion: taskVersion}
+		found, err = d.TaskSlots.Load(nil)
 	}
 	return found.Body, err
 }
@@ -213,7 +170,7 @@ func (d *Folder) DecisionError(name, problem string, err error) error {
 		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, "+
 			"or %s", ModelName(run, newest), do)
 	}
-	if errors.As(err, new(*store.FormatVersionError)) && name == RecordFile {
+	if errors.As(err, new(*store.FormatVersionError)) && name == Journal.Name {
 		problem += ", so another version of the program wrote it: finish the run with that one"
 	}
 	return &StateError{Path: d.Path(name), Problem: problem, Remedy: do, Err: err}

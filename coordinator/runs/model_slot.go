@@ -35,7 +35,7 @@ func (d *Folder) SaveSlot(m *SlotModel) error {
 	}
 	head = binary.LittleEndian.AppendUint64(head, uint64(length))
 	d.unjournaledModel = wire.Digest{}
-	err := d.ModelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.SafetensorsPieces,
+	err := d.ModelSlots.Write(slices.Concat([][]byte{head}, m.SafetensorsPieces,
 		[][]byte{m.OptimizerState})...)
 	if err == nil {
 		d.unjournaledModel = m.Hash
@@ -47,8 +47,8 @@ func (d *Folder) SaveSlot(m *SlotModel) error {
 // store.ErrNoModel if the slots have other models, and a store.CorruptError if the model's slot may be the damaged one.
 func (d *Folder) LoadSlot(run wire.RunID, version wire.ModelVersion, hash wire.Digest) (*SlotModel, error) {
 	var m *SlotModel
-	_, err := d.ModelSlots.Load(maxModel, func(s store.SavedRecord) bool {
-		x, ok := parseSlot(s)
+	_, err := d.ModelSlots.Load(func(body []byte) bool {
+		x, ok := parseSlot(body)
 		if ok = ok && x.Run == run && x.Version == version && x.Hash == hash; ok {
 			m = x
 		}
@@ -60,9 +60,8 @@ func (d *Folder) LoadSlot(run wire.RunID, version wire.ModelVersion, hash wire.D
 	return m, err
 }
 
-func parseSlot(s store.SavedRecord) (*SlotModel, bool) {
-	b := s.Body
-	if s.FormatVersion != slotVersion || len(b) < slotHead {
+func parseSlot(b []byte) (*SlotModel, bool) {
+	if len(b) < slotHead {
 		return nil, false
 	}
 	m := &SlotModel{Run: wire.RunID(binary.LittleEndian.Uint64(b)),

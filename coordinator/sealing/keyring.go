@@ -21,9 +21,6 @@ import (
 const (
 	// secretRounds is the number of rounds for which a secret is used.
 	secretRounds = 1000
-
-	fileVersion  = 1
-	maxFileBytes = 64 << 10
 )
 
 // Config is the keyring's access to the coordinator.
@@ -89,7 +86,8 @@ func Load(cfg Config, list *enrolled.List) (*Keyring, error) {
 		if failed != nil {
 			return nil, failed
 		}
-		cfg.Logger.Warn("the keys of seals cannot be read; new ones take their place", "err", err, "moved_to", aside)
+		cfg.Logger.Warn("encryption keys cannot be read", "err", err, "consequence", runs.SealKeys.LossConsequence,
+			"moved_to", aside)
 	case err != nil:
 		return nil, err
 	}
@@ -318,22 +316,15 @@ func (k *Keyring) Opener(agent wire.AgentID, e wire.Envelope) (open func() (Mess
 func saveFile(d *runs.Folder, s savedSecrets) error {
 	body, err := json.Marshal(s)
 	if err == nil {
-		err = d.SealSlots.WriteAndProtect(fileVersion, body)
-	}
-	if err == nil {
-		d.SealSlots.ProtectNewest()
+		err = d.SealSlots.WriteAndProtect(body)
 	}
 	return err
 }
 
 func loadFile(d *runs.Folder) (s savedSecrets, err error) {
-	found, err := d.SealSlots.Load(maxFileBytes, nil)
-	switch {
-	case err != nil:
+	found, err := d.SealSlots.Load(nil)
+	if err != nil {
 		return s, err
-	case found.FormatVersion != fileVersion:
-		return s, &store.FormatVersionError{Path: d.Path(runs.SealedFile), FileVersion: found.FormatVersion,
-			SupportedVersion: fileVersion}
 	}
-	return s, d.ParseJSONFile(runs.SealedFile, found.Body, &s)
+	return s, d.ParseJSONFile(runs.SealKeys, found.Body, &s)
 }

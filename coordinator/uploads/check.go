@@ -9,7 +9,6 @@ import (
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -62,7 +61,7 @@ func checkWhole(of codec.Codec[float32], size int64, data transfer.ChunkStorage,
 	}
 	v := make([]float32, elements)
 	failed = of.Decode(v, payload)
-	return round.AddSquares(0, v), failed, nil
+	return learner.AddSquares(0, v), failed, nil
 }
 
 // checkVectorPiecewise is checkWhole for a vector that can be unpacked piece by piece.
@@ -72,7 +71,7 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Chu
 	v := make([]float32, (min(int(size), checked)/unit+1)*elements) // a part that stays in the processor's cache
 	take := func(units []byte, n int) {
 		failed = cmp.Or(failed, of.Decode(v[:n], units))
-		squares = round.AddSquares(squares, v[:n])
+		squares = learner.AddSquares(squares, v[:n])
 	}
 	rest := make([]byte, 0, unit) // of a unit in which a piece ends
 	err = forEachPiece(size, data, func(piece []byte) {
@@ -124,7 +123,7 @@ func checkMoments(m *wire.Update, size int64, data transfer.ChunkStorage) (float
 	if err != nil {
 		return 0, wire.RefuseMalformed, err
 	}
-	return math.Sqrt(round.AddSquares(0, v)), 0, nil
+	return math.Sqrt(learner.AddSquares(0, v)), 0, nil
 }
 
 // forEachPiece passes a payload to take, piece by piece.

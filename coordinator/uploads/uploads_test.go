@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -29,7 +30,7 @@ func TestCheckOfPackedUpdates(t *testing.T) {
 				if err := c.Decode(v, p); err != nil {
 					t.Fatal(err)
 				}
-				checkPacked(t, word, p, d, math.Sqrt(round.AddSquares(0, v)))
+				checkPacked(t, word, p, d, math.Sqrt(learner.AddSquares(0, v)))
 			}
 		}
 	}

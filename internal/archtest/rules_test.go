@@ -159,6 +159,7 @@ var beside = []struct{ from, to, why string }{
 	{"coordinator", "coordinator/duplicate", "the host asks it whether it may work"},
 	{"coordinator", "coordinator/sealing", "the host seals and opens by it"},
 	{"coordinator/sealing", "coordinator/runs", "the secrets are in the state folder"},
+	{"coordinator/enrol", "coordinator/runs", "the tokens are in the state folder"},
 	{"coordinator/sealing", "coordinator/enrolled", "a new list of agents may need a new secret"},
 	{"coordinator/sealing", "coordinator/publish", "it seals the blobs that are published"},
 	{"coordinator", "coordinator/uploads", "the host passes it offers and chunks"},

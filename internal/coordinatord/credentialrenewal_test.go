@@ -182,7 +182,7 @@ func newPlant(t *testing.T) *plant {
 	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: 24 * time.Hour,
 		Disk:           store.LocalDisk,
 		BrokerUserName: func(id wire.AgentID) string { return p.topics.ClientID(id) },
-		TokensPath:     filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
+		StateDir:       p.s.StateDir, Now: time.Now}
 	client := newTLSKey(t)
 	der, err := authority.IssueClientCertificate(p.topics.ClientID(pressID), &client.PublicKey, time.Now(),
 		p.desk.CertificateLifetime)

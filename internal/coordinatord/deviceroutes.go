@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
@@ -22,14 +22,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-const (
-	devicesFile           = "devices" // in the state folder: when each device was seen, and its rounds
-	devicesVersion        = 2
-	maxDeviceHistoryBytes = 256 << 20 // bytes
-
-	// deviceHistoryInterval is how often it is written, beside the rounds: a kill loses as much.
-	deviceHistoryInterval = 10 * time.Minute
-)
+// deviceHistoryInterval is the interval between two writes of the history of devices. A kill loses what changed since
+// the last write.
+const deviceHistoryInterval = 10 * time.Minute
 
 // devicesRoute is the list of the devices.
 func (f *Federation) devicesRoute() api.Route {
@@ -246,13 +241,9 @@ func (f *Federation) persistDevices(ctx context.Context) (end func()) {
 
 // loadDeviceHistory reads what is known of the devices from earlier processes. A damaged file costs only that.
 func (f *Federation) loadDeviceHistory() {
-	path := filepath.Join(f.dir, devicesFile)
-	version, body, err := store.LocalDisk.LoadRecord(path, maxDeviceHistoryBytes)
-	switch {
-	case errors.Is(err, store.ErrNoRecord):
+	body, err := store.LocalDisk.LoadStateFile(f.dir, runs.DeviceHistory)
+	if errors.Is(err, store.ErrNoRecord) {
 		return
-	case err == nil && version != devicesVersion:
-		err = &store.FormatVersionError{Path: path, FileVersion: version, SupportedVersion: devicesVersion}
 	}
 	if err == nil {
 		enrolled, listed := f.settings().AgentIDs()
@@ -261,8 +252,8 @@ func (f *Federation) loadDeviceHistory() {
 		}
 	}
 	if err != nil {
-		f.o.Logger.Warn("what earlier processes have known of the devices is lost: when they were seen, and their "+
-			"rounds", "file", path, "err", err)
+		f.o.Logger.Warn("history of devices cannot be read", "err", err,
+			"consequence", runs.DeviceHistory.LossConsequence)
 	}
 }
 
@@ -280,7 +271,7 @@ func (f *Federation) saveDevicesPeriodically(ctx context.Context) {
 		if !changed {
 			continue
 		}
-		if err := store.LocalDisk.SaveRecord(filepath.Join(f.dir, devicesFile), devicesVersion, body); err != nil {
+		if err := store.LocalDisk.SaveStateFile(f.dir, runs.DeviceHistory, body); err != nil {
 			f.devices.MarkUnsaved()
 			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
@@ -82,7 +83,7 @@ func TestDevicesRoute(t *testing.T) {
 func TestDevicesAreKept(t *testing.T) {
 	var log strings.Builder
 	f := fleetOf(t, 2, &log)
-	path := filepath.Join(f.dir, devicesFile)
+	path := filepath.Join(f.dir, runs.DeviceHistory.Name)
 	rounds := func() string {
 		f.devices = coordinatorstatus.NewDevices(time.Now)
 		f.loadDeviceHistory()
@@ -124,7 +125,8 @@ func TestDevicesAreKept(t *testing.T) {
 	if err := os.WriteFile(path, saved, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if text := rounds(); !strings.Contains(text, "2 never seen") || !strings.Contains(log.String(), "is lost") {
+	if text := rounds(); !strings.Contains(text, "2 never seen") ||
+		!strings.Contains(log.String(), "history of devices cannot be read") {
 		t.Errorf("damaged: %s%s", text, log.String())
 	}
 }

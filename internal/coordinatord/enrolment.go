@@ -9,7 +9,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -42,8 +41,6 @@ func (e *enrolmentService) disk() store.Disk {
 	return store.Disk{FS: e.fs}
 }
 
-const tokensFile = "tokens" // in the state folder
-
 // startRegistrar opens the desk and its listener, until ctx ends.
 func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 	s := e.federation.settings()
@@ -55,7 +52,7 @@ func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 		return err
 	}
 	cfg.List, cfg.Observer, cfg.Now = e, e, time.Now
-	cfg.TokensPath = filepath.Join(e.federation.dir, tokensFile)
+	cfg.StateDir = e.federation.dir
 	if e.enroller, err = enrol.Open(cfg); err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func checkAgentListWritable(list string) error {
 
 // isReplicatedFile reports whether a file of the state folder is one that all replicas have.
 func isReplicatedFile(name string) bool {
-	return name == tokensFile || name == devicesFile || runs.BelongsToBackup(name)
+	return name == runs.Tokens.Name || name == runs.DeviceHistory.Name || runs.BelongsToBackup(name)
 }
 
 // StandbyCoordinator is a coordinator that may stand by.

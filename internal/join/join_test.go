@@ -86,7 +86,7 @@ func open(t *testing.T, n byte, shared ...wire.AgentSetting) *office {
 		SharedDeviceSettings: shared,
 		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members,
 		Observer: o.told,
-		Disk:     store.LocalDisk, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
+		Disk:     store.LocalDisk, StateDir: t.TempDir(), Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"sort"
 
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
@@ -106,7 +107,7 @@ func (f *foldInput) fold(o *Options) (*result, error) {
 	for i := range f.Updates {
 		u := &f.Updates[i]
 		v, norm := floats(u.Values), 0.0
-		if norm = math.Sqrt(round.AddSquares(0, v)); norm-norm != 0 {
+		if norm = math.Sqrt(learner.AddSquares(0, v)); norm-norm != 0 {
 			r.LeftOut = append(r.LeftOut, leftOut{u.Agent, "not_finite", nil})
 			continue
 		}

@@ -149,7 +149,7 @@ func (s *server[T]) remember(k int, v []T) {
 	}
 	at := s.places[k].Index
 	s.lengths[at] = s.plan.NormPerStepWeight(s.e.Weighting, round.Contribution{Weight: s.weight(at),
-		UpdateMetadata: rule.UpdateMetadata{Norm: math.Sqrt(round.AddSquares(0, v))}})
+		UpdateMetadata: rule.UpdateMetadata{Norm: math.Sqrt(learner.AddSquares(0, v))}})
 }
 
 // advance writes the model after w to dst. An error is [rule.ErrTooFewUpdates], as where a coordinator abandons the
@@ -220,7 +220,7 @@ func (s *server[T]) bounded(all rule.UpdateReader[T]) (shares []rule.UpdateMetad
 	}
 	for k := range set {
 		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), UpdateMetadata: s.set[k]}
-		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
+		set[k].Norm = math.Sqrt(learner.AddSquares(0, s.rows[k]))
 	}
 	b := s.plan.AssessUpdateNorms(s.e.Aggregation, false, s.e.Weighting, set)
 	for _, x := range b.TakenContributions {

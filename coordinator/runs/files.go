@@ -1,0 +1,31 @@
+package runs
+
+import (
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The files of the state folder that are read with a version. If a file's format changes, raise its version: the next
+// program then reports the old file instead of misreading it. TestFormats of package coordinator checks each file.
+var (
+	Journal = &store.StateFile{Name: "run", Version: 3, MaxBytes: 1 << 30, Slots: 2, // some 10 million edges
+		LossConsequence: "the coordinator stops until an operator chooses how the run continues"}
+	Model = &store.StateFile{Name: "model", Version: 1, MaxBytes: 16 * wire.MaxBlobBytes, Slots: 2,
+		LossConsequence: "the model is read from the archive"}
+	// Task has the version of the encoding of wire.Task.
+	Task = &store.StateFile{Name: "task", Version: 2, MaxBytes: wire.MaxBlobBytes, Slots: 2,
+		LossConsequence: "the task is compiled again from the configuration, if that still describes the same task"}
+	Control = &store.StateFile{Name: "control", Version: 1, MaxBytes: 64 << 20, Slots: 2,
+		LossConsequence: "the task of the configuration is the applied one, and paused rounds continue"}
+	SealKeys = &store.StateFile{Name: "seals", Version: 1, MaxBytes: 64 << 10, Slots: 2,
+		LossConsequence: "new keys are generated; agents encrypt to them after the next announcement"}
+	RestandardizeRequest = &store.StateFile{Name: "restandardize", Version: 1, MaxBytes: 1 << 10,
+		LossConsequence: "the columns are not standardised again: repeat `coordinator restandardize`"}
+	Tokens = &store.StateFile{Name: "tokens", Version: 1, MaxBytes: 8 << 20,
+		LossConsequence: "no unused token is valid: create new ones with `coordinator enrol`"}
+	DeviceHistory = &store.StateFile{Name: "devices", Version: 2, MaxBytes: 256 << 20,
+		LossConsequence: "`status` shows no earlier rounds of devices, nor when they were last connected"}
+)
+
+// Files lists all files above.
+var Files = []*store.StateFile{Journal, Model, Task, Control, SealKeys, RestandardizeRequest, Tokens, DeviceHistory}
