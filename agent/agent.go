@@ -31,27 +31,27 @@ type Agent struct {
 	cfg            Config
 	core           *part.AgentCore
 	parts          part.PartList
-	announcements  *announcement.Watch
-	presence       *presence.Part
-	identity       *identity.Part
+	announcements  *announcement.AnnouncementWatch
+	presence       *presence.AgentPresence
+	identity       *identity.AgentIdentity
 	fetch          *fetch.Fetcher
-	taskData       *taskdata.Part
-	predict        *predict.Part
-	evaluation     *evaluation.Part
-	budget         *budget.Part
-	training       *training.Part
-	upload         *upload.Part
+	taskData       *taskdata.TaskDataLoader
+	predict        *predict.PredictionManager
+	evaluation     *evaluation.ModelEvaluator
+	budget         *budget.BudgetEnforcer
+	training       *training.TrainingManager
+	upload         *upload.UpdateUploader
 	roundMachine   *agentround.Machine
 	mesh           *mesh.NeighborMesh
-	brokerSelfTest *mqtt.SelfTest // nil if there is none
+	brokerSelfTest *mqtt.BrokerSelfTest // nil if there is none
 
-	obeyedPosition               obeyedPositionStore
+	obeyedAnnouncementStore      obeyedAnnouncementStore
 	stopErr                      error // ends the agent before the next wait
 	refusedFilters               mqtt.RefusedFilters
 	neighborBrokerRefusedFilters []string // filters that the neighbours' broker refuses, if it is another
 
 	roundBaseModel roundBaseModel
-	events         host.EventQueue[agentround.Event]
+	roundEvents    host.EventQueue[agentround.Event]
 }
 
 // New makes an agent. connect makes its connection to the broker, given the function that returns its will. The parts
@@ -60,21 +60,22 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	cfg.fill()
+	cfg.setDefaults()
 	a := &Agent{cfg: cfg}
 	loop := host.NewEventLoop(cfg.Runtime)
-	a.core = &part.AgentCore{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.stateFolder(),
-		Writes: &state.WriteRetrier{Loop: loop, Observer: cfg.Observer}, Loop: loop,
+	a.core = &part.AgentCore{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, StateFolder: cfg.stateFolder(),
+		WriteRetrier: &state.WriteRetrier{Loop: loop, Observer: cfg.Observer}, Loop: loop,
 		DataJobs: host.NewSerialJobQueue(loop), ModelJobs: host.NewSerialJobQueue(loop),
 		Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
 		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.BootEpoch,
-			Signatures: cfg.Signatures},
+			SignatureScheme: cfg.SignatureScheme},
 		HandleRoundEvent: a.handleRoundEvent, StopAgent: func(err error) { a.stopErr = err },
-		Publish: a.publish, IsUplinkBudgetSpent: func() bool { return a.budget.Spent() },
+		Publish: a.publish, IsUplinkBudgetSpent: func() bool { return a.budget.IsSpent() },
 		TrainingMustRest: a.trainingMustRest}
 	a.core.Sealer = part.NewSealer(a.core)
-	a.obeyedPosition = obeyedPositionStore{core: a.core, slots: a.core.State.Slots(state.ObeyedPosition)}
-	position, digest, err := loadObeyedPosition(a.obeyedPosition.slots)
+	a.obeyedAnnouncementStore = obeyedAnnouncementStore{core: a.core,
+		slots: a.core.StateFolder.OpenSlots(state.ObeyedPosition)}
+	position, digest, err := loadAnnouncementPosition(a.obeyedAnnouncementStore.slots)
 	if err != nil {
 		return nil, err
 	}
@@ -83,57 +84,59 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		return nil, err
 	}
 	if a.upload, err = upload.New(a.core, cfg.MinUplinkRate, func(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
-		a.taskData.UpdateSettled(run, r, f)
+		a.taskData.RecordUpdateFate(run, r, f)
 	}); err != nil {
 		return nil, err
 	}
-	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys)
+	a.announcements = announcement.NewAnnouncementWatch(a.core, a.identity.CoordinatorKeys)
 	a.presence = presence.New(a.core, &a.cfg.Presence, presence.AgentCallbacks{
 		HasRoundWork:  func() bool { return a.roundMachine.HasRoundWork() },
 		MayDisconnect: func() bool { return a.roundMachine.MayDisconnect() && !a.anyPartNeedsLink() },
 		OnDisconnect:  a.announcements.PostponeStaleness,
-		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
+		OnKeyRejected: a.identity.RequestKeyReplacement}) // the coordinator's list may have the next key
 	a.roundMachine = agentround.New(position, digest, a.upload.SavedUpdate(), cfg.Rand)
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, MinUplinkRate: cfg.MinUplinkRate,
-		NeededBeyondRound: cfg.Predict != nil}, a.recordMessagesAccepted); err != nil {
+		NeedsModelsOutsideRounds: cfg.Predict != nil}, a.recordAcceptanceByCoordinator); err != nil {
 		return nil, err
 	}
 	if a.taskData, err = taskdata.New(a.core, cfg.TaskData, taskdata.AgentCallbacks{
-		ReportedRowCount:    cfg.Training.Trainer.ReportedRowCount,
-		OnTaskOrRowsChanged: func() { a.predict.JudgeNewest(); a.evaluation.EvaluateRequestedModel() },
+		CountReportedRows:   cfg.Training.Trainer.ReportedRowCount,
+		OnTaskOrRowsChanged: func() { a.predict.JudgeNewestModel(); a.evaluation.EvaluateRequestedModel() },
 	}); err != nil {
 		return nil, err
 	}
-	if a.training, err = training.New(a.core, cfg.Training, training.PartDependencies{Uploads: a.upload,
-		Tasks:    a.taskData,
-		LoadTask: a.taskData.LoadTask}); err != nil {
+	if a.training, err = training.New(a.core, cfg.Training, training.TrainingDependencies{Uploads: a.upload,
+		Tasks:        a.taskData,
+		LoadTaskRows: a.taskData.LoadTaskRows}); err != nil {
 		return nil, err
 	}
 	a.predict = predict.New(a.core, cfg.Predict, a.predictDependencies())
 	a.evaluation = evaluation.New(a.core, a.evaluationDependencies())
-	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Mesh.SharesUplink(), cfg.Now,
+	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Mesh.UsesCoordinatorBroker(), cfg.Now,
 		a.roundMachine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.parts = part.PartList{a.upload, a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict,
-		a.evaluation, a.budget, device.NewWatch(a.core, cfg.JudgeDevice), a.core.Writes, a.training}
+		a.evaluation, a.budget, device.NewRuleWatch(a.core, cfg.JudgeDevice), a.core.WriteRetrier, a.training}
 	if a.core.Conn, err = connect(a.presence.Will); err != nil {
 		a.closeParts()
 		return nil, err
 	}
 	a.mesh, err = mesh.New(a.core, cfg.Mesh, a.identity,
-		mesh.EventCallbacks{FiltersRefused: a.recordNeighborBrokerRefusal,
-			BeaconDropped: func(err error) { a.reportDropped(mqtt.KindBeacon, err) }})
+		mesh.EventCallbacks{OnFiltersRefused: a.recordNeighborRefusedFilters,
+			OnBeaconDropped: func(err error) { a.reportDroppedMessage(mqtt.KindBeacon, err) }})
 	if err != nil {
 		_ = a.core.Conn.Close() // the first error is the one to show
 		a.closeParts()
 		return nil, err
 	}
 	a.parts = append(part.PartList{a.mesh}, a.parts...)
-	a.training.Mesh = training.MeshAccess{CanMix: a.mesh.CanMix(), Conn: a.mesh.NeighborConn, Inbox: a.mesh.BlockInbox,
-		Waiter: a.mesh.BlockWaiter, ExchangeConfig: a.mesh.ExchangeConfig}
-	if cfg.SelfTestTimeout > 0 && !a.budget.Spent() {
-		a.brokerSelfTest = mqtt.NewSelfTest(a.core.Conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
+	a.training.Mesh = training.MeshAccess{CanMix: a.mesh.CanMix(), NeighborBrokerConn: a.mesh.NeighborBrokerConn,
+		BlockInbox:  a.mesh.BlockInbox,
+		BlockWaiter: a.mesh.BlockWaiter, MakeExchangeConfig: a.mesh.MakeExchangeConfig}
+	if cfg.SelfTestTimeout > 0 && !a.budget.IsSpent() {
+		a.brokerSelfTest = mqtt.NewBrokerSelfTest(a.core.Conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout,
+			cfg.Rand)
 	}
 	return a, nil
 }
@@ -148,8 +151,8 @@ func (a *Agent) Run(ctx context.Context) error {
 		p.Start()
 	}
 	err := a.core.Loop.Run(ctx, a.core.Conn.Events(),
-		host.LoopHandlers{BeforeWait: a.prepareForWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
-			Deadline: a.nextTickAt})
+		host.LoopHandlers{BeforeWait: a.prepareForWait, OnMQTTEvent: a.handleConnEvent, OnDeadline: a.tick,
+			NextDeadline: a.nextTickAt})
 	switch {
 	case err == nil:
 		a.presence.PublishOffline()
@@ -207,14 +210,14 @@ func (a *Agent) anyPartNeedsLink() bool {
 		testing && tested.Before(a.core.Loop.Now().Add(time.Minute))
 }
 
-// Alive returns nil once the owner's goroutine has answered, if training ends when
+// CheckAlive returns nil once the owner's goroutine has answered, if training ends when
 // it is told to. The error says that the owner did not answer before ctx ended, or
 // that training goes on. It may be called from any goroutine.
-func (a *Agent) Alive(ctx context.Context) error {
+func (a *Agent) CheckAlive(ctx context.Context) error {
 	if err := a.core.Loop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	return a.training.CheckStuck(time.Now())
+	return a.training.CheckStuckJobs(time.Now())
 }
 
 // nextTickAt returns when something wants a tick: an hour away if nothing does.
@@ -244,36 +247,36 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
-		a.core.Connected = true
+		a.core.IsConnected = true
 		for p := range part.PartsImplementing[part.LinkFollower](a.parts) {
 			p.LinkUp()
 		}
 		a.handleRoundEvent(agentround.LinkUp{})
 		a.upload.ContinueSending()
 	case mqtt.LinkDown:
-		a.core.Connected = false
+		a.core.IsConnected = false
 		for p := range part.PartsImplementing[part.LinkFollower](a.parts) {
 			p.LinkDown(e.Err)
 		}
-		a.noteSubscriptionRefusal(e)
+		a.updateRefusedFilters(e)
 		a.handleRoundEvent(agentround.LinkDown{})
 		a.upload.InterruptSending()
 	case mqtt.SubscriptionRefused, mqtt.SubscriptionRefusalEnded:
-		a.noteSubscriptionRefusal(e)
+		a.updateRefusedFilters(e)
 	case mqtt.MessageReceived:
-		a.receive(e.Message)
+		a.receiveMessage(e.Message)
 	}
 }
 
-// noteSubscriptionRefusal takes note of what the broker refuses, and no longer refuses.
-func (a *Agent) noteSubscriptionRefusal(e mqtt.Event) {
+// updateRefusedFilters takes note of what the broker refuses, and no longer refuses.
+func (a *Agent) updateRefusedFilters(e mqtt.Event) {
 	if a.refusedFilters.Step(e) {
 		a.reportRefusedFilters()
 	}
 }
 
-// recordNeighborBrokerRefusal notes which filters the neighbours' broker refuses, if it is not the coordinator's.
-func (a *Agent) recordNeighborBrokerRefusal(filters []string) {
+// recordNeighborRefusedFilters notes which filters the neighbours' broker refuses, if it is not the coordinator's.
+func (a *Agent) recordNeighborRefusedFilters(filters []string) {
 	a.neighborBrokerRefusedFilters = filters
 	a.reportRefusedFilters()
 }
@@ -284,17 +287,17 @@ func (a *Agent) reportRefusedFilters() {
 }
 
 func (a *Agent) publish(m mqtt.Message) {
-	if err := a.core.Conn.Publish(m); err != nil && a.core.Connected {
+	if err := a.core.Conn.Publish(m); err != nil && a.core.IsConnected {
 		a.cfg.Logger.Debug("message not sent; what matters is repeated", "topic", m.Topic, "err", err)
 	}
 }
 
 // reportSelfTestOutcome reports the outcome of a test of the broker. It does nothing if ended is nil: no test has
 // ended.
-func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
+func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestReport) {
 	if ended != nil {
-		a.announcements.HandleAccessTest(ended.Result)
-		a.cfg.Observer.Observe(host.BrokerSelfTestEnded{SelfTestOutcome: *ended})
+		a.announcements.HandleAccessTestResult(ended.Result)
+		a.cfg.Observer.Observe(host.BrokerSelfTestEnded{SelfTestReport: *ended})
 	}
 }
 
@@ -305,12 +308,12 @@ func (a *Agent) applyRootDocument() {
 	a.announcements.ForgetIssueTimes()
 }
 
-// RotateKey replaces the device's key (identity.Part.RotateKey). It may be called from any goroutine.
+// RotateKey replaces the device's key (identity.AgentIdentity.RotateKey). It may be called from any goroutine.
 func (a *Agent) RotateKey(ctx context.Context) error { return a.identity.RotateKey(ctx) }
 
 // handleRoundEvent gives the machine an event and does what it asks for.
 func (a *Agent) handleRoundEvent(ev agentround.Event) {
-	a.events.ProcessWithFollowUps(ev, func(ev agentround.Event) bool {
+	a.roundEvents.ProcessWithFollowUps(ev, func(ev agentround.Event) bool {
 		for _, e := range a.roundMachine.Step(a.core.Loop.Now(), ev) {
 			a.performRoundEffect(e)
 		}

@@ -21,7 +21,7 @@ import (
 func (s *scene) alive() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	return s.host.Alive(ctx)
+	return s.host.CheckAlive(ctx)
 }
 
 // TestAlive wants a sign of life from an agent that works or waits for room on
@@ -80,7 +80,7 @@ type stuck struct {
 }
 
 func (s stuck) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (training.Block,
+	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	b, err := s.Trainer.NewBlock(ctx, r, p, j)
 	return hook{b, func(uint64) { <-s.free }}, err
@@ -92,18 +92,18 @@ func TestAliveWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		hang := stuck{training.LocalTrainer{}, make(chan struct{})}
-		s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, hang
+		s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{FillRandom: func(p []byte) { clear(p) }}, hang
 		s.start()
 		task := taskOf("a task")
 		task.Training.NormalizesStepSize = false
-		task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
-			Codec: spec.CodecRaw}
+		task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, LateSnapshotMillis: 1000,
+			SnapshotCodec: spec.CodecRaw}
 		const day = 24 * 60 * 60 * 1000
 		a := s.training(task, 0, 0)
 		a.RoundTimeoutMillis = day
 		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), RemainingMillis: day,
 			StepSizeWeight: 1,
-			SendsUpdate:    true}
+			MustSendUpdate: true}
 		s.direct(wire.TypeInvitation, 4, invitation.Body())
 		wait(time.Hour)
 		if err := s.alive(); err != nil {

@@ -37,7 +37,7 @@ func (a *Agent) EncodedAnnouncedTask(ctx context.Context) ([]byte, error) {
 		if l == nil || l.CompiledTask == nil {
 			return nil, nil
 		}
-		return l.CompiledTask.Task.Append(nil), nil
+		return l.CompiledTask.Task.AppendEncoding(nil), nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the agent does not answer: %w", ctx.Err())
 	}

@@ -17,7 +17,7 @@ import (
 
 // inCell is a scene whose agent looks for neighbours.
 func inCell(s *scene) *scene {
-	s.cfg.Mesh = &mesh.Config{Random: func(p []byte) { clear(p) }, Cell: "hall", MaxDegree: 2}
+	s.cfg.Mesh = &mesh.Config{FillRandom: func(p []byte) { clear(p) }, Cell: "hall", MaxNeighbors: 2}
 	return s
 }
 
@@ -42,7 +42,7 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 // wordBy is a word about an agent's key.
 func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.AgentKeyAttestation {
 	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(hosts.TestKey(of))}
-	w.CoordinatorSignature = wire.Signature(ed25519.Sign(by, wire.AttestationText("plant", of, w.AgentKey)))
+	w.CoordinatorSignature = wire.Signature(ed25519.Sign(by, wire.AgentKeyAttestationText("plant", of, w.AgentKey)))
 	return w
 }
 
@@ -56,13 +56,13 @@ func (s *scene) give(by wire.Signature) {
 func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.AgentKeyAttestation, key ed25519.PrivateKey) string {
 	s.t.Helper()
 	before := len(eventsOf[agent.MessageDropped](s))
-	h := wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: from, SenderBoot: 1}
+	h := wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: from, SenderBootEpoch: 1}
 	if key != nil {
 		h.Type = wire.PeerSignedBeacon
 	}
 	m := wire.AppendBeacon(nil, h, &wire.Beacon{NextBeaconMillis: 10000, SentAtMicros: stamp, MaxNeighbors: 2})
 	if key != nil {
-		m = wire.SignBeacon(wire.Ed25519{}, m, wire.BeaconCell{Federation: "plant", Name: "hall"}, word, key)
+		m = wire.SignBeacon(wire.Ed25519{}, m, wire.BeaconCell{Federation: "plant", CellName: "hall"}, word, key)
 	}
 	s.send(s.topics.Beacon("hall", from), m)
 	if dropped := eventsOf[agent.MessageDropped](s)[before:]; len(dropped) > 0 {
@@ -79,7 +79,7 @@ func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.AgentKeyAttesta
 func TestWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(newScene(t))
-		cell, press := wire.BeaconCell{Federation: "plant", Name: "hall"}, hosts.TestKey("press")
+		cell, press := wire.BeaconCell{Federation: "plant", CellName: "hall"}, hosts.TestKey("press")
 		s.start()
 		s.announce(1, s.idle())
 		s.give(wordBy(hosts.TestKey("stranger"), "press").CoordinatorSignature)

@@ -18,8 +18,8 @@ type roundBaseModel struct {
 	parameters []float32 // nil until it is here
 }
 
-// fetchBaseModel provides the base model of a round: the model in use if it is the same, or else it is fetched.
-func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
+// obtainRoundBaseModel provides the base model of a round: the model in use if it is the same, or else it is fetched.
+func (a *Agent) obtainRoundBaseModel(ref wire.BlobRef) {
 	a.roundBaseModel.hash = ref.Hash
 	if w := a.predict.ParametersOfModelInUse(ref.Hash); w != nil {
 		a.roundBaseModel.parameters = w
@@ -33,26 +33,26 @@ func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
 
 // fetchModel fetches a base model. Training, prediction and evaluation share each model that arrives.
 func (a *Agent) fetchModel(ref wire.BlobRef) {
-	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.receiveModel(ref, b, err) })
+	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.decodeFetchedModel(ref, b, err) })
 }
 
-// forwardBaseModel gives a base model to evaluation and prediction, or the reason why it is not available.
-func (a *Agent) forwardBaseModel(hash wire.Digest, w []float32, err error) {
+// deliverModelToParts gives a base model to evaluation and prediction, or the reason why it is not available.
+func (a *Agent) deliverModelToParts(hash wire.Digest, w []float32, err error) {
 	if err == nil {
-		a.evaluation.ModelArrived(hash, w)
+		a.evaluation.EvaluateArrivedModel(hash, w)
 	}
-	a.predict.ModelArrived(hash, w, err)
+	a.predict.HandleArrivedModel(hash, w, err)
 }
 
-// receiveModel decodes a base model that has arrived, or reports that it is not available.
-func (a *Agent) receiveModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
+// decodeFetchedModel decodes a base model that has arrived, or reports that it is not available.
+func (a *Agent) decodeFetchedModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
 	if errors.Is(err, fetch.ErrCanceled) {
-		a.predict.ModelFetchCanceled(ref.Hash)
+		a.predict.HandleCanceledModelFetch(ref.Hash)
 		return
 	}
 	if err != nil {
-		a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, Failed: true})
-		a.forwardBaseModel(ref.Hash, nil, err)
+		a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, FetchFailed: true})
+		a.deliverModelToParts(ref.Hash, nil, err)
 		return
 	}
 	of := a.taskData.AnnouncedTask() // of the announced task, whose model it is; its rows may not fit
@@ -60,7 +60,7 @@ func (a *Agent) receiveModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
 		of = a.taskData.LastPreparedTask().LocalTask
 	}
 	if of == nil || of.CompiledTask == nil {
-		a.forwardBaseModel(ref.Hash, nil, errors.New("the task is another one by now"))
+		a.deliverModelToParts(ref.Hash, nil, errors.New("the task is another one by now"))
 		return
 	}
 	want := of.CompiledTask.UpdateSchema(wire.KindTraining).ElementCount()
@@ -78,30 +78,30 @@ func (a *Agent) receiveModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
 			}
 			if ref.Hash == a.roundBaseModel.hash { // else the round is over, or is another agent's
 				a.roundBaseModel.parameters = w
-				a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, Failed: err != nil})
+				a.handleRoundEvent(agentround.ModelFetched{BaseModelDigest: ref.Hash, FetchFailed: err != nil})
 			}
-			a.forwardBaseModel(ref.Hash, w, err)
+			a.deliverModelToParts(ref.Hash, w, err)
 		}
 	})
 }
 
 // predictDependencies returns what prediction needs of the agent.
-func (a *Agent) predictDependencies() predict.PartDependencies {
-	return predict.PartDependencies{
+func (a *Agent) predictDependencies() predict.PredictionDependencies {
+	return predict.PredictionDependencies{
 		Tasks: a.taskData, Source: a.cfg.TaskData.Source, HoldsOutRows: a.cfg.TaskData.HeldOutShare > 0,
-		BaseModel: a.findBaseModelInMemory, PredictionParameters: a.training.PredictionParameters,
-		PrepareFinetuning: a.training.PrepareFinetuning,
-		FetchModel:        a.fetchModel,
-		ModelBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.Model) },
-		FetchFile: func(ref wire.BlobRef, done func(predict.FetchedModelFile, error)) {
+		FindBaseModelInMemory: a.findBaseModelInMemory, BuildPredictionParameters: a.training.PredictionParameters,
+		PrepareFinetuning:     a.training.PrepareFinetuning,
+		FetchModel:            a.fetchModel,
+		FindModelBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.Model) },
+		FetchModelFile: func(ref wire.BlobRef, done func(predict.FetchedModelFile, error)) {
 			a.fetch.Fetch(ref, fetch.ModelFile, func(b *fetch.Blob, err error) {
 				if !errors.Is(err, fetch.ErrCanceled) {
 					done(b, err)
 				}
 			})
 		},
-		ModelFileBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.ModelFile) },
-		Program: func() (predict.PredictingProgram,
+		FindModelFileBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.ModelFile) },
+		FindProgram: func() (predict.PredictingProgram,
 			error) {
 			return trainerAsProgram[predict.PredictingProgram](&a.cfg)
 		},
@@ -109,17 +109,17 @@ func (a *Agent) predictDependencies() predict.PartDependencies {
 }
 
 // evaluationDependencies returns what evaluation needs of the agent.
-func (a *Agent) evaluationDependencies() evaluation.PartDependencies {
-	return evaluation.PartDependencies{
-		Tasks: a.taskData, PredictionParameters: a.training.PredictionParameters, FetchModel: a.fetchModel,
-		ModelInMemory: func(hash wire.Digest) []float32 {
+func (a *Agent) evaluationDependencies() evaluation.EvaluatorDependencies {
+	return evaluation.EvaluatorDependencies{
+		Tasks: a.taskData, BuildPredictionParameters: a.training.PredictionParameters, FetchModel: a.fetchModel,
+		FindModelInMemory: func(hash wire.Digest) []float32 {
 			if w := a.findBaseModelInMemory(hash); w != nil {
 				return w
 			}
 			return a.predict.ParametersOfModelInUse(hash)
 		},
-		ModelBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.Model) },
-		Program: func() (evaluation.EvaluatingProgram, error) {
+		FindModelBeingFetched: func() (wire.Digest, bool) { return a.fetch.BlobBeingFetched(fetch.Model) },
+		FindProgram: func() (evaluation.EvaluatingProgram, error) {
 			return trainerAsProgram[evaluation.EvaluatingProgram](&a.cfg)
 		},
 	}

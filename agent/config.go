@@ -41,8 +41,8 @@ type Config struct {
 	Disk store.Disk
 	// Runtime is its time; real time unless set.
 	Runtime host.JobRuntime
-	// Signatures are Ed25519's unless set.
-	Signatures wire.SignatureScheme
+	// SignatureScheme are Ed25519's unless set.
+	SignatureScheme wire.SignatureScheme
 	// BootEpoch is the number of this start, larger than at any start before (store.Disk.NextBootEpoch).
 	BootEpoch wire.Epoch
 	// Training is who trains, and how fast.
@@ -63,7 +63,7 @@ type Config struct {
 	Rand     *rand.Rand // jitter and nonces; never training
 	// SelfTestTimeout is how long the broker has for bringing a message back that the agent
 	// sends to itself, to learn whether the largest ones come through
-	// (mqtt.SelfTest); 0 = that is not tested.
+	// (mqtt.BrokerSelfTest); 0 = that is not tested.
 	SelfTestTimeout time.Duration
 
 	// JudgeDevice, if set, has the rules of the device's owner.
@@ -77,18 +77,18 @@ func (c *Config) stateFolder() state.Folder {
 	return state.Folder{Disk: c.Disk, Dir: c.StateDir, Volatile: c.IsStateDirVolatile, Observer: c.Observer}
 }
 
-// fill sets what is not given.
-func (c *Config) fill() {
+// setDefaults sets what is not given.
+func (c *Config) setDefaults() {
 	if c.Disk.FS == nil {
 		c.Disk = store.LocalDisk
 	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Signatures == nil {
-		c.Signatures = wire.Ed25519{}
+	if c.SignatureScheme == nil {
+		c.SignatureScheme = wire.Ed25519{}
 	}
-	c.Training.Fill(c.Federation)
+	c.Training.SetDefaults(c.Federation)
 }
 
 func (c *Config) validate() error {

@@ -79,8 +79,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 		}},
 		state.ObeyedPosition.Name: {kept: true, slots: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyedPosition((&Config{StateDir: dir,
-				Disk: store.LocalDisk}).stateFolder().Slots(state.ObeyedPosition),
+			must(t, saveAnnouncementPosition((&Config{StateDir: dir,
+				Disk: store.LocalDisk}).stateFolder().OpenSlots(state.ObeyedPosition),
 				wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 2, Round: 3,
 					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
@@ -89,59 +89,59 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, u.SetPayload(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
 			epochRunRound := make([]byte, 24)
 			length := binary.LittleEndian.AppendUint32(nil, uint32(len(u.Body())))
-			must(t, folder(dir).Slots(state.Update).Save(epochRunRound, length, u.Body(), u.PayloadBytes))
+			must(t, folder(dir).OpenSlots(state.Update).Save(epochRunRound, length, u.Body(), u.PayloadBytes))
 		}},
 		state.PersonalModel.Name: {slots: true, write: func(t *testing.T, dir string) {
 			runRoundSchemas := make([]byte, 16+2*len(wire.Digest{}))
-			must(t, folder(dir).Slots(state.PersonalModel).Save(runRoundSchemas,
+			must(t, folder(dir).OpenSlots(state.PersonalModel).Save(runRoundSchemas,
 				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // before and after the round
 		}},
 		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
 			nothingPending := make([]byte, 84) // of run 0
-			must(t, folder(dir).Save(state.ErrorFeedback, wire.AppendVector(nothingPending, []float32{1, 2})))
+			must(t, folder(dir).SaveFile(state.ErrorFeedback, wire.AppendVector(nothingPending, []float32{1, 2})))
 		}},
 		state.Block.Name: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
-				Name: "power", Features: []string{"a"}, Target: "y",
+				Name: "power", Features: []string{"a"}, TargetColumn: "y",
 				Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 				Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
 					StepTimeBudgetMillis: 1000,
-					MinSteps:             1,
-					MaxSteps:             4},
+					MinLocalSteps:        1,
+					MaxLocalSteps:        4},
 			})
 			must(t, err)
 			runSeedOffsetSteps := make([]byte, 28)
 			block := runSeedOffsetSteps
 			edges := wire.Invitation{Agent: "me", StepSizeWeight: 1, MixingBlockRound: 1}
-			for _, b := range [][]byte{edges.Body(), p.Task.Append(nil)} {
+			for _, b := range [][]byte{edges.Body(), p.Task.AppendEncoding(nil)} {
 				block = append(binary.LittleEndian.AppendUint32(block, uint32(len(b))), b...)
 			}
-			must(t, folder(dir).Save(state.Block, wire.AppendVector(block, []float32{0.5})))
+			must(t, folder(dir).SaveFile(state.Block, wire.AppendVector(block, []float32{0.5})))
 		}},
 		state.UplinkBudget.Name: {kept: true, write: func(t *testing.T, dir string) {
 			month := time.Now().Year()*12 + int(time.Now().Month()) - 1
-			must(t, folder(dir).Save(state.UplinkBudget,
+			must(t, folder(dir).SaveFile(state.UplinkBudget,
 				binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, uint32(month)), 5)))
 		}},
 		state.RootDocument.Name: {kept: true, write: func(t *testing.T, dir string) {
 			configured := sha256.Sum256(rootNumbered(1).Bytes())
-			must(t, folder(dir).Save(state.RootDocument, append(configured[:], rootNumbered(2).Bytes()...)))
+			must(t, folder(dir).SaveFile(state.RootDocument, append(configured[:], rootNumbered(2).Bytes()...)))
 		}},
 		state.Clock.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, folder(dir).Save(state.Clock,
+			must(t, folder(dir).SaveFile(state.Clock,
 				binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, uint32(wire.FirstRootVersion)),
 					1)))
 		}},
 		state.Attestation.Name: {kept: true, write: func(t *testing.T, dir string) {
 			attestation := make([]byte, state.Attestation.MaxBytes)
-			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.Save(state.Attestation, attestation))
+			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.SaveFile(state.Attestation, attestation))
 		}},
 		state.GroupKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
 			keys := make([]byte, 2*len(wire.SealKey{}))
-			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.Save(state.GroupKeys, keys))
+			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.SaveFile(state.GroupKeys, keys))
 		}},
 		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, folder(dir).Save(state.DeviceKeys, make([]byte, 3*32))) // another key than the configured one
+			must(t, folder(dir).SaveFile(state.DeviceKeys, make([]byte, 3*32))) // another key than the configured one
 		}},
 		state.Certificate.Name: {kept: true, write: func(t *testing.T, dir string) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
@@ -152,11 +152,11 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			secret, err := key.Bytes()
 			must(t, err)
 			configured := sha256.Sum256(der)
-			must(t, folder(dir).Save(state.Certificate, append(append(configured[:], secret...), der...)))
+			must(t, folder(dir).SaveFile(state.Certificate, append(append(configured[:], secret...), der...)))
 		}},
 		state.HeldOutSplit.Name: {kept: true, write: func(t *testing.T, dir string) {
 			run2rows5 := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 2), 5)
-			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.Save(state.HeldOutSplit, run2rows5))
+			must(t, state.Folder{Disk: store.LocalDisk, Dir: dir}.SaveFile(state.HeldOutSplit, run2rows5))
 		}},
 		fetch.Task.FileName():      {silent: true, write: partial(fetch.Task)},
 		fetch.Model.FileName():     {silent: true, write: partial(fetch.Model)},
@@ -235,7 +235,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 		t.Fatal(err)
 	}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		seen.Observe(state.StartCounterLost(lost))
+		seen.Observe(state.NewStartCounterLost(lost))
 	}
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{

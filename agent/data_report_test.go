@@ -25,9 +25,9 @@ type untold struct{ data.QueriedRows }
 
 func (c *collecting) OpenRows(w data.RowQuery) data.QueriedRows { return untold{c.Source.OpenRows(w)} }
 
-func (c *collecting) Report() data.Report {
+func (c *collecting) QualityReport() data.QualityReport {
 	c.asked++
-	return data.Report{Columns: []data.ColumnReport{{Name: "a", Used: c.asked}}}
+	return data.QualityReport{Columns: []data.ColumnReport{{Name: "a", Used: c.asked}}}
 }
 
 // An agent whose source collects by itself tells what it has, and looks again soon while that is too little, though the
@@ -58,7 +58,7 @@ func TestCollected(t *testing.T) {
 		}
 		told := eventsOf[taskdata.SourceReportReceived](l.scene)
 		if len(told) < 3 || told[0].PreviousReport.Columns != nil || !reflect.DeepEqual(told[2].PreviousReport,
-			told[1].Report) ||
+			told[1].QualityReport) ||
 			told[2].Columns[0].Used != 3 {
 			t.Errorf("collected %+v", told)
 		}

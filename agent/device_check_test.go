@@ -18,7 +18,7 @@ func heated(s *scene) (set func(celsius float64)) {
 	set(20)
 	rules := device.OwnerRules{Temperature: device.EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
 	s.cfg.JudgeDevice = func(before device.RuleVerdict) device.RuleVerdict {
-		return rules.Judge(time.Now(), device.SystemReading{Temperature: now.Load()}, before)
+		return rules.JudgeReading(time.Now(), device.SystemReading{TemperatureCelsius: now.Load()}, before)
 	}
 	return set
 }

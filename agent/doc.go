@@ -2,6 +2,6 @@
 // and to the broker, and performs the effects of the machine.
 //
 // The goroutine of Agent.Run owns all state. The connection's callbacks only
-// fill a bounded mailbox. Data are read, and local steps taken, beside it, one
+// setDefaults a bounded mailbox. Data are read, and local steps taken, beside it, one
 // job of each kind at a time; their results come back as events.
 package agent

@@ -25,20 +25,20 @@ type stepCount struct {
 }
 
 func (c *stepCount) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (training.Block, error) {
+	j task.LocalJob[float32]) (training.LocalStepBlock, error) {
 	b, err := c.Trainer.NewBlock(ctx, r, p, j)
 	return hook{b, func(steps uint64) { c.Add(steps) }}, err
 }
 
 // hook is a block that tells how many steps it is about to take.
 type hook struct {
-	training.Block
+	training.LocalStepBlock
 	before func(steps uint64)
 }
 
 func (h hook) TakeSteps(x []float32, first, last uint64) error {
 	h.before(last - first + 1)
-	return h.Block.TakeSteps(x, first, last)
+	return h.LocalStepBlock.TakeSteps(x, first, last)
 }
 
 // endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
@@ -46,7 +46,7 @@ func endlessScene(t *testing.T) (*scene, *stepCount) {
 	s := newScene(t)
 	steps := &stepCount{Trainer: slow.Trainer{Trainer: training.LocalTrainer{},
 		StepTime: s.cfg.Training.DeclaredStepTime}}
-	s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, steps
+	s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{FillRandom: func(p []byte) { clear(p) }}, steps
 	return s, steps
 }
 
@@ -60,15 +60,15 @@ func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 // inviteToTask is inviteToBlock with another step size.
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
-	task.Training.NormalizesStepSize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
+	task.Training.NormalizesStepSize, task.Training.MaxLocalSteps, task.Training.StepSize = false, 100, stepSize
 	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 1000, SnapshotRetryMillis: 1000,
-		DrainMillis: 1000,
-		Codec:       spec.CodecRaw, EndlessBlocks: true}
+		LateSnapshotMillis: 1000,
+		SnapshotCodec:      spec.CodecRaw, HasEndlessBlocks: true}
 	a := s.training(task, 0, 0)
 	a.RoundTimeoutMillis = hour
 	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour,
 		StepSizeWeight:   1,
-		SendsUpdate:      true,
+		MustSendUpdate:   true,
 		MixingBlockRound: block}
 	h := s.header(wire.TypeInvitation, r)
 	h.Run = run
@@ -120,8 +120,8 @@ func TestEndlessBlockRests(t *testing.T) {
 // sparing is a part that has training rest, and allows half of the local steps of a round.
 type sparing struct{ rest atomic.Bool }
 
-func (s *sparing) TrainingMustRest() bool { return s.rest.Load() }
-func (*sparing) StepShare() float64       { return 0.5 }
+func (s *sparing) TrainingMustRest() bool  { return s.rest.Load() }
+func (*sparing) AllowedStepShare() float64 { return 0.5 }
 
 // A block without an end rests while any part asks for it, whatever part that is.
 func TestEndlessBlockRestsForAnyPart(t *testing.T) {

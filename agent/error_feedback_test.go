@@ -19,15 +19,15 @@ import (
 type steady struct{ training.LocalTrainer }
 
 func (steady) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
-	task.LocalJob[float32]) (training.Block,
+	task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	return steady{}, nil
 }
 
 func (steady) TakeSteps([]float32, uint64, uint64) error { return nil }
 
-func (steady) OutcomeFrom(_, _ []float32) (task.LocalOutcome[float32], error) {
-	return task.LocalOutcome[float32]{Vector: []float32{4, 3}, Steps: 1}, nil
+func (steady) OutcomeFromBase(_, _ []float32) (task.LocalOutcome[float32], error) {
+	return task.LocalOutcome[float32]{UpdateVector: []float32{4, 3}, StepsTaken: 1}, nil
 }
 
 // sentIn trains in a round whose announcement has been read, and returns what the update has: one element.
@@ -35,8 +35,8 @@ func (s *scene) sentIn(r wire.RoundID, a wire.Announcement) string {
 	s.invite(r, s.announce(r, a))
 	wait(10 * time.Second)
 	_, u := s.update()
-	return fmt.Sprint(binary.LittleEndian.Uint32(u.Inline), ":",
-		math.Float32frombits(binary.LittleEndian.Uint32(u.Inline[4:])))
+	return fmt.Sprint(binary.LittleEndian.Uint32(u.InlinePayload), ":",
+		math.Float32frombits(binary.LittleEndian.Uint32(u.InlinePayload[4:])))
 }
 
 // TestFeedback: what top_k has not sent goes with the next update, by what became of this one, and also where the
@@ -70,13 +70,13 @@ func TestFeedback(t *testing.T) {
 					s := newScene(t)
 					s.cfg.Training.Trainer = steady{}
 					tk := taskOf("press")
-					tk.Training.Codec = spec.TopKCodec(0.3)
+					tk.Training.UpdateCodec = spec.TopKCodec(0.3)
 					s.start()
 					if sent := s.sentIn(1, s.training(tk, 0, 0)); sent != "0:4" {
 						t.Fatalf("round 1 has %s, want 0:4", sent)
 					}
 					_, u := s.update()
-					digest := u.Payload.Hash
+					digest := u.PayloadManifest.Hash
 					if tt.refuse != 0 {
 						s.direct(wire.TypeUpdateRefused, 1, (&wire.UpdateRefused{Update: digest,
 							Reason: tt.refuse}).Body())
@@ -95,8 +95,8 @@ func TestFeedback(t *testing.T) {
 					again("before")
 					next := s.training(tk, 1, 1)
 					next.LastEndedRound, next.Phase = 1, wire.PhaseGathering
-					o := wire.RoundOutcome{Round: 1, Abandoned: tt.fate == wire.FateRoundAbandoned}
-					if tt.fate != wire.FateMissedRoundEnd && !o.Abandoned {
+					o := wire.RoundOutcome{Round: 1, IsAbandoned: tt.fate == wire.FateRoundAbandoned}
+					if tt.fate != wire.FateMissedRoundEnd && !o.IsAbandoned {
 						tag := wire.UpdateTagOf(s.run, 1, "press", digest)
 						o.UpdateFates = []wire.TaggedUpdateFate{{Tag: tag, Fate: tt.fate}}
 					}

@@ -33,8 +33,9 @@ func (o *teller) InitialPersonalParameters(context.Context, *task.CompiledTask[f
 	return nil, nil
 }
 
-func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (evaluation.ProgramScore, error) {
-	return evaluation.ProgramScore{}, nil
+func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (evaluation.ModelScoreByProgram,
+	error) {
+	return evaluation.ModelScoreByProgram{}, nil
 }
 
 func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model []float32) (some []predict.Forecast,
@@ -61,9 +62,9 @@ func (o *teller) lock(do func()) {
 // externalTask is a task whose model a program trains.
 func externalTask(name string) wire.Task {
 	t := taskOf(name)
-	t.Features, t.Target, t.MinSamples, t.Training.GradientNoise.Law = nil, "", 1, spec.NoiseNone
+	t.Features, t.TargetColumn, t.MinSamples, t.Training.GradientNoise.Law = nil, "", 1, spec.NoiseNone
 	t.External = wire.ExternalTraining{TrainerName: name,
-		Tensors: wire.TensorSchema{{Name: "w", DType: wire.Float32, Shape: []uint32{2}}}}
+		TrainedTensors: wire.TensorSchema{{Name: "w", DType: wire.Float32, Shape: []uint32{2}}}}
 	return t
 }
 
@@ -97,7 +98,7 @@ func TestProgramPredicts(t *testing.T) {
 			for range 60 {
 				o.rows = append(o.rows, []predict.Forecast{{Residual: &usual}})
 			}
-			o.rows = append(o.rows, []predict.Forecast{{Time: at}, {Residual: &large}})
+			o.rows = append(o.rows, []predict.Forecast{{RowTime: at}, {Residual: &large}})
 		})
 		idle := l.training(external, 3, 4)
 		idle.Phase = wire.PhaseIdle
@@ -105,8 +106,9 @@ func TestProgramPredicts(t *testing.T) {
 		wait(time.Minute)
 		away := errors.New("the camera is away")
 		o.lock(func() {
-			if n := len(all); n != 62 || all[60].Value != 3 || all[60].Model != "5/7" || !all[60].Time.Equal(at) ||
-				all[60].Residual != nil || all[59].Anomaly || all[61].AnomalyScore != 4 || !all[61].Anomaly {
+			if n := len(all); n != 62 || all[60].Value != 3 || all[60].ModelName != "5/7" ||
+				!all[60].RowTime.Equal(at) ||
+				all[60].Residual != nil || all[59].IsAnomaly || all[61].AnomalyScore != 4 || !all[61].IsAnomaly {
 				t.Fatalf("%d predictions, %+v", n, all[max(0, n-2):])
 			}
 			o.fails = away
@@ -119,7 +121,7 @@ func TestProgramPredicts(t *testing.T) {
 		}
 		asked := 0
 		o.lock(func() { o.fails, asked = nil, o.asked })
-		external.External.Tensors[0].Shape = []uint32{1, 2}
+		external.External.TrainedTensors[0].Shape = []uint32{1, 2}
 		other := l.training(external, 3, 4)
 		other.Phase = wire.PhaseIdle
 		l.announce(2, other)

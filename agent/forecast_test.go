@@ -65,9 +65,9 @@ func (l *logger) forecasts(publish func(predict.Forecast) error, recipe *spec.Ro
 		a.Outputs, a.Risk = 2, spec.LossSoftmax
 	}
 	vector := wire.AppendVector(nil, w)
-	task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Target: "y"}
+	task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, TargetColumn: "y"}
 	if recipe != nil {
-		task.Recipe, task.Target = *recipe, "a in 2h"
+		task.Recipe, task.TargetColumn = *recipe, "a in 2h"
 	}
 	l.forecastsBy(publish, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector)))
 }
@@ -92,7 +92,7 @@ func (l *logger) forecastsWith(publish func(predict.Forecast) error, m *modelfil
 		t.Fatal(err)
 	}
 	l.cfg.Predict = &predict.Config{MaxKeptModels: 1, ForecastInterval: time.Minute, UsualResidualShare: 0.9,
-		Publish: publish}
+		PublishForecast: publish}
 	l.start()
 }
 
@@ -115,7 +115,7 @@ func TestForecastsWithoutTargets(t *testing.T) {
 			if f.Residual != nil {
 				residual = fmt.Sprint(*f.Residual)
 			}
-			all = append(all, fmt.Sprintf("%d: %v, residual %s", f.Time.Unix()/3600, f.Value, residual))
+			all = append(all, fmt.Sprintf("%d: %v, residual %s", f.RowTime.Unix()/3600, f.Value, residual))
 			return nil
 		}
 		head := "t,a,b,y\n" + history(0, 100)
@@ -150,17 +150,19 @@ func TestForecasts(t *testing.T) {
 		l := forecasting(t, head+history(0, 100), publish, 2, -1)
 		l.tell(mqtt.LinkDown{Err: errors.New("gone")})
 		wait(2 * time.Minute)
-		if len(all) != 1 || !all[0].Time.Equal(time.Unix(99*3600, 0)) || all[0].Model != "5/7" || all[0].Value != 7 ||
-			*all[0].Residual != -1 || all[0].AnomalyScore != 1 || all[0].Anomaly {
+		if len(all) != 1 || !all[0].RowTime.Equal(time.Unix(99*3600,
+			0)) || all[0].ModelName != "5/7" || all[0].Value != 7 ||
+			*all[0].Residual != -1 || all[0].AnomalyScore != 1 || all[0].IsAnomaly {
 			t.Fatalf("%+v; %+v", all, l.observed)
 		}
 		info, err := os.Stat(modelfile.ActiveModelPath(l.cfg.StateDir))
-		if used := eventsOf[predict.ModelInUseChanged](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
+		if used := eventsOf[predict.ModelInUseChanged](l.scene); err != nil ||
+			!used[0].InstalledAt.Equal(info.ModTime()) {
 			t.Errorf("%+v; its file is of %v, %v", used, info.ModTime(), err)
 		}
 		l.write(head + history(0, 103) + "370800,1,1,9\n")
 		wait(2 * time.Minute)
-		if len(all) != 5 || all[3].Anomaly || *all[4].Residual != 8 || all[4].AnomalyScore != 8 || !all[4].Anomaly {
+		if len(all) != 5 || all[3].IsAnomaly || *all[4].Residual != 8 || all[4].AnomalyScore != 8 || !all[4].IsAnomaly {
 			t.Fatalf("%+v", all[1:])
 		}
 		events := eventsOf[predict.ForecastsMade](l.scene)
@@ -218,7 +220,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 				wait(2 * time.Minute)
 				got := ""
 				for _, f := range all {
-					got += fmt.Sprintf(" %d:%.3f/%.3f/%t", f.Time.Unix()/3600, f.Value, *f.Residual, f.Anomaly)
+					got += fmt.Sprintf(" %d:%.3f/%.3f/%t", f.RowTime.Unix()/3600, f.Value, *f.Residual, f.IsAnomaly)
 				}
 				want := " 99:0.707/0.707/false 100:0.000/0.000/false 101:5.657/5.657/true 102:0.000/0.000/false " +
 					"103:0.000/0.000/false"
@@ -256,8 +258,8 @@ func TestForecastsInABurst(t *testing.T) {
 		}
 		wait(time.Second)
 		for i, f := range all {
-			if !f.Time.Equal(time.Unix(int64(99+i)*3600, 0)) {
-				t.Errorf("forecast %d is of %v", i, f.Time)
+			if !f.RowTime.Equal(time.Unix(int64(99+i)*3600, 0)) {
+				t.Errorf("forecast %d is of %v", i, f.RowTime)
 			}
 		}
 		made, rows := 0, 0
@@ -306,7 +308,7 @@ func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
 		}
 		l.write(head + history(0, 106))
 		wait(2 * time.Minute)
-		if len(all) != before+6 || !all[before+5].Time.Equal(time.Unix(105*3600, 0)) {
+		if len(all) != before+6 || !all[before+5].RowTime.Equal(time.Unix(105*3600, 0)) {
 			t.Errorf("%d forecasts before, and then %+v", before, all[before:])
 		}
 	})
@@ -345,13 +347,13 @@ func (readings) Probe() error                                { return nil }
 func (readings) Close() error                                { return nil }
 func (readings) Changed() bool                               { return true }
 
-func (r readings) Snapshot() (data.View, error) {
+func (r readings) Snapshot() (data.RowSnapshot, error) {
 	n := int(r.n.Load())
 	if !r.early {
 		n -= 2
 	}
 	if n < 1 {
-		return data.View{}, errors.New("no row can be made yet")
+		return data.RowSnapshot{}, errors.New("no row can be made yet")
 	}
 	var x, y []float32
 	var times []int64
@@ -361,7 +363,7 @@ func (r readings) Snapshot() (data.View, error) {
 	if r.early {
 		clear(y)
 	}
-	return data.View{Version: 1, Rows: learner.NewSamples(2, x, y), Times: data.NewRowTimes(times)}, nil
+	return data.RowSnapshot{Version: 1, Rows: learner.NewSamples(2, x, y), Times: data.NewRowTimes(times)}, nil
 }
 
 // TestForecastsBeforeTheirLabels: where rows are made of readings, a prediction comes at once, and its residual later.
@@ -369,7 +371,7 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		publish := func(f predict.Forecast) error {
-			text := fmt.Sprintf("%d: %v", f.Time.Unix()/3600, f.Value)
+			text := fmt.Sprintf("%d: %v", f.RowTime.Unix()/3600, f.Value)
 			if f.Residual != nil {
 				text += fmt.Sprintf(" %v", *f.Residual)
 			}
@@ -408,9 +410,9 @@ func TestForecastFor(t *testing.T) {
 			t.Fatal("no forecast")
 		}
 		for _, f := range got {
-			if f.Target != (modelfile.PredictionTarget{Target: "a in 2h", Unit: "log1p(µg/m³)",
+			if f.Target != (modelfile.PredictionTarget{TargetColumn: "a in 2h", Unit: "log1p(µg/m³)",
 				Horizon: 2 * time.Hour}) ||
-				!f.TargetTime().Equal(f.Time.Add(2*time.Hour)) {
+				!f.TargetTime().Equal(f.RowTime.Add(2*time.Hour)) {
 				t.Errorf("%+v, for %s", f, f.TargetTime())
 			}
 		}

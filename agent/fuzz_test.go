@@ -31,7 +31,7 @@ var readers = []struct {
 	read func(c *Config) error
 }{
 	{state.ObeyedPosition.Name + ".a", func(c *Config) error {
-		_, _, err := loadObeyedPosition(c.stateFolder().Slots(state.ObeyedPosition))
+		_, _, err := loadAnnouncementPosition(c.stateFolder().OpenSlots(state.ObeyedPosition))
 		return err
 	}},
 	{state.Update.Name + ".a", loadUpload},
@@ -39,16 +39,17 @@ var readers = []struct {
 	{state.Block.Name, loadTraining},
 	{state.PersonalModel.Name + ".a", loadTraining},
 	{state.HeldOutSplit.Name, func(c *Config) error {
-		_, err := taskdata.New(&part.AgentCore{State: c.stateFolder()}, taskdata.Config{}, taskdata.AgentCallbacks{})
+		_, err := taskdata.New(&part.AgentCore{StateFolder: c.stateFolder()}, taskdata.Config{},
+			taskdata.AgentCallbacks{})
 		return err
 	}},
 	{state.GroupKeys.Name, func(c *Config) error {
-		_, err := fetch.New(&part.AgentCore{State: c.stateFolder()}, fetch.Config{}, nil)
+		_, err := fetch.New(&part.AgentCore{StateFolder: c.stateFolder()}, fetch.Config{}, nil)
 		return err
 	}},
 	{state.Clock.Name, loadIdentity},
 	{state.Attestation.Name, func(c *Config) error {
-		core := &part.AgentCore{State: c.stateFolder(), Signer: &host.Signer{}, Loop: host.NewEventLoop(nil)}
+		core := &part.AgentCore{StateFolder: c.stateFolder(), Signer: &host.Signer{}, Loop: host.NewEventLoop(nil)}
 		_, err := mesh.New(core, nil, noTrust{}, mesh.EventCallbacks{})
 		return err
 	}},
@@ -58,18 +59,20 @@ var readers = []struct {
 }
 
 func loadUpload(c *Config) error {
-	_, err := upload.New(&part.AgentCore{State: c.stateFolder(), Logger: slog.New(slog.DiscardHandler)}, 0, nil)
+	_, err := upload.New(&part.AgentCore{StateFolder: c.stateFolder(), Logger: slog.New(slog.DiscardHandler)}, 0, nil)
 	return err
 }
 
 func loadTraining(c *Config) error {
-	core := &part.AgentCore{State: c.stateFolder(), Loop: host.NewEventLoop(nil), Logger: slog.New(slog.DiscardHandler)}
-	_, err := training.New(core, training.Config{}, training.PartDependencies{})
+	core := &part.AgentCore{StateFolder: c.stateFolder(), Loop: host.NewEventLoop(nil),
+		Logger: slog.New(slog.DiscardHandler)}
+	_, err := training.New(core, training.Config{}, training.TrainingDependencies{})
 	return err
 }
 
 func loadIdentity(c *Config) error {
-	_, err := identity.New(&part.AgentCore{ID: "press", State: c.stateFolder(), Signer: new(host.Signer)}, &c.Identity,
+	_, err := identity.New(&part.AgentCore{ID: "press", StateFolder: c.stateFolder(), Signer: new(host.Signer)},
+		&c.Identity,
 		nil)
 	return err
 }

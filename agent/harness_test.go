@@ -208,11 +208,11 @@ func (s *scene) sign(h wire.Header, body []byte) []byte {
 // taskOf is a linear task of two features, which takes 3 local steps.
 func taskOf(name string) wire.Task {
 	return wire.Task{
-		Name: name, Features: []string{"a", "b"}, Target: "y",
+		Name: name, Features: []string{"a", "b"}, TargetColumn: "y",
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, NormalizesStepSize: true,
 			StepTimeBudgetMillis: 3000,
-			MinSteps:             1, MaxSteps: 10},
+			MinLocalSteps:        1, MaxLocalSteps: 10},
 	}
 }
 
@@ -227,7 +227,7 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 		s.t.Fatal(err)
 	}
 	return wire.Announcement{
-		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: inline(t.Append(nil)),
+		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: inline(t.AppendEncoding(nil)),
 		BaseModel: inline(wire.AppendVector(nil, base)), UpdateSchema: p.UpdateSchema(wire.KindTraining).Hash(),
 		RoundTimeoutMillis: 60000, SealPublicKey: s.keys.public,
 	}
@@ -248,7 +248,7 @@ func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 	s.direct(wire.TypeInvitation, r,
 		(&wire.Invitation{Agent: "press", Announcement: announcement, RemainingMillis: 60000, StepSizeWeight: 1,
-			SendsUpdate: true}).Body())
+			MustSendUpdate: true}).Body())
 }
 
 // heard returns the agent's messages of a type, oldest first. It opens sealed messages.
@@ -270,7 +270,7 @@ func (s *scene) heardBy(t wire.MessageType, keys ...seals) (all []wire.Envelope)
 		}
 		for _, k := range keys {
 			if e.Type == wire.TypeSealed && wire.IsSealedToKey(e.Body, k.public) {
-				if e, err = k.pair.FromAgent.OpenMessage(e); err != nil {
+				if e, err = k.pair.FromAgentKey.OpenMessage(e); err != nil {
 					s.t.Error(err)
 				}
 			}

@@ -16,7 +16,8 @@ func FuzzCoordinator(f *testing.F) {
 	for t := range uint8(wire.TypeRenewalAnswer) {
 		f.Add(t, make([]byte, 60))
 	}
-	f.Add(uint8(wire.TypeInvitation-1), (&wire.Invitation{Agent: "press", StepSizeWeight: 1, SendsUpdate: true}).Body())
+	f.Add(uint8(wire.TypeInvitation-1), (&wire.Invitation{Agent: "press", StepSizeWeight: 1,
+		MustSendUpdate: true}).Body())
 	f.Fuzz(func(t *testing.T, typ uint8, body []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)

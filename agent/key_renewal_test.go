@@ -151,7 +151,7 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("%d requests after the answer", len(again)-len(all))
 		}
 		used := eventsOf[identity.CertificateUsed](s)
-		if len(used) != 3 || used[0].Renewed || !used[1].Renewed || !used[2].Renewed ||
+		if len(used) != 3 || used[0].IsRenewal || !used[1].IsRenewal || !used[2].IsRenewal ||
 			!used[2].ExpiresAt.Equal(mustParse(t, der).NotAfter) {
 			t.Errorf("told %+v", used)
 		}

@@ -80,10 +80,10 @@ func TestStays(t *testing.T) {
 	}{
 		{"no need", func(*agent.Config) {}, gathers, true},
 		{"neighbours over this link", func(c *agent.Config) {
-			c.Mesh = &mesh.Config{MaxDegree: 1, Cell: "hall"}
+			c.Mesh = &mesh.Config{MaxNeighbors: 1, Cell: "hall"}
 		}, gathers, false},
 		{"models to predict with", func(c *agent.Config) {
-			c.Predict = &predict.Config{MaxKeptModels: 1, MinRefreshInterval: time.Minute}
+			c.Predict = &predict.Config{MaxKeptModels: 1, MinModelChangeInterval: time.Minute}
 		}, gathers, false},
 		{"a test of the broker", func(c *agent.Config) { c.SelfTestTimeout = time.Second }, gathers, false},
 		{"a task to fetch", func(*agent.Config) {}, func(s *scene) {
@@ -219,8 +219,8 @@ func TestAwayIsTold(t *testing.T) {
 func TestAwayReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: 5 * time.Minute,
-			CurrentMetrics: func() []wire.ReportMetric { return nil }}
+		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: 5 * time.Minute,
+			ReadMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.gathers(1, rare)
 		if n := len(s.heard(wire.TypeMetricsReport)); n != 0 || len(s.paused()) != 0 {

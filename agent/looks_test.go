@@ -28,9 +28,9 @@ func (g *growing) Changed() bool {
 	return g.told != g.Load()
 }
 
-func (g *growing) Snapshot() (data.View, error) {
+func (g *growing) Snapshot() (data.RowSnapshot, error) {
 	g.told = g.Load()
-	return data.View{Version: uint64(g.told),
+	return data.RowSnapshot{Version: uint64(g.told),
 		Rows: learner.NewSamples(2, make([]float32, 2*g.told), make([]float32, g.told))}, nil
 }
 
@@ -45,7 +45,7 @@ func TestLooksForRows(t *testing.T) {
 		told := func() uint32 {
 			all := s.heard(wire.TypeHello)
 			h, err := wire.DecodeHello(all[len(all)-1].Body)
-			if err != nil || !h.NewRows.Known {
+			if err != nil || !h.NewRows.IsKnown {
 				t.Fatalf("%+v, error %v", h, err)
 			}
 			return h.NewRows.UnusedRows
@@ -100,10 +100,10 @@ func TestRowsComeDuringRound(t *testing.T) {
 		}
 		wait(6 * time.Second)
 		_, u := s.update()
-		s.direct(wire.TypeUpdateAccepted, 1, (&wire.UpdateAccepted{Update: u.Payload.Hash}).Body())
+		s.direct(wire.TypeUpdateAccepted, 1, (&wire.UpdateAccepted{Update: u.PayloadManifest.Hash}).Body())
 		a.Phase, a.LastEndedRound = wire.PhaseIdle, 1
 		o := wire.RoundOutcome{Round: 1, UpdateFates: []wire.TaggedUpdateFate{{
-			Tag: wire.UpdateTagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateAggregated}}}
+			Tag: wire.UpdateTagOf(s.run, 1, "press", u.PayloadManifest.Hash), Fate: wire.FateAggregated}}}
 		a.LastRoundOutcome = inline(o.Body())
 		before := len(s.heard(wire.TypeHello))
 		s.announce(2, a)
@@ -113,7 +113,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 			t.Fatalf("%d hellos, want one more than %d", len(all), before)
 		}
 		h, err := wire.DecodeHello(all[before].Body)
-		if want := (wire.NewRowsReport{Known: true, UnusedRows: 15, LastUsedRound: 1}); err != nil ||
+		if want := (wire.NewRowsReport{IsKnown: true, UnusedRows: 15, LastUsedRound: 1}); err != nil ||
 			h.NewRows != want {
 			t.Errorf("new rows %+v, want %+v, error %v", h.NewRows, want, err)
 		}

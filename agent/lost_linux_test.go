@@ -44,7 +44,7 @@ func TestRowsAreLost(t *testing.T) {
 			t.Error(got)
 		}
 		loaded := eventsOf[taskdata.RowsLoaded](l.scene)
-		if last := loaded[len(loaded)-1]; !strings.Contains(last.RenewalReason, "cannot be read") ||
+		if last := loaded[len(loaded)-1]; !strings.Contains(last.ReplacementReason, "cannot be read") ||
 			last.Problem != nil {
 			t.Errorf("%+v", last)
 		}

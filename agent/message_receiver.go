@@ -13,36 +13,36 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// receive takes one message apart. Every message ends in a step of a
+// receiveMessage takes one message apart. Every message ends in a step of a
 // machine or in a MessageDropped event.
-func (a *Agent) receive(m mqtt.Message) {
-	kind, agent, id, name, err := a.cfg.Topics.Parse(m.Topic)
+func (a *Agent) receiveMessage(m mqtt.Message) {
+	kind, agent, id, name, err := a.cfg.Topics.ParseTopic(m.Topic)
 	switch {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
-		a.mesh.Route(m)
+		a.mesh.RouteMessage(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
 		err = host.NewMessageDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
-		err = a.fetch.ReceivePart(id, name, m)
+		err = a.fetch.ReceiveBlobPart(id, name, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindAnnouncement || kind == mqtt.KindPresence):
 		return // the retained message was deleted
 	case kind == mqtt.KindAnnouncement:
 		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindRoot:
-		err = a.identity.ReceiveRoot(name, m.Payload)
+		err = a.identity.ReceiveRootDocument(name, m.Payload)
 	case kind == mqtt.KindPresence:
 		err = a.presence.ReceivePresence(m.Payload)
 	case kind == mqtt.KindCoordinatorToAgent:
-		err = a.receiveDirect(m.Payload)
+		err = a.receiveDirectMessage(m.Payload)
 	default:
 		err = host.NewMessageDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	}
 	if err != nil {
-		a.reportDropped(kind, err)
+		a.reportDroppedMessage(kind, err)
 	}
 }
 
-func (a *Agent) reportDropped(kind mqtt.TopicKind, err error) {
+func (a *Agent) reportDroppedMessage(kind mqtt.TopicKind, err error) {
 	reason, err := host.DropReasonOf(err, part.DropMalformed, part.DropVersion)
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
@@ -51,7 +51,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	e, selection, err := a.identity.VerifyCoordinatorEnvelope(m.Payload)
 	if err != nil {
 		if reason, _ := host.DropReasonOf(err, part.DropMalformed, part.DropVersion); reason == part.DropSignature {
-			a.announcements.ReportUntrusted()
+			a.announcements.ReportUntrustedAnnouncement()
 		}
 		return err
 	}
@@ -63,7 +63,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		return err
 	}
 	order := wire.AnnouncementPositionOf(e.Header, &ann)
-	if err = a.core.Sealer.AdoptKey(order, ann.SealPublicKey); err != nil {
+	if err = a.core.Sealer.AdoptAnnouncedKey(order, ann.SealPublicKey); err != nil {
 		return err
 	}
 	weight, _ := ann.Selection.FindAgentWeight(selection, order, ann.InstanceNonce)
@@ -75,14 +75,14 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		p.ReceiveAnnouncement(a.core.LastAnnouncement)
 	}
 	a.handleRoundEvent(a.core.LastAnnouncement)
-	a.oweHelloForUpdateFate()
+	a.requestHelloForUpdateFate()
 	if a.roundMachine.SendsNoHello() {
-		a.announcements.RequestPeriodically()
+		a.announcements.RequestAnnouncementPeriodically()
 	}
 	return nil
 }
 
-func (a *Agent) receiveDirect(p []byte) error {
+func (a *Agent) receiveDirectMessage(p []byte) error {
 	e, _, err := a.identity.VerifyCoordinatorEnvelope(p)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 	}
 	switch {
 	case e.Type == wire.TypeSealed:
-		if e, err = a.core.Sealer.Open(e); err != nil {
+		if e, err = a.core.Sealer.OpenMessage(e); err != nil {
 			return err
 		}
 	case e.Type.MustBeSealed():
@@ -116,18 +116,18 @@ func (a *Agent) receiveDirect(p []byte) error {
 	return host.NewMessageDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
 }
 
-// oweHelloForUpdateFate asks for the fate of an update with a hello of its own, if the agent would otherwise send none
-// or leave the broker.
-func (a *Agent) oweHelloForUpdateFate() {
+// requestHelloForUpdateFate asks for the fate of an update with a hello of its own, if the agent would otherwise send
+// none or leave the broker.
+func (a *Agent) requestHelloForUpdateFate() {
 	if a.upload.AwaitsUpdateFate() && (a.roundMachine.SendsNoHello() || a.roundMachine.MayDisconnect()) {
 		a.handleRoundEvent(agentround.UpdateFateUnknown{})
 	}
 }
 
-// recordMessagesAccepted records an answer that shows that the coordinator accepts the agent's messages.
-func (a *Agent) recordMessagesAccepted() {
-	a.evaluation.HelloAnswered()
-	a.presence.RecordMessagesAccepted()
+// recordAcceptanceByCoordinator records an answer that shows that the coordinator accepts the agent's messages.
+func (a *Agent) recordAcceptanceByCoordinator() {
+	a.evaluation.RecordHelloAnswered()
+	a.presence.RecordAcceptanceByCoordinator()
 }
 
 func (a *Agent) receiveInvitation(e *wire.Envelope) error {
@@ -135,16 +135,16 @@ func (a *Agent) receiveInvitation(e *wire.Envelope) error {
 	if err != nil {
 		return err
 	}
-	a.announcements.RequestIfLost(m.Announcement)
+	a.announcements.RequestLostAnnouncement(m.Announcement)
 	if m.Agent != a.cfg.ID {
 		return host.NewMessageDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
 	}
-	a.recordMessagesAccepted()
+	a.recordAcceptanceByCoordinator()
 	a.mesh.AdoptAttestation(m.KeyAttestation)
-	a.upload.HandleInvitation(e.Header)
+	a.upload.PassInvitationToSender(e.Header)
 	a.handleRoundEvent(agentround.InvitationReceived{AnnouncementDigest: m.Announcement,
 		TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
-		StepWeight: m.StepSizeWeight, MustUpload: m.SendsUpdate, MixingBlockRound: m.MixingBlockRound,
+		StepWeight: m.StepSizeWeight, MustUpload: m.MustSendUpdate, MixingBlockRound: m.MixingBlockRound,
 		MixingPeers: m.Peers,
 		EndedEdges:  m.EndedEdges, KnownRowCount: m.ReportedRows, UnsupportedErr: m.Extra.CheckSupported()})
 	return nil
@@ -155,11 +155,11 @@ func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
 	if err != nil {
 		return err
 	}
-	a.announcements.RequestIfLost(m.Announcement)
-	a.recordMessagesAccepted()
+	a.announcements.RequestLostAnnouncement(m.Announcement)
+	a.recordAcceptanceByCoordinator()
 	a.handleRoundEvent(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.SelectionStatus,
 		KnownRowCount: m.ReportedRows})
-	a.oweHelloForUpdateFate() // the outcome arrives before the standing
+	a.requestHelloForUpdateFate() // the outcome arrives before the standing
 	return nil
 }
 

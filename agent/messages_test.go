@@ -39,7 +39,7 @@ func TestHostileMessages(t *testing.T) {
 		wait(10 * time.Second)
 		_, offered := s.update()
 		before := len(s.heard(wire.TypeUpdate))
-		for _, c := range hostileCases(s, ann, digest, offered.Payload.Hash) {
+		for _, c := range hostileCases(s, ann, digest, offered.PayloadManifest.Hash) {
 			n := len(s.fates())
 			s.send(c.topic, c.payload)
 			got := s.fates()[n:]
@@ -51,7 +51,7 @@ func TestHostileMessages(t *testing.T) {
 		if n := len(s.heard(wire.TypeUpdate)); n <= before {
 			t.Errorf("the update is not repeated any more: %d times", n)
 		}
-		s.direct(wire.TypeUpdateAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
+		s.direct(wire.TypeUpdateAccepted, 4, (&wire.UpdateAccepted{Update: offered.PayloadManifest.Hash}).Body())
 		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 1 || ends[0].Result != agentround.WorkAccepted {
 			t.Errorf("ended: %+v", ends)
 		}
@@ -275,16 +275,16 @@ func TestOlderEpoch(t *testing.T) {
 		wait(10 * time.Second)
 		_, offered := s.update()
 		s.epoch = 1
-		s.checkOlder("at work", digest, offered.Payload.Hash)
+		s.checkOlder("at work", digest, offered.PayloadManifest.Hash)
 		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 0 {
 			t.Errorf("ended by a message of an older epoch: %+v", ends)
 		}
 		s.stop()
 		s.start()
-		s.checkOlder("started again", digest, offered.Payload.Hash)
+		s.checkOlder("started again", digest, offered.PayloadManifest.Hash)
 		s.epoch = 2
 		s.send(s.topics.Announcement(), retained)
-		s.direct(wire.TypeUpdateAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
+		s.direct(wire.TypeUpdateAccepted, 4, (&wire.UpdateAccepted{Update: offered.PayloadManifest.Hash}).Body())
 		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 1 || ends[0].Result != agentround.WorkAccepted {
 			t.Errorf("the present epoch's answer ended the work as %+v", ends)
 		}
@@ -303,7 +303,7 @@ func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 	}{
 		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000,
 			StepSizeWeight: 1,
-			SendsUpdate:    true}).Body()},
+			MustSendUpdate: true}).Body()},
 		{wire.TypeHelloAnswer, (&wire.HelloAnswer{Announcement: digest,
 			SelectionStatus: wire.StatusSelectionPending}).Body()},
 		{wire.TypeUpdateAccepted, (&wire.UpdateAccepted{Update: update}).Body()},

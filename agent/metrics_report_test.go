@@ -17,9 +17,9 @@ func TestReports(t *testing.T) {
 		s := newScene(t)
 		calls := 0.
 		s.cfg.Presence.Software = "agentd 1"
-		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: 5 * time.Minute,
+		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: 5 * time.Minute,
 			MetricsAddress: "192.0.2.7:9465",
-			CurrentMetrics: func() []wire.ReportMetric {
+			ReadMetrics: func() []wire.ReportMetric {
 				calls++
 				return []wire.ReportMetric{{ID: 3, Value: calls}}
 			}}
@@ -40,7 +40,8 @@ func TestReports(t *testing.T) {
 			t.Fatalf("%d reports in 11 minutes, want 3", len(all))
 		}
 		m, err := wire.DecodeAgentMetricsReport(all[2].Body)
-		if err != nil || m.IntervalSeconds != 300 || m.Software != "agentd 1" || m.ScrapeAddress != "192.0.2.7:9465" ||
+		if err != nil || m.IntervalSeconds != 300 || m.SoftwareVersion != "agentd 1" ||
+			m.ScrapeAddress != "192.0.2.7:9465" ||
 			len(m.Metrics) != 1 || m.Metrics[0].Value != 3 {
 			t.Errorf("the third report is %+v, error %v", m, err)
 		}
@@ -62,8 +63,8 @@ func TestReportsEndWithTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		budgeted(s, 1000)
-		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Minute,
-			CurrentMetrics: func() []wire.ReportMetric { return nil }}
+		s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: time.Minute,
+			ReadMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.spend(2000)
 		wait(time.Hour)

@@ -33,7 +33,7 @@ func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelRe
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.ModelName(), inline(file)
+	return m.ModelRef(), inline(file)
 }
 
 // rolls announces a rollout, and waits until it has been followed.
@@ -59,7 +59,10 @@ func (s *scene) says() wire.CandidateResiduals {
 // on its own rows; it goes back when the candidate is withdrawn, whatever its own rows say, from the disk.
 func TestRollout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels, c.Predict.MinRefreshInterval = 1, 24*time.Hour })
+		s := keeps(t, func(c *agent.Config) {
+			c.Predict.MaxKeptModels, c.Predict.MinModelChangeInterval = 1,
+				24*time.Hour
+		})
 		expect := func(what, inUse string, says wire.CandidateResiduals) {
 			t.Helper()
 			if got := s.inUse(); got != inUse {
@@ -96,7 +99,7 @@ func TestRollout(t *testing.T) {
 		})
 		expect("withdrawn", "5/1", none)
 		s.rolls(5, with(third, thirdFile, 1))
-		expect("refused", "5/1", wire.CandidateResiduals{Run: 5, Version: 3, CandidateRefused: true})
+		expect("refused", "5/1", wire.CandidateResiduals{Run: 5, ModelVersion: 3, CandidateRefused: true})
 		s.rolls(6, func(a *wire.Announcement) {
 			a.Rollout, a.ReleasedModelFile = wire.Rollout{ReleasedModel: second}, secondFile
 		})
@@ -175,10 +178,10 @@ func TestResiduals(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.rolls(1, func(a *wire.Announcement) {
-			a.Rollout = wire.Rollout{ReleasedModel: m.ModelName(), CandidateModel: second, CandidateAgentShare: 1}
+			a.Rollout = wire.Rollout{ReleasedModel: m.ModelRef(), CandidateModel: second, CandidateAgentShare: 1}
 			a.ReleasedModelFile, a.CandidateModelFile = inline(file), secondFile
 		})
-		empty := wire.CandidateResiduals{Run: 5, Version: 8}
+		empty := wire.CandidateResiduals{Run: 5, ModelVersion: 8}
 		if l.inUse() != "5/8" || l.says() != empty {
 			t.Fatalf("%s in use, %+v", l.inUse(), l.says())
 		}

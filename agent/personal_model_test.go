@@ -23,7 +23,7 @@ func personalTasks() map[string]struct {
 	base []float32
 } {
 	bias, ditto := taskOf("a bias"), taskOf("ditto")
-	bias.Model.HasBias, bias.Personal.Tensors = true, []string{"layer0.bias"}
+	bias.Model.HasBias, bias.Personal.PersonalTensors = true, []string{"layer0.bias"}
 	ditto.Personal = wire.PersonalModelSettings{UsesDitto: true, DittoLambda: 0.5}
 	return map[string]struct {
 		wire.Task
@@ -44,13 +44,13 @@ func (o *own) round(of wire.Task, base []float32) wire.Digest {
 	if o.v == nil {
 		o.v = p.InitialOwnParameters(0)
 	}
-	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(base, o.v), OwnParameters: o.v,
+	out, err := p.RunLocalSteps(task.LocalJob[float32]{BaseParameters: p.AllParameters(base, o.v), OwnParameters: o.v,
 		Samples: rows, StepWeight: 1, Steps: 3})
 	if err != nil {
 		o.t.Fatal(err)
 	}
 	o.v = out.OwnParameters
-	return wire.BlobDigest(wire.AppendVector(nil, out.Vector))
+	return wire.BlobDigest(wire.AppendVector(nil, out.UpdateVector))
 }
 
 func compiled(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
@@ -76,7 +76,7 @@ func TestPersonalSurvives(t *testing.T) {
 					a.Attempt = attempt
 					s.invite(r, s.announce(r, a))
 					wait(20 * time.Second)
-					if _, u := s.update(); u.Payload.Hash != want {
+					if _, u := s.update(); u.PayloadManifest.Hash != want {
 						t.Errorf("%s: the update is another one", when)
 					}
 					if n := len(eventsOf[training.PersonalModelReset](s)); n != begun {
@@ -143,7 +143,7 @@ func TestPersonalModels(t *testing.T) {
 				want := slices.Clone(next)
 				if p.HasPersonalPart() {
 					first := p.InitialOwnParameters(0)
-					out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(of.base, first),
+					out, err := p.RunLocalSteps(task.LocalJob[float32]{BaseParameters: p.AllParameters(of.base, first),
 						OwnParameters: first, Samples: rows,
 						StepWeight: 1, Steps: 3})
 					if err != nil {
@@ -158,9 +158,10 @@ func TestPersonalModels(t *testing.T) {
 				if err := wire.DecodeVector(got, m.ParameterBytes); err != nil || !slices.Equal(got, want) {
 					t.Errorf("it predicts with %v, want %v (%v)", got, want, s.judged())
 				}
-				if m.Version != 1 || m.Hash != wire.BlobDigest(m.ParameterBytes) || slices.Equal(got, next) ||
-					learner.FirstNotFinite(got) >= 0 {
-					t.Errorf("model %s with hash %s", m.DisplayName(), m.Hash)
+				if m.Version != 1 || m.ParameterDigest != wire.BlobDigest(m.ParameterBytes) || slices.Equal(got,
+					next) ||
+					learner.FirstNonFiniteIndex(got) >= 0 {
+					t.Errorf("model %s with hash %s", m.DisplayName(), m.ParameterDigest)
 				}
 			})
 		})

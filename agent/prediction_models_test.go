@@ -25,7 +25,7 @@ import (
 func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	s := newScene(t)
 	s.cfg.TaskData.HeldOutShare = 0.4
-	s.cfg.Predict = &predict.Config{MaxKeptModels: 2, MinRefreshInterval: 10 * time.Minute, MaxRiskIncrease: 0.5}
+	s.cfg.Predict = &predict.Config{MaxKeptModels: 2, MinModelChangeInterval: 10 * time.Minute, MaxRiskIncrease: 0.5}
 	change(&s.cfg)
 	s.start()
 	return s
@@ -92,7 +92,7 @@ func TestModelsAreJudged(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept, err := k.List()
-		if err != nil || len(kept) != 2 || kept[0].Name() != "5/3" || !kept[1].InUse {
+		if err != nil || len(kept) != 2 || kept[0].Name() != "5/3" || !kept[1].IsInUse {
 			t.Errorf("%+v, %v", kept, err)
 		}
 		m, err := k.ActiveModel()
@@ -103,7 +103,7 @@ func TestModelsAreJudged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Predict([]float32{10, 3}).Value; got != 17 || m.Task != "a task" || m.Target != "y" {
+		if got := p.Predict([]float32{10, 3}).Value; got != 17 || m.TaskName != "a task" || m.Target != "y" {
 			t.Errorf("%v of %+v", got, m)
 		}
 		if len(s.heard(wire.TypeUpdate)) != 0 {
@@ -158,7 +158,7 @@ func TestPinned(t *testing.T) {
 		}
 		s.offers(3, 3, 2, -1)
 		all := eventsOf[predict.ModelInUseChanged](s)
-		if f := all[len(all)-1]; s.inUse() != "5/1" || f.Version != 1 || !f.Pinned || s.judged() != "taken taken" {
+		if f := all[len(all)-1]; s.inUse() != "5/1" || f.Version != 1 || !f.IsPinned || s.judged() != "taken taken" {
 			t.Errorf("%s in use, %+v, judged: %s", s.inUse(), f, s.judged())
 		}
 		if err := k.Activate(0); err != nil {
@@ -166,7 +166,7 @@ func TestPinned(t *testing.T) {
 		}
 		wait(time.Minute)
 		all = eventsOf[predict.ModelInUseChanged](s)
-		if f := all[len(all)-1]; s.inUse() != "5/3" || f.Version != 3 || f.Pinned {
+		if f := all[len(all)-1]; s.inUse() != "5/3" || f.Version != 3 || f.IsPinned {
 			t.Errorf("%s in use, %+v", s.inUse(), f)
 		}
 	})
@@ -278,7 +278,7 @@ func TestBlindModelsWait(t *testing.T) {
 // A model that training wants, too, is pulled once, whoever asked first; one that is in use is not pulled again.
 func TestModelsArePulledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := keeps(t, func(c *agent.Config) { c.Predict.MinRefreshInterval = 0 })
+		s := keeps(t, func(c *agent.Config) { c.Predict.MinModelChangeInterval = 0 })
 		for i, drawn := range []string{"not", "before", "after", "in time"} {
 			r := wire.RoundID(i + 1)
 			a := s.training(taskOf("a task"), float32(i)/2, 0)

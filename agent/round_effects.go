@@ -21,21 +21,21 @@ func (a *Agent) performRoundEffect(e agentround.Effect) {
 	case agentround.SaveAnnouncementPosition:
 		a.core.ObeyedPosition = e.Position
 		a.training.EndBlockIfRunOver()
-		a.obeyedPosition.save(e)
-		a.taskData.Refresh()
+		a.obeyedAnnouncementStore.savePosition(e)
+		a.taskData.RefreshRows()
 	case agentround.PrepareTask:
 		a.fetchTask(e.Task)
 	case agentround.FetchModel:
-		a.upload.AbandonFileRemoval()
-		a.fetchBaseModel(e.BaseModel)
-	case agentround.Train:
+		a.upload.AbandonUpdateRemoval()
+		a.obtainRoundBaseModel(e.BaseModel)
+	case agentround.StartTraining:
 		a.train(e)
 	case agentround.SubmitUpdate:
-		a.upload.Submit(e)
+		a.upload.SubmitUpdate(e)
 	case agentround.FindUpdateFate:
 		a.upload.FindUpdateFate(e)
 	case agentround.EndRoundWork:
-		a.releaseRound(e.RefusalReason)
+		a.endRoundWork(e.RefusalReason)
 	case agentround.SendHello:
 		m := wire.Hello{FollowedAnnouncement: e.AnnouncementDigest, UnfitReason: e.UnfitReason, Samples: e.RowCount,
 			PendingUpdate: e.UpdateDigest, AnswerProbability: e.LotteryThreshold}
@@ -59,7 +59,7 @@ func (a *Agent) performRoundEffect(e agentround.Effect) {
 }
 
 // train computes the update of a round, or fails if the model's schema is not the announced one.
-func (a *Agent) train(e agentround.Train) {
+func (a *Agent) train(e agentround.StartTraining) {
 	p := a.taskData.LastPreparedTask().LimitTrainingRows(e.MaxRows)
 	if e.Announcement.UpdateSchema != p.CompiledTask.UpdateSchema(e.Announcement.Kind).Hash() {
 		a.handleRoundEvent(agentround.TrainingEnded{Run: e.Position.Run, Round: e.Position.Round,
@@ -73,14 +73,14 @@ func (a *Agent) train(e agentround.Train) {
 	}
 	share := 1.0
 	for limiter := range part.PartsImplementing[part.StepLimiter](a.parts) {
-		share = min(share, limiter.StepShare())
+		share = min(share, limiter.AllowedStepShare())
 	}
-	a.training.Train(e, p, a.roundBaseModel.parameters, share)
+	a.training.TrainForRound(e, p, a.roundBaseModel.parameters, share)
 }
 
-// releaseRound ends all work of a round.
-func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
-	a.training.CancelRound()
+// endRoundWork ends all work of a round.
+func (a *Agent) endRoundWork(refused wire.UpdateRefusalReason) {
+	a.training.CancelRoundTraining()
 	a.roundBaseModel = roundBaseModel{}
 	model, fetching := a.fetch.BlobBeingFetched(fetch.Model)
 	kept := fetching && (a.predict.NeedsModel(model) || a.evaluation.NeedsModel(model))
@@ -91,6 +91,6 @@ func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 		if kept {
 			return nil
 		}
-		return a.core.State.Remove(fetch.Model.FileName())
+		return a.core.StateFolder.RemoveFile(fetch.Model.FileName())
 	})
 }

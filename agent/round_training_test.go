@@ -36,15 +36,15 @@ func TestDeclines(t *testing.T) {
 			"fetch"},
 		{"a task that makes no sense", func(_ *scene, a *wire.Announcement) {
 			bad := taskOf("bad")
-			bad.Training.MinSteps = 0
-			a.Task = inline(bad.Append(nil))
+			bad.Training.MinLocalSteps = 0
+			a.Task = inline(bad.AppendEncoding(nil))
 		}, []float32{0, 0}, "unsupported"},
 		{"a task that is none", func(_ *scene, a *wire.Announcement) { a.Task = inline([]byte("?")) }, []float32{0, 0},
 			"unsupported"},
 		{"steps that diverge", func(_ *scene, a *wire.Announcement) {
 			wild := taskOf("wild")
 			wild.Training.StepSize = 1e30
-			a.Task = inline(wild.Append(nil))
+			a.Task = inline(wild.AppendEncoding(nil))
 		}, []float32{1, 1}, "diverged"},
 		{"data that cannot be read", func(s *scene, _ *wire.Announcement) {
 			s.cfg.TaskData.Source = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
@@ -230,8 +230,8 @@ func TestTaskOvertaken(t *testing.T) {
 // A declared time per local step says how many steps fit into a round, and slows none of them down.
 func TestDeclaredStepTime(t *testing.T) {
 	for name, mixing := range map[string]wire.MixingSettings{
-		"a round": {}, "a block": {IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
-			Codec: spec.CodecRaw},
+		"a round": {}, "a block": {IntervalSteps: 1, SnapshotRetryMillis: 1000, LateSnapshotMillis: 1000,
+			SnapshotCodec: spec.CodecRaw},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -46,7 +46,7 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
 	if t := h.Type; t.MustBeSealed() {
 		h.Type = wire.TypeSealed
-		body = is.pair.ToAgent.SealMessage(is.public, h, t, body)
+		body = is.pair.ToAgentKey.SealMessage(is.public, h, t, body)
 	}
 	return h, body
 }
@@ -109,7 +109,7 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s.wants(&first, "without the key", first.group.ID(), wire.DeclineFetchFailed)
 		open := wire.GroupKeyDelivery{Key: first.group}
 		h := s.header(wire.TypeSealed, 4)
-		body := first.pair.ToAgent.SealMessage(first.public, h, wire.TypeGroupKeyDelivery, open.Body())
+		body := first.pair.ToAgentKey.SealMessage(first.public, h, wire.TypeGroupKeyDelivery, open.Body())
 		h.Sequence++
 		for _, c := range []hostile{
 			{name: "an open key", payload: s.sign(s.header(wire.TypeGroupKeyDelivery, 4), open.Body()),
@@ -156,7 +156,7 @@ func TestUnsealedMessages(t *testing.T) {
 		s.start()
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		invitation := wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000, StepSizeWeight: 1,
-			SendsUpdate: true}
+			MustSendUpdate: true}
 		standing := wire.HelloAnswer{Announcement: digest, SelectionStatus: wire.StatusSelectionPending}
 		key := wire.GroupKeyDelivery{Key: s.keys.group}
 		bodies := map[wire.MessageType][]byte{wire.TypeInvitation: invitation.Body(),
@@ -191,8 +191,8 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Minute,
-					CurrentMetrics: func() []wire.ReportMetric { return nil }}
+				s.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: time.Minute,
+					ReadMetrics: func() []wire.ReportMetric { return nil }}
 				s.start()
 				bad := s.training(taskOf("a task"), 0, 0)
 				bad.SealPublicKey = key
@@ -254,11 +254,11 @@ func TestUpdateIsSealed(t *testing.T) {
 				s.invite(4, s.announce(4, a))
 				wait(10 * time.Second)
 				_, u := s.update()
-				payload := u.Inline
+				payload := u.InlinePayload
 				if features > 2 {
-					payload = s.chunk(u.Payload.Hash)
+					payload = s.chunk(u.PayloadManifest.Hash)
 				}
-				if wire.BlobDigest(payload) != u.Payload.Hash {
+				if wire.BlobDigest(payload) != u.PayloadManifest.Hash {
 					t.Fatal("the payload does not match its hash")
 				}
 				s.mu.Lock()
@@ -277,7 +277,7 @@ func TestUpdateIsSealed(t *testing.T) {
 					t.Error("the agent has sent no sealed message")
 				}
 				for _, e := range sealed {
-					if _, err := other.pair.FromAgent.OpenMessage(e); !errors.Is(err, wire.ErrSealDoesNotOpen) {
+					if _, err := other.pair.FromAgentKey.OpenMessage(e); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 						t.Errorf("a message opened with the keys of another secret: %v", err)
 					}
 				}
@@ -292,16 +292,16 @@ func (s *scene) chunk(update wire.Digest) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.said {
-		k, sealed, err := wire.DecodeChunk(m.Payload, update)
+		k, sealed, err := wire.DecodeChunkMessage(m.Payload, update)
 		if err != nil {
 			continue
 		}
-		for _, key := range []wire.SealKey{{}, s.keys.group, s.keys.pair.ToAgent} {
+		for _, key := range []wire.SealKey{{}, s.keys.group, s.keys.pair.ToAgentKey} {
 			if _, err := key.BlobSealer(update).OpenPart(nil, k, sealed); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 				s.t.Errorf("the chunk opened with another key: %v", err)
 			}
 		}
-		payload, err := s.keys.pair.FromAgent.BlobSealer(update).OpenPart(nil, k, sealed)
+		payload, err := s.keys.pair.FromAgentKey.BlobSealer(update).OpenPart(nil, k, sealed)
 		if err != nil {
 			s.t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func (l *logger) plays(r wire.RoundID) {
 		known = l.hello(all[len(all)-1]).Samples
 	}
 	invitation := &wire.Invitation{Agent: "press", Announcement: l.announce(r, l.training(taskOf("a task"), 0, 0)),
-		RemainingMillis: 60000, StepSizeWeight: 1, SendsUpdate: true, ReportedRows: known}
+		RemainingMillis: 60000, StepSizeWeight: 1, MustSendUpdate: true, ReportedRows: known}
 	for range 2 {
 		l.direct(wire.TypeInvitation, r, invitation.Body())
 		wait(15 * time.Second)
@@ -81,7 +81,7 @@ func (l *logger) rows() string {
 	if hello.UnfitReason != 0 {
 		text += ", " + hello.UnfitReason.String()
 	}
-	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.RenewalReason, "; "), l.path, "FILE")
+	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.ReplacementReason, "; "), l.path, "FILE")
 }
 
 // An agent whose data are mostly wrong says column, reason, place and numbers in its hello. It is one event, until

@@ -77,7 +77,8 @@ func TestBudgetDeclines(t *testing.T) {
 		if d := s.declined(); d != "" || s.unfit() != "fit" {
 			t.Errorf("declined with %q, and is %s", d, s.unfit())
 		}
-		if got := s.counted(); got.Limit != 20_000_000 || got.RoundEstimate < 16_000 || got.RoundEstimate > 30_000 {
+		if got := s.counted(); got.LimitBytes != 20_000_000 || got.EstimatedRoundBytes < 16_000 ||
+			got.EstimatedRoundBytes > 30_000 {
 			t.Errorf("told of %+v", got)
 		}
 		s.spend(19_990_000)
@@ -116,7 +117,7 @@ func TestBudgetDeclines(t *testing.T) {
 		}
 		set(october.AddDate(0, 0, 1))
 		wait(time.Hour + time.Minute)
-		if got := s.counted(); got.Month != "2026-11" || got.Bytes > 1000 || !listens() {
+		if got := s.counted(); got.Month != "2026-11" || got.UsedBytes > 1000 || !listens() {
 			t.Errorf("in November: %+v, reads %q", got, s.reads())
 		}
 	})

@@ -25,7 +25,7 @@ func (c bfloat16Codec[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
 }
 
 func (bfloat16Codec[T]) Decode(dst []T, p []byte) error {
-	if err := checkLength(len(p), 2*len(dst), len(dst)); err != nil {
+	if err := checkEncodedLength(len(p), 2*len(dst), len(dst)); err != nil {
 		return err
 	}
 	for i := range dst {

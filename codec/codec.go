@@ -46,8 +46,8 @@ func ForName[T wire.Float](word spec.Codec) Codec[T] {
 	return codecByName[T]()[word]
 }
 
-// DecodesOnlyWhole reports whether a vector can only be decoded whole.
-func DecodesOnlyWhole[T wire.Float](c Codec[T]) bool {
+// DecodesOnlyWholeVectors reports whether a vector can only be decoded whole.
+func DecodesOnlyWholeVectors[T wire.Float](c Codec[T]) bool {
 	elements, _ := c.IndependentUnitSize()
 	return elements == 0
 }
@@ -61,7 +61,7 @@ func EncodedByteRange[T wire.Float](c Codec[T], n, from, to int) (start, end, fi
 	return first / elements * bytes, c.EncodedSize(last), first
 }
 
-func checkLength(got, want, elements int) error {
+func checkEncodedLength(got, want, elements int) error {
 	if got != want {
 		return fmt.Errorf("vector of %d bytes, want %d for %d elements", got, want, elements)
 	}

@@ -72,7 +72,7 @@ func TestRoundTrip(t *testing.T) {
 func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
 	c, rng := codec.ForName[T](word), rand.New(rand.NewPCG(1, 2))
 	elements, bytes := c.IndependentUnitSize()
-	if c.EncodedSize(0) != 0 || !codec.DecodesOnlyWhole(c) && c.EncodedSize(elements) != bytes {
+	if c.EncodedSize(0) != 0 || !codec.DecodesOnlyWholeVectors(c) && c.EncodedSize(elements) != bytes {
 		t.Errorf("a unit of %d elements has %d bytes, Size says %d", elements, bytes, c.EncodedSize(elements))
 	}
 	for _, n := range lengths {
@@ -89,7 +89,7 @@ func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
 			t.Error("decoded twice, it differs")
 		}
 		unit := elements
-		if codec.DecodesOnlyWhole(c) {
+		if codec.DecodesOnlyWholeVectors(c) {
 			unit = n
 		}
 		var of []float64
@@ -111,7 +111,7 @@ func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
 func TestSpans(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(3, 4))
-		if codec.DecodesOnlyWhole(c) {
+		if codec.DecodesOnlyWholeVectors(c) {
 			return // it has no units
 		}
 		elements, _ := c.IndependentUnitSize()

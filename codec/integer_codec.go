@@ -19,8 +19,10 @@ type integerCodec[T wire.Float] struct{ bitsPerElement int }
 
 const elementsPerUnit = 256
 
-// maxMagnitude is the largest |q|.
-func (c integerCodec[T]) maxMagnitude() float64 { return float64(int(1)<<(c.bitsPerElement-1) - 1) }
+// maxQuantizedMagnitude is the largest |q|.
+func (c integerCodec[T]) maxQuantizedMagnitude() float64 {
+	return float64(int(1)<<(c.bitsPerElement-1) - 1)
+}
 
 func (c integerCodec[T]) IndependentUnitSize() (elements, bytes int) {
 	return elementsPerUnit, c.EncodedSize(elementsPerUnit)
@@ -31,7 +33,7 @@ func (c integerCodec[T]) EncodedSize(n int) int {
 
 func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	dst = slices.Grow(dst, c.EncodedSize(len(v)))
-	most, mask := c.maxMagnitude(), byte(1<<c.bitsPerElement-1)
+	most, mask := c.maxQuantizedMagnitude(), byte(1<<c.bitsPerElement-1)
 	for unit := range slices.Chunk(v, elementsPerUnit) {
 		largest := 0.0
 		for _, x := range unit {
@@ -65,10 +67,10 @@ func quantizationScale(largest, most float64) float32 {
 }
 
 func (c integerCodec[T]) Decode(dst []T, p []byte) error {
-	if err := checkLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil {
+	if err := checkEncodedLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil {
 		return err
 	}
-	most, q := float32(c.maxMagnitude()), [elementsPerUnit]int8{}
+	most, q := float32(c.maxQuantizedMagnitude()), [elementsPerUnit]int8{}
 	for at := 0; at < len(dst); at += elementsPerUnit {
 		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 		p = p[4:]

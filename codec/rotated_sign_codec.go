@@ -47,7 +47,7 @@ func (c rotatedSignCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	}
 	seed := rng.Uint64()
 	flipSigns(turned[:len(v)], seed)
-	hadamard(turned)
+	applyHadamard(turned)
 	for _, y := range turned {
 		sum += math.Abs(y)
 	}
@@ -70,7 +70,7 @@ func (c rotatedSignCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 }
 
 func (c rotatedSignCodec[T]) Decode(dst []T, p []byte) error {
-	if err := checkLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil || len(dst) == 0 {
+	if err := checkEncodedLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil || len(dst) == 0 {
 		return err
 	}
 	s := math.Float32frombits(binary.LittleEndian.Uint32(p))
@@ -83,7 +83,7 @@ func (c rotatedSignCodec[T]) Decode(dst []T, p []byte) error {
 	for i := range n {
 		n[i] = 1 - 2*int32(p[i/8]>>(i%8)&1)
 	}
-	hadamard(n)
+	applyHadamard(n)
 	flipSigns(n[:len(dst)], seed)
 	root := math.Sqrt(float64(len(n)))
 	for i := range dst {
@@ -110,8 +110,8 @@ func flipSigns[N float64 | int32](v []N, seed uint64) {
 	}
 }
 
-// hadamard multiplies v, as long as a power of two, by the matrix of 1 and −1.
-func hadamard[N float64 | int32](v []N) {
+// applyHadamard multiplies v, as long as a power of two, by the matrix of 1 and −1.
+func applyHadamard[N float64 | int32](v []N) {
 	for half := 1; half < len(v); half *= 2 {
 		for at := 0; at < len(v); at += 2 * half {
 			low, high := v[at:at+half], v[at+half:at+2*half]

@@ -13,13 +13,13 @@ import (
 // topKCodec is the elements with the largest magnitudes, of equal ones those with the lower index: k pairs of a uint32
 // index and a float32 element, by ascending index. All else is 0; a sender keeps it, and adds it to what it sends next
 // (error feedback: Stich et al. 2018; Karimireddy et al. 2019).
-type topKCodec[T wire.Float] struct{ share float64 }
+type topKCodec[T wire.Float] struct{ keptElementShare float64 }
 
 const bytesPerPair = 8
 
 // pairCount is k of n elements: the share of them, rounded, and at least one.
 func (c topKCodec[T]) pairCount(n int) int {
-	return min(max(int(math.Round(c.share*float64(n))), 1), n)
+	return min(max(int(math.Round(c.keptElementShare*float64(n))), 1), n)
 }
 
 func (topKCodec[T]) IndependentUnitSize() (elements, bytes int) { return 0, 0 }
@@ -57,7 +57,7 @@ func (c topKCodec[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
 }
 
 func (c topKCodec[T]) Decode(dst []T, p []byte) error {
-	if err := checkLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil {
+	if err := checkEncodedLength(len(p), c.EncodedSize(len(dst)), len(dst)); err != nil {
 		return err
 	}
 	clear(dst)

@@ -16,7 +16,7 @@ import (
 func TestTopKAgainstSort(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for n := range 100 {
-		c, v := topKCodec[float32]{share: rng.Float64() / 2}, make([]float32, n)
+		c, v := topKCodec[float32]{keptElementShare: rng.Float64() / 2}, make([]float32, n)
 		order := make([]int, n)
 		for i := range v {
 			v[i], order[i] = float32(rng.IntN(9)-4), i
@@ -30,13 +30,13 @@ func TestTopKAgainstSort(t *testing.T) {
 		}
 		p := c.Append(nil, v, nil)
 		if err := c.Decode(got, p); err != nil || !slices.Equal(got, want) || len(p) != c.EncodedSize(n) {
-			t.Fatalf("%v, %v of it, became %v, %v; want %v", v, c.share, got, err, want)
+			t.Fatalf("%v, %v of it, became %v, %v; want %v", v, c.keptElementShare, got, err, want)
 		}
 	}
 }
 
 func TestTopKGolden(t *testing.T) {
-	c := topKCodec[float32]{share: 0.4}
+	c := topKCodec[float32]{keptElementShare: 0.4}
 	p := c.Append(nil, []float32{1, -2, 0.5, 2, -2}, nil)
 	if want := "01000000000000c0" + "0300000000000040"; hex.EncodeToString(p) != want {
 		t.Errorf("packed as %x, want %s", p, want)
@@ -50,7 +50,7 @@ func TestTopKGolden(t *testing.T) {
 
 // TestTopKRefuses: indices that do not ascend, are twice there or outside, and elements that are not finite.
 func TestTopKRefuses(t *testing.T) {
-	c := topKCodec[float32]{share: 0.4}
+	c := topKCodec[float32]{keptElementShare: 0.4}
 	for text, finite := range map[string]bool{
 		"03000000000000c0" + "0100000000000040": true,
 		"01000000000000c0" + "0100000000000040": true,

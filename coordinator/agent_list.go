@@ -17,19 +17,19 @@ import (
 // leave the round at once. An agent with another key than before is another device: its messages are accepted from its
 // first start on. SetAgents returns an error if the owner's goroutine has not responded before ctx ended.
 func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
-	if err := c.ownerLoop.RunOnLoopContext(ctx, func() { c.setAgents(list) }); err != nil {
+	if err := c.ownerLoop.RunOnLoopContext(ctx, func() { c.replaceAgentList(list) }); err != nil {
 		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
 	}
 	return nil
 }
 
-func (c *Coordinator) setAgents(list *enrolled.List) {
-	before, gone := c.devices.Replace(list, c.knownAgents())
-	c.keyring.ListChanged(list, before)
+func (c *Coordinator) replaceAgentList(list *enrolled.List) {
+	before, gone := c.messageChecker.ReplaceList(list, c.agentsWithRunState())
+	c.keyring.HandleAgentListChange(list, before)
 	if err := before.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
 	}
-	c.devices.RejectRemoved(gone)
+	c.messageChecker.RejectRemovedAgents(gone)
 	c.forgetAgents(gone)
 	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: list.Len(), RemovedAgents: gone})
 }
@@ -38,8 +38,8 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 // next message is accepted. The error is ErrUnlisted, or that the owner's goroutine has not responded before ctx ended.
 func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) error {
 	unlisted := false
-	err := c.runOnOwner(ctx, func() {
-		if unlisted = c.devices.Key(agent) == nil; !unlisted {
+	err := c.runOnOwnerLoop(ctx, func() {
+		if unlisted = c.messageChecker.AgentKey(agent) == nil; !unlisted {
 			c.forgetAgents([]wire.AgentID{agent})
 		}
 	})
@@ -51,18 +51,18 @@ func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) 
 
 // forgetAgents forgets all messages of agents, which are in id order. They leave the round.
 func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
-	c.devices.Forget(agents)
+	c.messageChecker.ForgetAgents(agents)
 	for _, a := range agents {
-		c.keyring.Forget(a)
-		c.guard.ForgetAgent(a)
+		c.keyring.ForgetAgentKeys(a)
+		c.duplicateGuard.ForgetAheadAgent(a)
 	}
-	c.revoke(agents)
+	c.revokeAgentsInRound(agents)
 }
 
-// knownAgents returns the agents that are ahead, that take part in the present round, or that sit out.
-func (c *Coordinator) knownAgents() []wire.AgentID {
-	all := slices.Collect(c.guard.AheadAgents())
-	r := c.machine.JournalRecord()
+// agentsWithRunState returns the agents that are ahead, that take part in the present round, or that sit out.
+func (c *Coordinator) agentsWithRunState() []wire.AgentID {
+	all := slices.Collect(c.duplicateGuard.AheadAgents())
+	r := c.roundMachine.JournalRecord()
 	for _, p := range r.Participants {
 		all = append(all, p.Agent)
 	}
@@ -72,8 +72,8 @@ func (c *Coordinator) knownAgents() []wire.AgentID {
 	return all
 }
 
-func (c *Coordinator) revoke(agents []wire.AgentID) {
-	if len(agents) > 0 && c.guard.Passed() {
+func (c *Coordinator) revokeAgentsInRound(agents []wire.AgentID) {
+	if len(agents) > 0 && c.duplicateGuard.HasWorkedOverLink() {
 		c.stepMachine(round.AgentsRevoked{Agents: agents})
 	}
 }
@@ -81,8 +81,8 @@ func (c *Coordinator) revoke(agents []wire.AgentID) {
 // delistedParticipants returns the participants of the journaled round that were taken off the list while no
 // coordinator ran.
 func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
-	for _, p := range c.machine.JournalRecord().Participants {
-		if c.devices.Key(p.Agent) == nil {
+	for _, p := range c.roundMachine.JournalRecord().Participants {
+		if c.messageChecker.AgentKey(p.Agent) == nil {
 			gone = append(gone, p.Agent)
 		}
 	}
@@ -104,7 +104,7 @@ type AgentListChanged struct {
 func (e AgentListChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(enrolledAgents, float64(e.ListedAgents))
 	for _, agent := range e.RemovedAgents {
-		d.ResolveCondition(devices.CloneCondition(agent))
+		d.ResolveCondition(devices.CloneConditionName(agent))
 	}
 }
 

@@ -61,13 +61,13 @@ func TestRejected(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := endless(t)
-				f.agents[2].cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: 5 * time.Minute,
-					CurrentMetrics: func() []wire.ReportMetric { return nil }}
+				f.agents[2].cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: 5 * time.Minute,
+					ReadMetrics: func() []wire.ReportMetric { return nil }}
 				f.start()
 				list := func(change func(map[wire.AgentID]ed25519.PublicKey)) {
 					keys := maps.Clone(f.keys)
 					change(keys)
-					if err := f.host.SetAgents(context.Background(), enrolled.ListFromKeys(keys)); err != nil {
+					if err := f.host.SetAgents(context.Background(), enrolled.NewListFromKeys(keys)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -226,7 +226,7 @@ func TestReplaced(t *testing.T) {
 		keys := maps.Clone(f.keys)
 		keys[p.id] = p.key.Public().(ed25519.PublicKey)
 		accepted := len(events[round.UpdateAccepted](f))
-		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.NewListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "an update", func() bool {

@@ -76,7 +76,7 @@ func TestSetAgents(t *testing.T) {
 		f.cfg.Round.Gather.MinAgents = 1
 		all := maps.Clone(f.keys)
 		delete(f.keys, "a2")
-		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
+		f.cfg.Agents = enrolled.NewListFromKeys(f.keys)
 		f.start()
 		f.until(time.Hour, "dropped", func() bool {
 			return len(events[coordinator.MessageDropped](f)) > 0 && len(events[training.LocalTrainingFinished](f,
@@ -89,7 +89,7 @@ func TestSetAgents(t *testing.T) {
 			t.Errorf("an agent that is not in the list trained %d times", n)
 		}
 		delete(all, "a0")
-		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(all)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.NewListFromKeys(all)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "taken in", func() bool { return len(events[training.LocalTrainingFinished](f, "a2")) > 3 })
@@ -107,7 +107,7 @@ func TestSetAgents(t *testing.T) {
 		f.coord.stop()
 		ended, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if f.host.SetAgents(ended, enrolled.ListFromKeys(all)) == nil {
+		if f.host.SetAgents(ended, enrolled.NewListFromKeys(all)) == nil {
 			t.Error("a coordinator that has ended takes a list")
 		}
 	})
@@ -130,7 +130,7 @@ func TestSetAgentsReplacesADevice(t *testing.T) {
 		device.key, device.dir, device.boot = hosts.TestKey("its successor"), t.TempDir(), 0
 		keys := maps.Clone(f.keys)
 		keys[device.id] = device.key.Public().(ed25519.PublicKey)
-		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.NewListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
 		before := trained()

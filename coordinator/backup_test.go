@@ -30,7 +30,8 @@ func TestBackup(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600)) // a model is being written
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
 		at := len(events[aggregation.ModelReady](f))
-		control := coordinator.OperatorControl{Task: coordinator.AppliedTask{Version: 4, Text: []byte("task: {}\n")}}
+		control := coordinator.OperatorDecisions{Task: coordinator.AppliedTask{Version: 4,
+			TaskYAML: []byte("task: {}\n")}}
 		must(t, control.Save(f.coord.dir))
 		f.rounds(at + 5)
 		f.coord.stop()

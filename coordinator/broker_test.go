@@ -82,7 +82,7 @@ func TestBudgetEstimate(t *testing.T) {
 	for _, a := range f.agents {
 		var estimate uint64 // of a training round
 		for _, b := range events[budget.UplinkUsageChanged](f, a.id) {
-			estimate = max(estimate, b.RoundEstimate)
+			estimate = max(estimate, b.EstimatedRoundBytes)
 		}
 		if moved := a.cfg.Budget.Meter.TotalBytes(); moved > 4*estimate || moved < 2*estimate {
 			t.Errorf("%s moved %d bytes in a round of statistics and three of training, each estimated at %d", a.id,

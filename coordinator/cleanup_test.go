@@ -53,7 +53,7 @@ func TestForeignRetained(t *testing.T) {
 			t.Helper()
 			all := events[cleanup.ForeignMessagesDeleted](f)
 			if len(all) == 0 || all[len(all)-1].DeletedTopics != want.DeletedTopics ||
-				!slices.Equal(all[len(all)-1].Agents, want.Agents) {
+				!slices.Equal(all[len(all)-1].TopicAgents, want.TopicAgents) {
 				t.Errorf("told: %+v, want %+v at last", all, want)
 			}
 		}
@@ -68,7 +68,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept at the start: %q, want %q", got, stays)
 		}
-		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 12, Agents: by("a0", "a1", "gone", "none")})
+		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 12, TopicAgents: by("a0", "a1", "gone", "none")})
 
 		retain("u/0/plant-a1/7f/0")
 		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
@@ -77,7 +77,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept after a connect: %q, want %q", got, stays)
 		}
-		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 1, Agents: by("a1")})
+		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 1, TopicAgents: by("a1")})
 
 		retain("x/plant-a0/3/1", "x/plant-a0/4/1")
 		wait(time.Minute)
@@ -88,7 +88,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept after an hour: %q, want %q", got, stays)
 		}
-		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 2, Agents: by("a0")})
+		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 2, TopicAgents: by("a0")})
 		for _, d := range events[coordinator.MessageDropped](f) {
 			t.Errorf("dropped: %+v", d)
 		}

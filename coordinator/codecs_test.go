@@ -20,8 +20,8 @@ type passesOver struct{ training.LocalTrainer }
 
 func (o passesOver) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (
-	training.Block, error) {
-	p.Task.Training.Codec = spec.CodecRaw
+	training.LocalStepBlock, error) {
+	p.Task.Training.UpdateCodec = spec.CodecRaw
 	return o.LocalTrainer.NewBlock(ctx, r, p, j)
 }
 
@@ -35,7 +35,7 @@ func TestRoundOfTwoCodecs(t *testing.T) {
 
 func twoCodecs(t *testing.T, word spec.Codec) {
 	f := newFederation(t, 3, memory.Options{})
-	f.cfg.Task.Training.Codec = word
+	f.cfg.Task.Training.UpdateCodec = word
 	f.agents[1].cfg.Training.Trainer = passesOver{}
 	accepted, kills := 0, 0
 	f.coord.moment = func(event any) {
@@ -84,8 +84,8 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 		if a.Agent == "a1" || a.Update.Kind == wire.KindStatistics {
 			want = spec.CodecRaw
 		}
-		if a.Update.Payload.Codec != want {
-			t.Errorf("%s sends %s in round %d, want %s", a.Agent, a.Update.Payload.Codec, a.Round, want)
+		if a.Update.PayloadManifest.Codec != want {
+			t.Errorf("%s sends %s in round %d, want %s", a.Agent, a.Update.PayloadManifest.Codec, a.Round, want)
 		}
 	}
 }

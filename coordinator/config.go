@@ -24,13 +24,13 @@ import (
 
 // FolderReplicator replicates the state folder of the leader among several coordinators: see package replica.
 type FolderReplicator interface {
-	// Commit calls write, which writes to the folder, and returns when the other machines have the result in force.
-	// epoch is the epoch of the announcements that follow. An error that is not write's means that another coordinator
-	// leads, or may lead.
-	Commit(ctx context.Context, epoch wire.Epoch, write func() error) error
-	// Prepare copies the folder to the other machines, where it is not in force yet, so that Commit has less to do. It
-	// is called beside the owner.
-	Prepare(ctx context.Context)
+	// CommitFolderWrite calls write, which writes to the folder, and returns when the other machines have the result in
+	// force. epoch is the epoch of the announcements that follow. An error that is not write's means that another
+	// coordinator leads, or may lead.
+	CommitFolderWrite(ctx context.Context, epoch wire.Epoch, write func() error) error
+	// PrepareFolderCommit copies the folder to the other machines, where it is not in force yet, so that Commit has
+	// less to do. It is called beside the owner.
+	PrepareFolderCommit(ctx context.Context)
 	// Epoch returns the lowest epoch in which the coordinator may announce.
 	Epoch() wire.Epoch
 }
@@ -41,7 +41,7 @@ type Config struct {
 	Key        ed25519.PrivateKey
 	Agents     *enrolled.List // agents that may take part; closed when the coordinator ends
 	// RootDocuments are consecutive versions of the root document. The last one is in force; the earlier ones are for
-	// devices that have been away. It is empty if keys are in the configurations only.
+	// messageChecker that have been away. It is empty if keys are in the configurations only.
 	RootDocuments []wire.RootDocument
 	Topics        mqtt.Topics
 	Round         round.Config
@@ -56,17 +56,17 @@ type Config struct {
 	// RestandardizeVersions are the model versions after which another statistics round is held. The run continues with
 	// the model in the new standardisation.
 	RestandardizeVersions []int
-	FeatureClip           float64
-	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
-	MaxNorm float64
+	FeatureClipDeviations float64
+	// MaxUpdateNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
+	MaxUpdateNorm float64
 	// MakeEdges makes the edges between the agents of a round if agents mix: see package edges.
-	MakeEdges func(agents []round.MixingAgent) (meshplan.Graph, error)
+	MakeEdges func(agents []round.MixingAgent) (meshplan.MixingGraph, error)
 	// IssuesAttestations has the coordinator sign each agent's key, for agents that look for neighbours by themselves.
 	IssuesAttestations bool
 	// HeldOutSource, if set, has data on which each new model is scored.
 	HeldOutSource data.Source
-	// Dir is the state folder. It must exist, and no other coordinator may use it.
-	Dir string
+	// StateDir is the state folder. It must exist, and no other coordinator may use it.
+	StateDir string
 	// Disk contains Dir; the machine's disk unless set.
 	Disk store.Disk
 	// FolderReplicator, if set, replicates Dir to other machines.
@@ -112,7 +112,7 @@ type Config struct {
 	// FillRandom draws key material: crypto/rand.Read, except in tests.
 	FillRandom func(b []byte)
 	// SelfTestTimeout is the time within which the broker must return a message that the coordinator sends to itself,
-	// to test whether the largest messages pass (mqtt.SelfTest); 0 = no test.
+	// to test whether the largest messages pass (mqtt.BrokerSelfTest); 0 = no test.
 	SelfTestTimeout time.Duration
 }
 
@@ -123,11 +123,11 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	errs = append(errs, c.Federation.Validate(), c.Round.Validate(), c.checkRoots())
+	errs = append(errs, c.Federation.Validate(), c.Round.Validate(), c.checkRootDocuments())
 	need(len(c.Key) == ed25519.PrivateKeySize, "the coordinator's key has %d bytes, want %d", len(c.Key),
 		ed25519.PrivateKeySize)
 	need(c.Agents != nil, "the list of agents must be given") // those that are to join are not in it yet
-	need(c.Dir != "", "there is no state folder")
+	need(c.StateDir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
 	need(c.Rand != nil && c.FillRandom != nil, "randomness must be given")
 	need(c.SelfTestTimeout >= 0, "the time of the self-test must not be negative, is %v", c.SelfTestTimeout)
@@ -138,17 +138,17 @@ func (c *Config) validate() error {
 	var pairs spec.ProblemList
 	c.Round.CheckConsistency(&pairs, &c.Task)
 	errs = append(errs, pairs.Err())
-	need(len(c.RestandardizeVersions) == 0 || c.Standardize && !c.Task.Mixing.EndlessBlocks,
+	need(len(c.RestandardizeVersions) == 0 || c.Standardize && !c.Task.Mixing.HasEndlessBlocks,
 		"columns are standardised again only where they are at all, and where blocks have an end")
-	own := c.Task.Personal.UsesDitto || len(c.Task.Personal.Tensors) > 0
+	own := c.Task.Personal.UsesDitto || len(c.Task.Personal.PersonalTensors) > 0
 	need(len(c.RestandardizeVersions) == 0 || !own,
 		"columns are not standardised again where agents have models of their own, which are of the old columns")
-	need(c.HeldOutSource == nil || len(c.Task.Personal.Tensors) == 0,
+	need(c.HeldOutSource == nil || len(c.Task.Personal.PersonalTensors) == 0,
 		"held-out data score no model of which agents have parts of their own")
 	need(!c.Round.Rollout.IsEnabled() || !own && c.Task.FinetuneSteps == 0,
 		"models that are agents' own are not rolled out")
-	need(c.FeatureClip >= 0, "clip must not be negative, is %v", c.FeatureClip)
-	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
+	need(c.FeatureClipDeviations >= 0, "clip must not be negative, is %v", c.FeatureClipDeviations)
+	need(c.MaxUpdateNorm >= 0, "the largest norm must not be negative, is %v", c.MaxUpdateNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)
 	need(c.KeepModels == 0 || c.KeepModels >= 2, "the number of kept models must be 0 (all) or at least 2, is %d",
 		c.KeepModels)

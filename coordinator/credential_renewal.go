@@ -13,9 +13,9 @@ import (
 // renewalTimeout limits the time for a request. A device repeats its request.
 const renewalTimeout = 10 * time.Second
 
-// checkRenewal verifies the signatures of a request for another key or certificate beside the owner. If the key that
-// has signed the envelope is not in the list yet, the listed key must vouch for it.
-func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
+// checkRenewalSignatures verifies the signatures of a request for another key or certificate beside the owner. If the
+// key that has signed the envelope is not in the list yet, the listed key must vouch for it.
+func (c *Coordinator) checkRenewalSignatures(agent wire.AgentID, e wire.Envelope) error {
 	m, err := wire.DecodeCredentialRenewalRequest(e.Body)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 		return host.NewMessageDropError(devices.DropForeign, "a %s, but keys and certificates are made elsewhere",
 			e.Type)
 	}
-	listed, signatures := wire.SigningPublicKey(c.devices.Key(agent)), c.cfg.Signatures
+	listed, signatures := wire.SigningPublicKey(c.messageChecker.AgentKey(agent)), c.cfg.Signatures
 	vouched := false
 	c.signatureCheckPool.RunInOrder(func() {
 		err = e.VerifyWithScheme(signatures, m.NewKey.Ed25519())
@@ -40,14 +40,14 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 		default:
 			err = c.renewCredentials(agent, &e, &m)
 		}
-		c.reportDropped(mqtt.KindAgentToCoordinator, agent, err)
+		c.reportDroppedMessage(mqtt.KindAgentToCoordinator, agent, err)
 	})
 	return nil
 }
 
 // renewCredentials carries out a request beside the owner, and sends the answer.
 func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *wire.CredentialRenewalRequest) error {
-	if err := c.devices.AcceptRenewal(agent, e); err != nil {
+	if err := c.messageChecker.AcceptRenewalRequest(agent, e); err != nil {
 		return err
 	}
 	digest := e.Digest()

@@ -153,7 +153,7 @@ func shape(f *federation, model string) {
 	f.cfg.Round.MaxAggregations = 6
 	if model == "large" {
 		f.cfg.Task.Model.HiddenUnits = []uint32{4000}
-		f.cfg.Task.Training.MaxSteps = 3
+		f.cfg.Task.Training.MaxLocalSteps = 3
 	}
 }
 
@@ -273,7 +273,7 @@ func undecided(t *testing.T, f *federation) {
 func begin(t *testing.T, f *federation) error {
 	t.Helper()
 	cfg := f.cfg
-	cfg.Dir, cfg.Observer = f.coord.dir, observer(func(observe.Event) {})
+	cfg.StateDir, cfg.Observer = f.coord.dir, observer(func(observe.Event) {})
 	conn := f.broker.Connect("late", nil)
 	defer conn.Close()
 	_, err := coordinator.New(cfg, conn)
@@ -311,7 +311,7 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
-		if _, r, err := runs.OpenModels(f.coord.dir); err != nil || r.Plan.Task.Inline != nil {
+		if _, r, err := runs.OpenModelsOfCurrentRun(f.coord.dir); err != nil || r.Plan.Task.Inline != nil {
 			t.Fatalf("%v; the task of %d bytes is in the journal", err, r.Plan.Task.Length)
 		}
 		must(t, os.Remove(f.coord.path("task.a")))

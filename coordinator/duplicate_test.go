@@ -418,10 +418,10 @@ func TestAgentsAhead(t *testing.T) {
 		f.coord.start()
 		n := len(events[round.RoundOpened](f))
 		f.until(time.Hour, "told", func() bool {
-			told := events[duplicate.AgentsAhead](f)
+			told := events[duplicate.AheadAgentsChanged](f)
 			return len(told) > 0 && told[len(told)-1].Agents == 3
 		})
-		told := events[duplicate.AgentsAhead](f)
+		told := events[duplicate.AheadAgentsChanged](f)
 		if last := told[len(told)-1]; last.NewestRun != newest.Run || last.NewestRound != newest.Round {
 			t.Errorf("%+v, want the place %v", last, newest)
 		}
@@ -434,7 +434,7 @@ func TestAgentsAhead(t *testing.T) {
 		}
 		f.coord.start()
 		f.finished(time.Hour)
-		if told := events[duplicate.AgentsAhead](f); told[len(told)-1].Agents == 3 && len(told) > 3 {
+		if told := events[duplicate.AheadAgentsChanged](f); told[len(told)-1].Agents == 3 && len(told) > 3 {
 			t.Errorf("told after the restore: %+v", told)
 		}
 	})

@@ -32,8 +32,8 @@ func newEndlessSite(t *testing.T) *endlessSite {
 		Drop:  func(string) bool { return e.cut.Load() || rng.Float64() < 0.1 },
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
-	e.cfg.Task.Mixing.EndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
-	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.Graph, err error) { // all with all
+	e.cfg.Task.Mixing.HasEndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
+	e.cfg.MakeEdges = func(agents []round.MixingAgent) (m meshplan.MixingGraph, err error) { // all with all
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
 				m.Edges = append(m.Edges, round.MixingEdge{A: a.ID, B: b.ID, MixingWeight: 0.2})
@@ -88,7 +88,8 @@ func TestEndlessBlocks(t *testing.T) {
 		e.awaitModels(3)
 		began := e.blocks()
 		for _, b := range began {
-			if b.Origin != training.BlockFromModel || b.EdgeBlockRound != began[0].EdgeBlockRound || b.Neighbors != 4 {
+			if b.Origin != training.BlockFromModel || b.EdgesMadeForRound != began[0].EdgesMadeForRound ||
+				b.Neighbors != 4 {
 				t.Errorf("%+v", b)
 			}
 		}
@@ -112,7 +113,7 @@ func TestEndlessBlocks(t *testing.T) {
 		}
 		wait(alone)
 		if b := e.blocks(killed.id); len(b) != 2 || b[1].Origin != training.BlockFromNeighbor ||
-			b[1].EdgeBlockRound != began[0].EdgeBlockRound {
+			b[1].EdgesMadeForRound != began[0].EdgesMadeForRound {
 			t.Errorf("after its restart the agent began %+v", b)
 		}
 		e.coord.again()
@@ -123,7 +124,7 @@ func TestEndlessBlocks(t *testing.T) {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
 		}
-		if meshes := events[meshplan.Computed](e.federation); len(meshes) != 1 {
+		if meshes := events[meshplan.MeshComputed](e.federation); len(meshes) != 1 {
 			t.Errorf("edges were made %d times, though all agents were in the block", len(meshes))
 		}
 		e.checkLearning("the absence of the coordinator")
@@ -181,7 +182,7 @@ func TestEndlessBlockUnderAnotherTask(t *testing.T) {
 		e.coord.start()
 		e.awaitModels(4)
 		fresh := e.blocks()[began:]
-		if len(fresh) != 5 || fresh[0].EdgeBlockRound <= before.MixingBlockRound {
+		if len(fresh) != 5 || fresh[0].EdgesMadeForRound <= before.MixingBlockRound {
 			t.Errorf("%d blocks began, the first %+v after block %d", len(fresh), fresh[0], before.MixingBlockRound)
 		}
 		if r := present(t,

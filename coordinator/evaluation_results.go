@@ -28,7 +28,7 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 		line := runs.HistoryEntry{Time: e.EndedAt, Run: e.Run, Round: e.Round, Kind: runs.KindEvaluation,
 			Version:    e.Version,
 			Evaluation: &r}
-		c.folderJobs.enqueue("write a line of the history",
+		c.folderWriter.enqueueWrite("write a line of the history",
 			func() error { return c.stateFolder.AppendEvaluationToHistory(line) })
 	}
 }
@@ -133,8 +133,8 @@ func (e ModelEvaluated) describeMetrics(d *observe.EventDescription) {
 	d.SetGauge(evaluatedR2, valueOrNaN(r.R2))
 	d.SetGauge(evaluatedAccuracy, valueOrNaN(r.Accuracy))
 	d.SetGauge(evaluatedF1, valueOrNaN(r.MacroF1))
-	describeDistribution(d, evaluatedAgentRisk, r.AgentRisk)
-	describeDistribution(d, evaluatedAgentAccuracy, r.AgentAccuracy)
+	setAgentDistributionMetric(d, evaluatedAgentRisk, r.AgentRisk)
+	setAgentDistributionMetric(d, evaluatedAgentAccuracy, r.AgentAccuracy)
 	d.ClearGauge(evaluatedClassF1)
 	for c, class := range r.Classes {
 		if class.F1 != nil {
@@ -147,7 +147,7 @@ func (e ModelEvaluated) describeMetrics(d *observe.EventDescription) {
 	}
 }
 
-func describeDistribution(d *observe.EventDescription, m *observe.Metric, x *evaluation.AgentMetricDistribution) {
+func setAgentDistributionMetric(d *observe.EventDescription, m *observe.Metric, x *evaluation.AgentMetricDistribution) {
 	d.ClearGauge(m)
 	if x == nil {
 		return

@@ -23,7 +23,7 @@ import (
 func evaluating(t *testing.T, classes bool) *federation {
 	f := newFederation(t, 6, memory.Options{})
 	f.cfg.Round.Participants, f.cfg.Round.Quorum = 3, 3
-	f.cfg.Round.Evaluation.EveryVersions, f.cfg.Round.Evaluation.MinRows = 2, 6
+	f.cfg.Round.Evaluation.VersionInterval, f.cfg.Round.Evaluation.MinRows = 2, 6
 	held := "warm,wet,wind,power\n"
 	for i, a := range f.agents {
 		if a.cfg.TaskData.HeldOutShare = 0.3; i == 5 {
@@ -151,7 +151,7 @@ func TestEvaluatedKilled(t *testing.T) {
 				}
 				f.coord.stop()
 				var lines []string
-				for h, err := range runs.History(f.coord.dir) {
+				for h, err := range runs.ReadHistory(f.coord.dir) {
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -180,7 +180,7 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		f.until(time.Hour, "evaluated", func() bool { return len(events[evaluation.ModelEvaluated](f)) > 0 })
 		s.listen()
 		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, Evaluation: wire.Evaluation{Run: s.open.Run,
-			Version: s.ann.BaseModelVersion, Rows: 1000, CorrectRows: 1000, ConfusionMatrix: []uint32{1000}}}
+			ModelVersion: s.ann.BaseModelVersion, Rows: 1000, CorrectRows: 1000, ConfusionMatrix: []uint32{1000}}}
 		s.say(f.topics.AgentToCoordinator("evil"), sealFor(s.ann.SealPublicKey, s.as("evil", wire.TypeHello), h.Body()))
 		f.until(time.Minute, "told", func() bool {
 			return slices.ContainsFunc(events[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
@@ -192,7 +192,8 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 				func(c round.AgentEligible) bool { return c.Agent == "evil" })
 		})
 		f.until(2*time.Hour, "evaluated", func() bool { return len(events[coordinator.ModelEvaluated](f)) > 0 })
-		if e := events[coordinator.ModelEvaluated](f)[0]; e.Result.ReportingAgents != 5 || e.Result.Confusion != nil {
+		if e := events[coordinator.ModelEvaluated](f)[0]; e.Result.ReportingAgents != 5 ||
+			e.Result.ConfusionMatrix != nil {
 			t.Errorf("evaluated by %d agents: %+v", e.Result.ReportingAgents, e.Result)
 		}
 	})

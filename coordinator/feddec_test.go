@@ -29,10 +29,10 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.SamplingWithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
 	task.Training.NormalizesStepSize, task.Training.StepSize = false, 0.05
-	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000,
-		Codec: spec.CodecRaw}
-	f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.Graph, error) {
-		var m meshplan.Graph
+	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 500, LateSnapshotMillis: 20000,
+		SnapshotCodec: spec.CodecRaw}
+	f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.MixingGraph, error) {
+		var m meshplan.MixingGraph
 		for i := range agents {
 			j := (i + 1) % len(agents)
 			m.Edges = append(m.Edges, round.MixingEdge{A: agents[min(i, j)].ID, B: agents[max(i, j)].ID,
@@ -46,7 +46,7 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	}
 	for i, a := range f.agents {
 		keys := rand.NewChaCha8([32]byte{byte(i)})
-		a.cfg.Mesh = &mesh.Config{Random: func(p []byte) { _, _ = keys.Read(p) }}
+		a.cfg.Mesh = &mesh.Config{FillRandom: func(p []byte) { _, _ = keys.Read(p) }}
 		if own != nil {
 			a.cfg.Mesh.ConnectNeighborBroker = func() (mqtt.Conn, error) {
 				return own.Connect(f.topics.ClientID(a.id),
@@ -78,7 +78,7 @@ func TestFedDec(t *testing.T) {
 					}})
 				}
 				f := newMixing(t, 5, 3, site)
-				f.cfg.Task.Mixing.Unsealed = tt.open
+				f.cfg.Task.Mixing.IsUnsealed = tt.open
 				for i, a := range f.agents {
 					// E_k = 10, 10, 6, 5, 4 of H = 10
 					a.cfg.Training.DeclaredStepTime = time.Duration(50+50*i) * time.Millisecond
@@ -166,11 +166,11 @@ func TestDiscoveredEdges(t *testing.T) {
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		for _, a := range f.agents {
-			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.Training.DeclaredStepTime = "hall", 2, 20*time.Millisecond
+			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxNeighbors, a.cfg.Training.DeclaredStepTime = "hall", 2, 20*time.Millisecond
 		}
 		dead := f.agents[2]
 		f.coord.moment = func(event any) {
-			switch m, _ := event.(meshplan.Computed); m.Round {
+			switch m, _ := event.(meshplan.MeshComputed); m.Round {
 			case 3:
 				dead.kill()
 				site.Disconnect(f.topics.ClientID(dead.id))
@@ -180,7 +180,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		for _, m := range events[meshplan.Computed](f) {
+		for _, m := range events[meshplan.MeshComputed](f) {
 			has := slices.ContainsFunc(m.Edges,
 				func(e round.MixingEdge) bool { return e.A == dead.id || e.B == dead.id })
 			agents := 6
@@ -197,7 +197,7 @@ func TestDiscoveredEdges(t *testing.T) {
 			}
 		}
 		for _, a := range f.agents {
-			if found := events[mesh.NeighborsFound](f, a.id); len(found) == 0 || len(found) > 8 {
+			if found := events[mesh.NeighborsChosen](f, a.id); len(found) == 0 || len(found) > 8 {
 				t.Errorf("%s found its neighbours %d times", a.id, len(found))
 			}
 			a.stop()

@@ -38,10 +38,10 @@ func (s steady) step(ctx context.Context) {
 
 // NewBlock implements training.Trainer.
 func (s steady) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (training.Block,
+	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
-	between, begun := j.Stop, false
-	j.Stop = func() bool {
+	between, begun := j.ShouldStop, false
+	j.ShouldStop = func() bool {
 		if begun {
 			s.step(ctx)
 		}
@@ -53,14 +53,14 @@ func (s steady) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTa
 }
 
 type steadyBlock struct {
-	training.Block
+	training.LocalStepBlock
 	s   steady
 	ctx context.Context
 }
 
-// TakeSteps implements training.Block.
+// TakeSteps implements training.LocalStepBlock.
 func (b steadyBlock) TakeSteps(x []float32, first, last uint64) error {
-	err := b.Block.TakeSteps(x, first, last)
+	err := b.LocalStepBlock.TakeSteps(x, first, last)
 	b.s.step(b.ctx) // the last one
 	return err
 }
@@ -76,9 +76,9 @@ func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int
 		a, settings := f.agents[0], &f.cfg.Task.Training
 		a.cfg.Training.LockShare, a.cfg.Training.DeclaredStepTime = turn.NewShare(name), 100*time.Millisecond
 		a.cfg.Training.Trainer = steady{training.LocalTrainer{}, t, a.cfg.Training.DeclaredStepTime, busy, trained[i]}
-		settings.MinSteps, settings.MaxSteps, settings.StepTimeBudgetMillis = 300, 300, 30_000
+		settings.MinLocalSteps, settings.MaxLocalSteps, settings.StepTimeBudgetMillis = 300, 300, 30_000
 		if i == 1 {
-			settings.MinSteps, settings.MaxSteps, settings.StepTimeBudgetMillis = 30, 30, 3_000
+			settings.MinLocalSteps, settings.MaxLocalSteps, settings.StepTimeBudgetMillis = 30, 30, 3_000
 		}
 		both[i] = f
 	}
@@ -116,7 +116,7 @@ func TestTwoFederations(t *testing.T) {
 		}
 		told := events[training.LockAwaited](small)
 		for i, f := range told {
-			if i%2 == 0 && f.LockHolder != "large" || i%2 == 1 && (f.LockHolder != "" ||
+			if i%2 == 0 && f.HolderFederation != "large" || i%2 == 1 && (f.HolderFederation != "" ||
 				f.Waited > 1100*time.Millisecond) {
 				t.Errorf("told %+v", f)
 			}
@@ -179,7 +179,7 @@ func TestTurnTooLate(t *testing.T) {
 		s := a.cfg.Training.Trainer.(steady)
 		s.each, a.cfg.Training.DeclaredStepTime = 30*time.Minute, 30*time.Minute
 		a.cfg.Training.Trainer = s
-		large.cfg.Task.Training.MinSteps, large.cfg.Task.Training.MaxSteps = 1, 1
+		large.cfg.Task.Training.MinLocalSteps, large.cfg.Task.Training.MaxLocalSteps = 1, 1
 		large.cfg.Round.MaxAggregations, large.cfg.Round.RoundTimeout = 1, time.Hour
 		small.cfg.Round.RoundTimeout, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
 		small.cfg.Task.Training.StepSize = 1e-6 // of columns that are not standardised
@@ -188,7 +188,8 @@ func TestTurnTooLate(t *testing.T) {
 		small.start()
 		small.until(time.Hour, "declined", func() bool { return len(events[agentround.WorkEnded](small)) > 0 })
 		told, failed := events[training.LockAwaited](small), events[training.LocalTrainingFailed](small)
-		if len(told) < 2 || told[0].LockHolder != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
+		if len(told) < 2 || told[0].HolderFederation != "large" || told[1].Waited != 9*time.Minute ||
+			len(failed) == 0 ||
 			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
 			t.Errorf("told %+v and %+v", told, failed)
 		}

@@ -27,7 +27,7 @@ func TestLargeModel(t *testing.T) {
 		credits, chunks := 0, 0
 		f.coord.moment = func(m any) {
 			if m, ok := m.(mqtt.Message); ok {
-				kind, _, _, part, _ := f.topics.Parse(m.Topic)
+				kind, _, _, part, _ := f.topics.ParseTopic(m.Topic)
 				if e, err := wire.ParseEnvelope(m.Payload); kind == mqtt.KindCoordinatorToAgent && err == nil &&
 					e.Type == wire.TypeChunkCredit {
 					credits++

@@ -173,20 +173,22 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 // The task's encoding is part of the files' formats: with another one, their versions must rise.
 func TestTaskEncoding(t *testing.T) {
 	full := wire.Task{
-		Name: "n", Features: []string{"a", "b"}, Target: "t", MinSamples: 3,
+		Name: "n", Features: []string{"a", "b"}, TargetColumn: "t", MinSamples: 3,
 		Model: wire.ModelSpec{HiddenUnits: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU,
 			Risk:    spec.LossSoftmax,
 			HasBias: true, Ridge: 0.5},
 		Training: wire.TrainingSettings{
 			ExchangeKind: spec.ExchangeGradient, BatchSize: 4, LocalStepProbability: 0.25,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
-			StrongConvexity: 4, StepSizeDecayOffset: 8, NormalizesStepSize: true, StepTimeBudgetMillis: 5, MinSteps: 6,
-			MaxSteps: 7,
+			StrongConvexity: 4, StepSizeDecayOffset: 8, NormalizesStepSize: true, StepTimeBudgetMillis: 5,
+			MinLocalSteps: 6,
+			MaxLocalSteps: 7,
 		},
-		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2, SnapshotRetryMillis: 3, DrainMillis: 4,
-			Codec:         spec.CodecBFloat16,
-			Unsealed:      true,
-			EndlessBlocks: true},
+		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2, SnapshotRetryMillis: 3,
+			LateSnapshotMillis: 4,
+			SnapshotCodec:      spec.CodecBFloat16,
+			IsUnsealed:         true,
+			HasEndlessBlocks:   true},
 		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},
 	}
 	const version2 = "01006e02000000010061010062010074010000000200000003000000020301000000000000e03f020400000000" +
@@ -194,7 +196,7 @@ func TestTaskEncoding(t *testing.T) {
 		"00000000000000030000000e006772616469656e745f6e6f697365020900000002000000000000c03f06006d69" +
 		"78696e670213000000010000000200000003000000040000000201010f007374616e64617264697a6174696f6e" +
 		"022000000001000000000000000000f03f0100000000000000000000400000000000000840"
-	if got := hex.EncodeToString(full.Append(nil)); got != version2 {
+	if got := hex.EncodeToString(full.AppendEncoding(nil)); got != version2 {
 		t.Errorf("a task is encoded as %s, want %s: raise taskVersion and recordVersion in disk.go, and then change "+
 			"this text", got, version2)
 	}

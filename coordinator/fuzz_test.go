@@ -102,7 +102,7 @@ func FuzzJournal(f *testing.F) {
 func takesUp(t *testing.T, dir string) {
 	t.Helper()
 	f := newFederation(t, 2, memory.Options{})
-	f.cfg.Dir, f.cfg.Round.MaxAggregations = dir, 4
+	f.cfg.StateDir, f.cfg.Round.MaxAggregations = dir, 4
 	f.cfg.Observer = testkit.Observer(func(observe.Event) {})
 	conn := f.broker.Connect("coordinator", nil)
 	c, err := coordinator.New(f.cfg, conn)

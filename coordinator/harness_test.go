@@ -158,14 +158,14 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	}
 	f.coord = &process{f: f, id: wire.CoordinatorID, key: hosts.TestKey(wire.CoordinatorID), dir: t.TempDir()}
 	f.cfg = hosts.Coordinator(t, fedName, nil)
-	f.cfg.Round, f.cfg.Standardize, f.cfg.FeatureClip = round.DefaultConfig(), true, 5
+	f.cfg.Round, f.cfg.Standardize, f.cfg.FeatureClipDeviations = round.DefaultConfig(), true, 5
 	f.cfg.Task = wire.Task{
-		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
+		Name: "power", Features: []string{"warm", "wet", "wind"}, TargetColumn: "power", MinSamples: 5,
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true,
 			Ridge: 0.001},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3,
 			NormalizesStepSize:   true,
-			StepTimeBudgetMillis: 1000, MinSteps: 2, MaxSteps: 10},
+			StepTimeBudgetMillis: 1000, MinLocalSteps: 2, MaxLocalSteps: 10},
 	}
 	r := &f.cfg.Round
 	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule = n, n, 5, spec.WeightsSamples
@@ -187,7 +187,7 @@ func (f *federation) enrol(id wire.AgentID) *process {
 	p := &process{f: f, id: id, key: hosts.TestKey(id), dir: f.t.TempDir(),
 		cfg: agent.Config{MaxBlobBytes: 16 << 20, TaskData: taskdata.Config{MinRows: 3}}}
 	f.keys[id] = p.key.Public().(ed25519.PublicKey)
-	f.cfg.Agents = enrolled.ListFromKeys(f.keys)
+	f.cfg.Agents = enrolled.NewListFromKeys(f.keys)
 	return p
 }
 
@@ -232,7 +232,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	if p.id == wire.CoordinatorID {
 		cfg := f.cfg
 		cfg.RaiseEpoch, cfg.NewRun = cfg.RaiseEpoch || p.takeOver, cfg.NewRun || p.newRun
-		cfg.Dir, cfg.Observer = p.dir, observer(keep)
+		cfg.StateDir, cfg.Observer = p.dir, observer(keep)
 		if p.engine != nil {
 			return p.amongSeveral(l, cfg, func() mqtt.Conn { return conn2{f.connect(client, nil), p, l} }), nil
 		}
@@ -361,7 +361,7 @@ func (c conn2) Publish(m mqtt.Message) error {
 	if c.p.moment != nil {
 		c.p.moment(m)
 	}
-	if kind, _, _, _, _ := c.p.f.topics.Parse(m.Topic); c.p.sendsNothing && kind == mqtt.KindUpdate {
+	if kind, _, _, _, _ := c.p.f.topics.ParseTopic(m.Topic); c.p.sendsNothing && kind == mqtt.KindUpdate {
 		return nil
 	}
 	return c.Conn.Publish(m)

@@ -100,7 +100,7 @@ func signedBy(key ed25519.PrivateKey, announced wire.X25519PublicKey, h wire.Hea
 	if pair, err := wire.NewAgentSealKeys(hosts.TestKey(h.Sender), announced); err == nil && h.Type.MustBeSealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
-		body = pair.FromAgent.SealMessage(announced, h, t, body)
+		body = pair.FromAgentKey.SealMessage(announced, h, t, body)
 	}
 	return wire.SignEnvelope(nil, h, body, key)
 }
@@ -118,7 +118,8 @@ func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.U
 		s.f.t.Fatal(err)
 	}
 	h := s.as(id, wire.TypeUpdate)
-	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.BaseModel.Hash, Samples: 10, Payload: m, Inline: payload}
+	u := wire.Update{Kind: wire.KindTraining, BaseModelDigest: s.ann.BaseModel.Hash, Samples: 10, PayloadManifest: m,
+		InlinePayload: payload}
 	change(&h, &u)
 	return sealFor(s.ann.SealPublicKey, h, u.Body())
 }
@@ -152,7 +153,7 @@ func TestHostileMessages(t *testing.T) {
 		for _, id := range append(evil, "idle") {
 			f.enrol(id)
 		}
-		f.cfg.Standardize, f.cfg.MaxNorm, f.cfg.Round.MaxAggregations = false, 1e6, 1
+		f.cfg.Standardize, f.cfg.MaxUpdateNorm, f.cfg.Round.MaxAggregations = false, 1e6, 1
 		f.cfg.Task.Training.StepSize = 1e-5
 		r := &f.cfg.Round
 		r.Participants, r.Gather.TargetAgents, r.Gather.MinAgents, r.RoundTimeout = len(evil)+3, len(evil)+3, 3,
@@ -327,11 +328,15 @@ func badUpdates(s *stranger) []hostileCase {
 		{"not a number", offer("nan", same, 1, nan, 0, 0), "refused: not_finite"},
 		{"out once, out for good", offer("nan", same, 1, 2, 3, 4), "refused: not_selected"},
 		{"another payload than its hash says",
-			offer("hash", func(_ *wire.Header, u *wire.Update) { u.Inline[0]++ }, 1, 2, 3, 4), "refused: bad_hash"},
+			offer("hash", func(_ *wire.Header, u *wire.Update) { u.InlinePayload[0]++ }, 1, 2, 3, 4),
+			"refused: bad_hash"},
 		{"a vector too long", offer("norm", same, 1e6, 1, 1, 1), "refused: norm"},
-		{"another base", offer("base", func(_ *wire.Header, u *wire.Update) { u.Base[0]++ }, 1, 2, 3, 4),
+		{"another base", offer("base", func(_ *wire.Header, u *wire.Update) { u.BaseModelDigest[0]++ }, 1, 2, 3, 4),
 			"refused: wrong_base"},
-		{"another schema", offer("schema", func(_ *wire.Header, u *wire.Update) { u.Payload.VectorSchema[0]++ }, 1, 2,
+		{"another schema", offer("schema", func(_ *wire.Header,
+			u *wire.Update) {
+			u.PayloadManifest.VectorSchema[0]++
+		}, 1, 2,
 			3, 4),
 			"refused: wrong_schema"},
 		{"too few elements", offer("short", same, 1, 2, 3), "refused: wrong_schema"},
@@ -353,10 +358,11 @@ func badUpdates(s *stranger) []hostileCase {
 				(&wire.InvitationDeclined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(),
 				hosts.TestKey("twin")))
 		}, ""},
-		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.Payload.Hash }, 1, 2, 3, 4), ""},
+		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.PayloadManifest.Hash }, 1, 2, 3,
+			4), ""},
 		{"and another", offer("twin", same, 4, 3, 2, 1), "refused: conflict"},
 		{"the good one again", offer("twin", func(_ *wire.Header, u *wire.Update) {
-			if u.Payload.Hash != repeat {
+			if u.PayloadManifest.Hash != repeat {
 				s.f.t.Error("it is not the same")
 			}
 		}, 1, 2, 3, 4), ""},

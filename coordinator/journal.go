@@ -9,7 +9,7 @@ import (
 // saveJournalRecord writes a record of the machine to the journal, after the writes that must precede it, and archives
 // the record's model. It returns false if the coordinator stops before the record is on disk.
 func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
-	if c.folderJobs.awaitQueue() != nil {
+	if c.folderWriter.awaitQueuedWrites() != nil {
 		return false
 	}
 	c.lastRoundOutcome = publish.Blob{}
@@ -17,25 +17,28 @@ func (c *Coordinator) saveJournalRecord(r round.JournalRecord) bool {
 		c.lastRoundOutcome = publish.NewBlob(r.RecentOutcomes[n-1].Outcome, wire.Digest{})
 	}
 	c.loadRolloutFiles(&r.Rollout)
-	c.stateFolder.PublishedBlobs = c.publisher.Plan(c.nonInlineBlobsOfPlan(&r.Plan))
+	c.stateFolder.PublishedBlobs = c.publisher.PlanListing(c.nonInlineBlobsOfPlan(&r.Plan))
 	write := func() error {
-		return c.folderJobs.write("save the state of the round", func() error { return c.stateFolder.SaveRecord(r) })
+		return c.folderWriter.writeBeforeContinuing("save the state of the round",
+			func() error { return c.stateFolder.SaveJournalRecord(r) })
 	}
 	if c.cfg.FolderReplicator == nil {
 		if write() != nil {
 			return false
 		}
-	} else if err := c.cfg.FolderReplicator.Commit(c.ownerLoop.Context(), c.stateFolder.Epoch, write); err != nil {
+	} else if err := c.cfg.FolderReplicator.CommitFolderWrite(c.ownerLoop.Context(), c.stateFolder.Epoch,
+		write); err != nil {
 		if c.stopError == nil && c.ownerLoop.Context().Err() == nil { // else the coordinator stops anyway
 			c.stopError = err
 		}
 		return false
 	}
-	archive := c.aggregator.PendingArchive(r.Plan.BaseModel.Hash, isRolledOut(&r.Rollout, r.Plan.ModelFile.Hash))
+	archive := c.aggregator.PendingArchiveWrite(r.Plan.BaseModel.Hash, isRolledOut(&r.Rollout, r.Plan.ModelFile.Hash))
 	if archive != nil {
-		c.folderJobs.enqueue("save the model in the archive", archive)
+		c.folderWriter.enqueueWrite("save the model in the archive", archive)
 	}
-	c.folderJobs.prune(c.stateFolder.Models, uint64(r.Plan.BaseModelVersion), c.cfg.KeepModels, c.cfg.KeepHourlyModels,
+	c.folderWriter.pruneModels(c.stateFolder.CurrentRunModels, uint64(r.Plan.BaseModelVersion), c.cfg.KeepModels,
+		c.cfg.KeepHourlyModels,
 		rolledOutVersions(&r.Rollout, r.Run), c.cfg.Logger)
 	return true
 }
@@ -61,7 +64,7 @@ const inlineBudget = 100_000_000
 // announcedModelRef returns the reference to the model for an announcement. It omits a small model that would go to
 // very many agents: those that need it fetch it.
 func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
-	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.machine.ConnectedAgentCount() > inlineBudget &&
+	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.roundMachine.ConnectedAgentCount() > inlineBudget &&
 		base.Hash == b.Hash {
 		return b
 	}

@@ -35,7 +35,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 			return held, pulled
 		}
 		switch {
-		case len(a.BaseModel.Inline) > 0 || len(a.BaseModel.Sealed) > 0:
+		case len(a.BaseModel.Inline) > 0 || len(a.BaseModel.SealedInline) > 0:
 			held++
 		case a.BaseModel.IsSet():
 			pulled++
@@ -72,7 +72,7 @@ func TestLeanAnnouncements(t *testing.T) {
 			for k := range n {
 				f.keys[crowdID(k)] = hosts.PublicOf(crowdID(k))
 			}
-			f.cfg.Agents = enrolled.ListFromKeys(f.keys)
+			f.cfg.Agents = enrolled.NewListFromKeys(f.keys)
 			counts := make(chan [2]int, 1)
 			go func() {
 				held, pulled := f.crowd(n)

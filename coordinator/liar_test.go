@@ -90,7 +90,7 @@ func TestImpossibleStatistics(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				u.Kind, u.Samples, u.Payload, u.Inline = wire.KindStatistics, 10, m, payload
+				u.Kind, u.Samples, u.PayloadManifest, u.InlinePayload = wire.KindStatistics, 10, m, payload
 			}, 0))
 		}
 		offer("rows", 1e9, 15, 60, 2, 400, 750, 4000, 20, 1000)
@@ -111,7 +111,7 @@ func TestImpossibleStatistics(t *testing.T) {
 
 // prepared returns rows in the task's terms.
 func (t table) prepared(f *federation, p *task.CompiledTask[float32]) *learner.Samples[float32] {
-	rows, err := t.Load(p.Task.Features, p.Task.Target)
+	rows, err := t.Load(p.Task.Features, p.Task.TargetColumn)
 	if err == nil {
 		err = p.PrepareSamples(rows)
 	}
@@ -314,7 +314,7 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 				named := len(events[round.UpdateRefused](f.federation)) +
 					len(events[aggregation.RepeatedLargeUpdates](f.federation))
 				for _, m := range events[aggregation.ModelRejected](f.federation) {
-					named += len(m.Agents)
+					named += len(m.SuspectAgents)
 				}
 				if named == 0 {
 					t.Error("the liar is not named")
@@ -340,7 +340,7 @@ func TestLocalStepsDiverge(t *testing.T) {
 		rejected := events[aggregation.ModelRejected](f)
 		if len(rejected) == 0 || rejected[0].Version != 1 || rejected[0].EarlierVersion != 0 ||
 			rejected[0].NextVersion != 2 ||
-			!slices.Equal(rejected[0].Agents, []wire.AgentID{"a1"}) {
+			!slices.Equal(rejected[0].SuspectAgents, []wire.AgentID{"a1"}) {
 			t.Errorf("rejected: %+v", rejected)
 		}
 	})
@@ -350,11 +350,11 @@ func TestLocalStepsDiverge(t *testing.T) {
 // one has y = c. The minimum of the mean risk is w⁰ = c/10.
 func nearZero(t *testing.T, c float64, rounds int) *federation {
 	f := newFederation(t, 10, memory.Options{})
-	f.cfg.Standardize, f.cfg.FeatureClip = false, 0
-	f.cfg.Task.Features, f.cfg.Task.Target = []string{"x"}, "y"
+	f.cfg.Standardize, f.cfg.FeatureClipDeviations = false, 0
+	f.cfg.Task.Features, f.cfg.Task.TargetColumn = []string{"x"}, "y"
 	f.cfg.Task.Model.HasBias, f.cfg.Task.Model.Ridge = false, 0
 	tr := &f.cfg.Task.Training
-	tr.BatchSize, tr.StepSize, tr.MinSteps, tr.MaxSteps = 0, 0.25, 1, 1
+	tr.BatchSize, tr.StepSize, tr.MinLocalSteps, tr.MaxLocalSteps = 0, 0.25, 1, 1
 	f.cfg.Round.MaxAggregations, f.cfg.Round.AgentWeightRule = rounds, spec.WeightsEqual
 	for k, a := range f.agents {
 		y := 0.01 * float64(k-4)
@@ -402,7 +402,7 @@ func TestUnusualDevice(t *testing.T) {
 						if robust {
 							counted = 3 * l.UsualNorm
 						}
-						if l.Agent != "a9" || math.Abs(l.CountedNorm/counted-1) > 1e-6 {
+						if l.Agent != "a9" || math.Abs(l.ClippedNorm/counted-1) > 1e-6 {
 							t.Errorf("robust %v: %+v; want a9, counted as %v", robust, l, counted)
 						}
 					}

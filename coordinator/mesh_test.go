@@ -19,7 +19,7 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents = 6, 4, 4
 		var made atomic.Int32
 		edges := f.cfg.MakeEdges
-		f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.Graph, error) {
+		f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.MixingGraph, error) {
 			made.Add(1)
 			wait(time.Minute)
 			return edges(agents)
@@ -30,7 +30,7 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 		if n, took := made.Load(), time.Since(began); n != 1 || took > 2*time.Minute {
 			t.Errorf("edges were made %d times, and all took %v", n, took)
 		}
-		if told := events[meshplan.Computed](f); len(told) != 6 || len(told[5].Edges) != 4 {
+		if told := events[meshplan.MeshComputed](f); len(told) != 6 || len(told[5].Edges) != 4 {
 			t.Errorf("%d rounds were told of edges, want 6", len(told))
 		}
 	})
@@ -50,7 +50,7 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 		late.data, late.cfg.Training.DeclaredStepTime, late.cfg.Mesh = rowsOf(9, 30), 20*time.Second,
 			f.agents[0].cfg.Mesh
 		edges := f.cfg.MakeEdges
-		f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.Graph, error) {
+		f.cfg.MakeEdges = func(agents []round.MixingAgent) (meshplan.MixingGraph, error) {
 			wait(time.Minute)
 			return edges(agents)
 		}
@@ -70,7 +70,7 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		made := map[wire.RoundID]int{}
-		for _, m := range events[meshplan.Computed](f) {
+		for _, m := range events[meshplan.MeshComputed](f) {
 			made[m.Round] = len(m.Edges)
 		}
 		for r, want := range map[wire.RoundID]int{3: 4, 4: 5, 5: 4} {

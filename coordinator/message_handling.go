@@ -16,19 +16,19 @@ import (
 
 // handleMessage handles a received message. Each message ends in a step of a machine or in a MessageDropped event.
 func (c *Coordinator) handleMessage(m mqtt.Message) {
-	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
+	kind, agent, transferID, part, err := c.cfg.Topics.ParseTopic(m.Topic)
 	switch {
 	case kind == mqtt.KindAnnouncement:
-		var f duplicate.Finding
-		f, err = c.guard.Receive(c.ownerLoop.Now(), m)
-		c.actOn(f)
-	case c.guard.AwaitsRetained():
-		if !c.guard.Hold(m) {
+		var f duplicate.GuardFinding
+		f, err = c.duplicateGuard.ReceiveAnnouncement(c.ownerLoop.Now(), m)
+		c.actOnGuardFinding(f)
+	case c.duplicateGuard.AwaitsRetainedAnnouncement():
+		if !c.duplicateGuard.HoldMessage(m) {
 			err = host.NewMessageDropError(devices.DropOverflow,
 				"%d bytes wait already until the broker has returned the retained announcement",
 				duplicate.MaxHeldBytes)
 		}
-	case c.cleanup.Handle(c.ownerLoop.Now(), m, kind, agent, transferID):
+	case c.retainedCleanup.HandleMessage(c.ownerLoop.Now(), m, kind, agent, transferID):
 		return
 	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
 		return // a retained message was deleted
@@ -39,17 +39,17 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 			c.uploads.ReceiveChunk(transfer.ChunkReceived{Agent: agent, UploadID: transferID, Payload: m.Payload})
 		})
 	case kind == mqtt.KindBlob:
-		c.publisher.ReceivePart(c.ownerLoop.Now(), m, transferID, part)
+		c.publisher.ReceiveBlobPart(c.ownerLoop.Now(), m, transferID, part)
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindAgentToCoordinator:
-		err = c.verifyAndHandle(kind, agent, m)
+		err = c.verifyAndHandleMessage(kind, agent, m)
 	default:
 		err = host.NewMessageDropError(devices.DropForeign, "topic %q", m.Topic)
 	}
-	c.reportDropped(kind, agent, err)
+	c.reportDroppedMessage(kind, agent, err)
 }
 
-// reportDropped reports a message that was not used, unless err is nil.
-func (c *Coordinator) reportDropped(kind mqtt.TopicKind, agent wire.AgentID, err error) {
+// reportDroppedMessage reports a message that was not used, unless err is nil.
+func (c *Coordinator) reportDroppedMessage(kind mqtt.TopicKind, agent wire.AgentID, err error) {
 	if err == nil || errors.Is(err, devices.ErrKnown) {
 		return
 	}
@@ -57,13 +57,13 @@ func (c *Coordinator) reportDropped(kind mqtt.TopicKind, agent wire.AgentID, err
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
-// verifyAndHandle verifies the signature of an agent's message beside the owner, and then handles the message.
-func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m mqtt.Message) error {
+// verifyAndHandleMessage verifies the signature of an agent's message beside the owner, and then handles the message.
+func (c *Coordinator) verifyAndHandleMessage(kind mqtt.TopicKind, agent wire.AgentID, m mqtt.Message) error {
 	e, err := wire.ParseEnvelope(m.Payload)
-	var other *wire.VersionError
+	var other *wire.ProtocolVersionError
 	switch {
 	case errors.As(err, &other):
-		if c.devices.Key(agent) == nil { // the signature of another version cannot be verified
+		if c.messageChecker.AgentKey(agent) == nil { // the signature of another version cannot be verified
 			return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent,
 				other)
 		}
@@ -77,16 +77,16 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 			e.Federation,
 			agent)
 	}
-	list, key, signatures := c.devices.List(), c.devices.Key(agent), c.cfg.Signatures
+	list, key, signatures := c.messageChecker.AgentList(), c.messageChecker.AgentKey(agent), c.cfg.Signatures
 	if key == nil {
-		c.devices.Reject(agent, &e, m, wire.RejectedUnlistedAgent)
+		c.messageChecker.RejectMessage(agent, &e, m, wire.RejectedUnlistedAgent)
 		return host.NewMessageDropError(devices.DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
 	if kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeRenewalRequest {
-		return c.checkRenewal(agent, e)
+		return c.checkRenewalSignatures(agent, e)
 	}
-	open, keep := c.keyring.Opener(agent, e)
-	var u sealing.Message
+	open, keep := c.keyring.NewMessageOpener(agent, e)
+	var u sealing.OpenedMessage
 	c.signatureCheckPool.RunInOrder(func() {
 		if err = e.VerifyWithScheme(signatures, key); err == nil {
 			if u, err = open(); err != nil {
@@ -95,32 +95,32 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 		}
 	}, func() {
 		switch keep(); {
-		case c.guard.AwaitsRetained(): // the link was lost meanwhile
+		case c.duplicateGuard.AwaitsRetainedAnnouncement(): // the link was lost meanwhile
 			c.handleMessage(m)
-		case list != c.devices.List() && !key.Equal(c.devices.Key(agent)):
-			c.reportDropped(kind, agent, host.NewMessageDropError(devices.DropUnknown,
+		case list != c.messageChecker.AgentList() && !key.Equal(c.messageChecker.AgentKey(agent)):
+			c.reportDroppedMessage(kind, agent, host.NewMessageDropError(devices.DropUnknown,
 				"%s is no longer in the list of agents' keys",
 				agent))
 		case errors.Is(err, wire.ErrSignature):
-			c.devices.Reject(agent, &e, m, wire.RejectedOtherKey)
-			c.reportDropped(kind, agent,
+			c.messageChecker.RejectMessage(agent, &e, m, wire.RejectedOtherKey)
+			c.reportDroppedMessage(kind, agent,
 				host.NewMessageDropError(devices.DropSignature, "%w: has it another key than the one in the list?",
 					err))
 		case err != nil:
 			// An agent that seals to a key of another coordinator, or of long ago, has missed the present announcement.
 			// It could not open a sealed answer, so the announcement is repeated.
-			c.guard.RepeatIfStale(c.ownerLoop.Now())
-			c.reportDropped(kind, agent, err)
+			c.duplicateGuard.RepeatAnnouncementIfStale(c.ownerLoop.Now())
+			c.reportDroppedMessage(kind, agent, err)
 		default:
-			c.reportDropped(kind, agent, c.handleUnsealedEnvelope(kind, agent, u, m))
+			c.reportDroppedMessage(kind, agent, c.handleUnsealedEnvelope(kind, agent, u, m))
 		}
 	})
 	return nil
 }
 
-func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e sealing.Message,
+func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e sealing.OpenedMessage,
 	sealed mqtt.Message) error {
-	if err := c.devices.Accept(agent, &e.Envelope, sealed); err != nil {
+	if err := c.messageChecker.AcceptMessage(agent, &e.Envelope, sealed); err != nil {
 		return err
 	}
 	heard := MessageAccepted{Agent: agent, RootVersion: e.Root, Retained: sealed.Retained}
@@ -143,7 +143,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if err != nil {
 			return err
 		}
-		if m.Announcement == c.publisher.Digest() {
+		if m.Announcement == c.publisher.AnnouncementDigest() {
 			c.stepMachine(round.JoinedReceived{Agent: agent, Round: e.Round})
 		}
 	case kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeInvitationDeclined:
@@ -151,10 +151,10 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if err != nil {
 			return err
 		}
-		if m.Announcement == c.publisher.Digest() {
+		if m.Announcement == c.publisher.AnnouncementDigest() {
 			c.stepMachine(round.DeclinedReceived{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetchFailed {
-				c.publisher.Recheck(c.ownerLoop.Now())
+				c.publisher.RecheckBlobs(c.ownerLoop.Now())
 			}
 		}
 	case kind == mqtt.KindAgentToCoordinator && e.Type == wire.TypeMetricsReport:
@@ -168,7 +168,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if err != nil {
 			return err
 		}
-		if c.guard.IsLater(e.Header) {
+		if c.duplicateGuard.IsFromLaterPosition(e.Header) {
 			return host.NewMessageDropError(devices.DropLater,
 				"an update for run %d round %d, while this coordinator stands at run %d "+
 					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
@@ -176,7 +176,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		c.stepMachine(round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: agent, Boot: e.Epoch, Run: e.Run,
 			Round:          e.Round,
 			Update:         m,
-			SignedManifest: e.Bytes(), Seal: e.SealKey.BlobSealer(m.Payload.Hash)}})
+			SignedManifest: e.Bytes(), BlobSealer: e.SealKey.BlobSealer(m.PayloadManifest.Hash)}})
 	default:
 		return host.NewMessageDropError(devices.DropForeign, "a %s where none belongs", e.Type)
 	}
@@ -184,27 +184,28 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 }
 
 // handleHello handles a hello, unless its agent obeys a later announcement, or an earlier one than the last two.
-func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sealing.Message) error {
+func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sealing.OpenedMessage) error {
 	m, err := wire.DecodeHello(e.Body)
 	if err != nil {
 		return err
 	}
-	if c.guard.CheckHello(agent, e.Header) {
-		c.sendCurrentPosition(agent)
+	if c.duplicateGuard.CheckHelloPosition(agent, e.Header) {
+		c.sendPresentAnnouncementDigest(agent)
 		return nil
 	}
 	now := c.ownerLoop.Now()
-	if m.FollowedAnnouncement != c.publisher.Digest() {
-		c.guard.RepeatIfStale(now)
+	if m.FollowedAnnouncement != c.publisher.AnnouncementDigest() {
+		c.duplicateGuard.RepeatAnnouncementIfStale(now)
 	}
-	if !c.publisher.IsRecent(m.FollowedAnnouncement, now) {
-		c.sendCurrentPosition(agent) // it may have missed the present one; a replayed hello has no other effect
+	if !c.publisher.IsRecentAnnouncement(m.FollowedAnnouncement, now) {
+		// it may have missed the present one; a replayed hello has no other effect
+		c.sendPresentAnnouncementDigest(agent)
 		return host.NewMessageDropError(devices.DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 	}
-	c.reportDropped(kind, agent, c.stripMismatchedEvaluation(agent, &m))
+	c.reportDroppedMessage(kind, agent, c.stripMismatchedEvaluation(agent, &m))
 	c.publisher.ResendParts(now, m.MissingParts)
-	asksForKey, saysMore := c.keyring.HandleHello(agent, &m, m.FollowedAnnouncement == c.publisher.Digest())
+	asksForKey, saysMore := c.keyring.HandleHello(agent, &m, m.FollowedAnnouncement == c.publisher.AnnouncementDigest())
 	if asksForKey {
 		c.sendGroupKey(agent)
 	}
@@ -214,19 +215,19 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 	// an agent that sends a hello in the middle of its work may be unable to fetch the model; a new start has not
 	// joined yet
 	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetchFailed ||
-		c.machine.IsAgentWorking(agent) &&
-			c.devices.NewestStart(agent, wire.TypeInvitationAccepted) == e.Epoch)
+		c.roundMachine.IsAgentWorking(agent) &&
+			c.messageChecker.NewestBootEpoch(agent, wire.TypeInvitationAccepted) == e.Epoch)
 	c.stepMachine(round.HelloReceived{Agent: agent, Boot: e.Epoch, Hello: m})
 	if stranded {
-		c.publisher.Recheck(c.ownerLoop.Now())
+		c.publisher.RecheckBlobs(c.ownerLoop.Now())
 	}
 	return nil
 }
 
-// sendCurrentPosition sends the digest of the present announcement to an agent that obeys another one: it reads the
-// present one again.
-func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
-	m := wire.HelloAnswer{Announcement: c.publisher.Digest(), SelectionStatus: wire.StatusNotSelected}
+// sendPresentAnnouncementDigest sends the digest of the present announcement to an agent that obeys another one: it
+// reads the present one again.
+func (c *Coordinator) sendPresentAnnouncementDigest(agent wire.AgentID) {
+	m := wire.HelloAnswer{Announcement: c.publisher.AnnouncementDigest(), SelectionStatus: wire.StatusNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
 }
 
@@ -259,9 +260,9 @@ var receivedReports = observe.Counter("reports_total", "Reports that agents sent
 
 // AgentReportReceived: an agent sent a report about itself.
 type AgentReportReceived struct {
-	Agent  wire.AgentID
-	Boot   wire.Epoch // its counters began at this start
-	Report wire.AgentMetricsReport
+	Agent     wire.AgentID
+	BootEpoch wire.Epoch // its counters began at this start
+	Report    wire.AgentMetricsReport
 }
 
 // Describe implements observe.Event. The table of devices and the metrics of the fleet combine the reports.

@@ -55,7 +55,7 @@ func TestOldHellos(t *testing.T) {
 		f.agents[3].kill()
 		counted := len(events[round.AgentEligible](f))
 		f.coord.again()
-		f.until(time.Hour, "up again", func() bool { return len(events[coordinator.MachineStarted](f)) > 1 })
+		f.until(time.Hour, "up again", func() bool { return len(events[coordinator.RoundMachineStarted](f)) > 1 })
 		synctest.Wait()
 		if len(hellos) == 0 {
 			t.Fatal("no hello was recorded")

@@ -45,7 +45,8 @@ func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return data.Config{CSVPath: path, TimeColumn: "time", Missing: grid.FillLast, MaxLastValueAge: 2 * time.Hour}
+	return data.Config{CSVPath: path, TimeColumn: "time", MissingValuePolicy: grid.FillLast,
+		MaxLastValueAge: 2 * time.Hour}
 }
 
 // TestReadings trains on rows that agents make of readings, and scores the models on those that the coordinator makes.
@@ -55,7 +56,7 @@ func TestReadings(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})
 			recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 				{Name: "warm", Unit: "°C", ValidRange: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
-			f.cfg.Task.Recipe, f.cfg.Task.Target = recipe, target
+			f.cfg.Task.Recipe, f.cfg.Task.TargetColumn = recipe, target
 			f.cfg.Task.Features = recipe.ExpandFeatures([]string{"warm lag 1h", "hour"})
 			if target != "load" {
 				f.cfg.Task.Features = recipe.ExpandFeatures([]string{"warm", "hour", "load lag 23h"})
@@ -90,7 +91,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 			{Name: "warm", ValidRange: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
-		f.cfg.Task.Recipe, f.cfg.Task.Target, f.cfg.Task.Features = recipe, "load in 1h", []string{"warm", "load"}
+		f.cfg.Task.Recipe, f.cfg.Task.TargetColumn, f.cfg.Task.Features = recipe, "load in 1h", []string{"warm", "load"}
 		f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = 0, 0.1
 		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.MinAgents = 2,
 			2, 2, 2

@@ -33,7 +33,7 @@ func (c call) String() string {
 var errDead = errors.New("the process is dead")
 
 // reach is a life's way to the engine: each call is two moments.
-func (p *process) reach(l *life) replica.Store {
+func (p *process) reach(l *life) replica.KeyValueStore {
 	return engine.Store{FakeKVServer: p.engine, Intercept: func(_ context.Context, op, key string, do func()) error {
 		for _, when := range []string{"before", "after"} {
 			if p.f.isDead(l) {

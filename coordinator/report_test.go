@@ -18,8 +18,8 @@ func TestReportsAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
 		p := f.agents[0]
-		p.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Minute,
-			CurrentMetrics: func() []wire.ReportMetric { return []wire.ReportMetric{{ID: 13, Value: 2}} }}
+		p.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: time.Minute,
+			ReadMetrics: func() []wire.ReportMetric { return []wire.ReportMetric{{ID: 13, Value: 2}} }}
 		var again []mqtt.Message
 		p.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {
@@ -44,7 +44,7 @@ func TestReportsAreHeard(t *testing.T) {
 			t.Errorf("%d of %d reports were told", len(told), len(again))
 		}
 		for _, r := range told {
-			if r.Agent != p.id || r.Boot != 1 || r.Report.IntervalSeconds != 60 || len(r.Report.Metrics) != 1 {
+			if r.Agent != p.id || r.BootEpoch != 1 || r.Report.IntervalSeconds != 60 || len(r.Report.Metrics) != 1 {
 				t.Errorf("told %+v", r)
 			}
 		}

@@ -18,8 +18,8 @@ type restandardizeRequest struct{ Run wire.RunID }
 // RequestRestandardization has the coordinator with this state folder, which may be running, hold a statistics round
 // after its next start: in a new run that continues with the newest model. It returns the run that ends then.
 func RequestRestandardization(dir string) (wire.RunID, error) {
-	d := runs.NewFolder(store.LocalDisk, dir)
-	record, found, err := d.LoadRecord()
+	d := runs.NewStateFolder(store.LocalDisk, dir)
+	record, found, err := d.LoadJournalRecord()
 	switch {
 	case err != nil:
 		return 0, err
@@ -35,10 +35,10 @@ func RequestRestandardization(dir string) (wire.RunID, error) {
 	return record.Run, d.Disk.SaveStateFile(dir, runs.RestandardizeRequest, body)
 }
 
-// restandardizeRequested reports whether a new standardisation of the record's run is requested.
-func (c *Coordinator) restandardizeRequested(record round.JournalRecord) bool {
+// isRestandardizationRequested reports whether a new standardisation of the record's run is requested.
+func (c *Coordinator) isRestandardizationRequested(record round.JournalRecord) bool {
 	var r restandardizeRequest
-	body, err := c.cfg.Disk.LoadStateFile(c.cfg.Dir, runs.RestandardizeRequest)
+	body, err := c.cfg.Disk.LoadStateFile(c.cfg.StateDir, runs.RestandardizeRequest)
 	if errors.Is(err, store.ErrNoRecord) {
 		return false
 	}
@@ -53,24 +53,24 @@ func (c *Coordinator) restandardizeRequested(record round.JournalRecord) bool {
 		// it was obeyed, or another run has begun in between
 	case !c.cfg.Standardize:
 		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or "+
-			"remove the file", "file", c.stateFolder.Path(runs.RestandardizeRequest.Name))
+			"remove the file", "file", c.stateFolder.FilePath(runs.RestandardizeRequest.Name))
 	default:
 		return true
 	}
 	return false
 }
 
-// restandardizedOrigin returns the origin of a run that continues with a model of the previous run in a new
+// originForRestandardizedRun returns the origin of a run that continues with a model of the previous run in a new
 // standardisation. The flag --from of the previous run stays in force.
-func (c *Coordinator) restandardizedOrigin(model string) (runs.Origin, error) {
-	given := c.stateFolder.Origin.Given
-	o, _, _, err := c.startModels().named(model, 0)
+func (c *Coordinator) originForRestandardizedRun(model string) (runs.RunOrigin, error) {
+	given := c.stateFolder.Origin.GivenStartModel
+	o, _, _, err := c.startModelReader().readNamedModel(model, 0)
 	var refused *runs.StateError
 	if errors.As(err, &refused) {
 		refused.Path = "a new standardisation of model " + model
 		refused.Remedy = fmt.Sprintf("remove %s to continue with the present one",
-			c.stateFolder.Path(runs.RestandardizeRequest.Name))
+			c.stateFolder.FilePath(runs.RestandardizeRequest.Name))
 	}
-	o.Given, o.Restandardized = given, true
+	o.GivenStartModel, o.Restandardized = given, true
 	return o, err
 }

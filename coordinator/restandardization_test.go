@@ -204,7 +204,7 @@ func TestColumnsFarFromZero(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, devices, memory.Options{})
 			f.held(yard(99, 200))
-			f.cfg.Task.Features, f.cfg.Task.Target = []string{"lat", "lon", "meter"}, "y"
+			f.cfg.Task.Features, f.cfg.Task.TargetColumn = []string{"lat", "lon", "meter"}, "y"
 			f.cfg.Task.Model.Ridge, f.cfg.Round.MaxAggregations = 0, 40
 			for i, a := range f.agents {
 				a.data = yard(uint64(i), 100)

@@ -21,7 +21,7 @@ import (
 func refreshing(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.RestandardizeVersions = 5, []int{2, 5}
-	f.cfg.Round.Gather.TargetAgents, f.cfg.FeatureClip = 0, 0
+	f.cfg.Round.Gather.TargetAgents, f.cfg.FeatureClipDeviations = 0, 0
 	f.cfg.Round.PauseBetweenRounds = 3 * time.Second // in which the late ones get the key and say hello
 	for i := range 2 {
 		p := f.enrol(wire.AgentID("late" + strconv.Itoa(i)))
@@ -82,7 +82,7 @@ func TestStandardizeAt(t *testing.T) {
 		if first, last := models[0].HeldOutScore, models[len(models)-1].HeldOutScore; !(last.Risk < first.Risk) {
 			t.Errorf("held-out risk from %v to %v", first.Risk, last.Risk)
 		}
-		if a, b := r.Plan.LocalStepOffset, uint64(4*f.cfg.Task.Training.MaxSteps); a != b {
+		if a, b := r.Plan.LocalStepOffset, uint64(4*f.cfg.Task.Training.MaxLocalSteps); a != b {
 			t.Errorf("the schedule is at %d, want %d", a, b)
 		}
 	})

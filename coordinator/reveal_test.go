@@ -30,7 +30,7 @@ func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 	if err != nil || e.Type != wire.TypeSealed {
 		return e, err
 	}
-	_, agent, _, _, err := f.topics.Parse(m.Topic)
+	_, agent, _, _, err := f.topics.ParseTopic(m.Topic)
 	if err != nil {
 		return e, err
 	}
@@ -39,9 +39,9 @@ func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 		if err != nil {
 			return e, err
 		}
-		key := pair.FromAgent
+		key := pair.FromAgentKey
 		if e.Sender == wire.CoordinatorID {
-			key = pair.ToAgent
+			key = pair.ToAgentKey
 		}
 		if opened, err := key.OpenMessage(e); err == nil {
 			return opened, nil
@@ -62,7 +62,7 @@ func (f *federation) public(agent wire.AgentID) ed25519.PublicKey {
 
 // inline is the blob that is in the announcement, sealed or open; nil if it is not there.
 func (f *federation) inline(ref wire.BlobRef) []byte {
-	if len(ref.Sealed) == 0 {
+	if len(ref.SealedInline) == 0 {
 		return ref.Inline
 	}
 	for _, secret := range f.secrets() {

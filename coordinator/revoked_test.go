@@ -42,7 +42,7 @@ func TestRevoked(t *testing.T) {
 				})
 				keys := maps.Clone(f.keys)
 				tt.change(keys)
-				if err := f.host.SetAgents(context.Background(), enrolled.ListFromKeys(keys)); err != nil {
+				if err := f.host.SetAgents(context.Background(), enrolled.NewListFromKeys(keys)); err != nil {
 					t.Fatal(err)
 				}
 				f.finished(time.Hour)
@@ -89,7 +89,7 @@ func TestRevokedIsTold(t *testing.T) {
 		keys := maps.Clone(f.keys)
 		delete(keys, "a2")
 		at := time.Now()
-		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.NewListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Second, "told", func() bool { return len(events[presence.MessagesRejected](f, "a2")) > 0 })
@@ -100,7 +100,7 @@ func TestRevokedIsTold(t *testing.T) {
 		if n := len(events[presence.MessagesRejected](f)); n != 1 || len(told) != 1 {
 			t.Fatalf("%d agents are told, with %d messages", n, len(told))
 		}
-		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(f.keys)); err != nil {
+		if err := f.host.SetAgents(t.Context(), enrolled.NewListFromKeys(f.keys)); err != nil {
 			t.Fatal(err)
 		}
 		f.broker.Disconnect(f.topics.ClientID("a2"))
@@ -139,7 +139,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 		f.until(time.Hour, "held back", func() bool { return len(events[round.UpdateAccepted](f)) == 4+4+3 })
 		f.coord.kill()
 		delete(f.keys, "a3")
-		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
+		f.cfg.Agents = enrolled.NewListFromKeys(f.keys)
 		f.coord.again()
 		f.finished(time.Hour)
 		for _, c := range events[round.RoundClosed](f) {

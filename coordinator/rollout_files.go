@@ -50,11 +50,11 @@ func (c *Coordinator) resumeRollout(r *round.JournalRecord) error {
 // readRolloutFile reads the file of a model. lost is the reason why it cannot be used any more; err is an error of the
 // disk, after which another attempt may succeed.
 func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, err error) {
-	if f := c.aggregator.ModelFile(); f.Data != nil && f.Ref.Hash == m.File.Hash {
+	if f := c.aggregator.BaseModelFile(); f.Data != nil && f.Ref.Hash == m.File.Hash {
 		return f, nil, nil
 	}
 	var file []byte
-	models, err := c.stateFolder.ModelsOf(m.Run)
+	models, err := c.stateFolder.OpenModelsOfRun(m.Run)
 	if err == nil {
 		file, err = models.Get(uint64(m.Version))
 	}
@@ -69,7 +69,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 		return publish.Blob{}, lost, nil
 	}
 	p := c.aggregator.Task()
-	if !of.ComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
+	if !of.IsComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
 		return publish.Blob{}, errors.New("it has other columns than the task, or another target"), nil
 	}
 	if b = publish.NewBlob(file, wire.Digest{}); b.Ref.Hash != m.File.Hash {
@@ -80,7 +80,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 
 // loadRolloutFiles keeps the files that a record names. The newest may be the file of the present model.
 func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
-	all := append(slices.Clone(c.rolloutFiles), c.aggregator.ModelFile())
+	all := append(slices.Clone(c.rolloutFiles), c.aggregator.BaseModelFile())
 	c.rolloutFiles = slices.DeleteFunc(all, func(b publish.Blob) bool {
 		return b.Data == nil || !isRolledOut(s, b.Ref.Hash)
 	})

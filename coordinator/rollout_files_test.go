@@ -35,7 +35,7 @@ func predicting(t *testing.T, rounds int) *federation {
 		f.grow(a, rowsOf(uint64(i), 30), 0)
 		a.cfg.Predict = &predict.Config{MaxKeptModels: 1, ForecastInterval: time.Minute,
 			UsualResidualShare: 0.99,
-			Publish:            func(predict.Forecast) error { return nil }}
+			PublishForecast:    func(predict.Forecast) error { return nil }}
 	}
 	return f
 }
@@ -120,14 +120,14 @@ func (f *federation) checkShares() {
 		case round.RolloutEnded:
 			released[x.Released.Version] = true
 			for _, a := range f.agents {
-				if x.Result != rollout.FirstModelReleased && share.Includes(a.id) != used[a.id] {
+				if x.Result != rollout.FirstModelReleased && share.OffersCandidateTo(a.id) != used[a.id] {
 					f.t.Errorf("%s of the share: %t; it has used version %d: %t", a.id, !used[a.id],
 						x.Candidate.Version, used[a.id])
 				}
 			}
 		case predict.ModelInUseChanged:
 			used[h.who] = used[h.who] || x.Version == share.CandidateModel.Version
-			its := share.Includes(h.who) && x.Version == share.CandidateModel.Version
+			its := share.OffersCandidateTo(h.who) && x.Version == share.CandidateModel.Version
 			if len(released) > 0 && !released[x.Version] && !its {
 				f.t.Errorf("%s uses version %d, which is neither released nor for it", h.who, x.Version)
 			}

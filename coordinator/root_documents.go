@@ -11,17 +11,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rootVersion returns the version of the root document in force.
-func (c *Config) rootVersion() wire.RootVersion {
+// rootDocumentVersion returns the version of the root document in force.
+func (c *Config) rootDocumentVersion() wire.RootVersion {
 	if len(c.RootDocuments) == 0 {
 		return wire.FirstRootVersion
 	}
 	return c.RootDocuments[len(c.RootDocuments)-1].Version
 }
 
-// openAnnouncement opens an announcement, which must be signed with the coordinator's own key or with another key of
-// the coordinator in the root document. The error is the reason for dropping it.
-func (c *Coordinator) openAnnouncement(envelope []byte) (wire.Envelope, error) {
+// verifyAndOpenAnnouncement opens an announcement, which must be signed with the coordinator's own key or with another
+// key of the coordinator in the root document. The error is the reason for dropping it.
+func (c *Coordinator) verifyAndOpenAnnouncement(envelope []byte) (wire.Envelope, error) {
 	e, err := wire.ParseEnvelope(envelope)
 	switch {
 	case err != nil:
@@ -46,33 +46,33 @@ func (c *Coordinator) openAnnouncement(envelope []byte) (wire.Envelope, error) {
 		err)
 }
 
-// SetRoots replaces the root documents, the newest last, which are on disk already. They are published at once; the
-// next announcement names the newest. SetRoots returns an error if the owner's goroutine has not responded before ctx
-// ended.
-func (c *Coordinator) SetRoots(ctx context.Context, roots []wire.RootDocument) error {
-	return c.runOnOwner(ctx, func() {
+// SetRootDocuments replaces the root documents, the newest last, which are on disk already. They are published at once;
+// the next announcement names the newest. SetRootDocuments returns an error if the owner's goroutine has not responded
+// before ctx ended.
+func (c *Coordinator) SetRootDocuments(ctx context.Context, roots []wire.RootDocument) error {
+	return c.runOnOwnerLoop(ctx, func() {
 		c.cfg.RootDocuments = roots
-		c.publishRoots()
+		c.publishRootDocuments()
 	})
 }
 
-// publishRoots publishes all versions except the first, which each device has from its join, as retained messages: a
-// device that was away installs one after the other. They are published again at each connect.
-func (c *Coordinator) publishRoots() {
+// publishRootDocuments publishes all versions except the first, which each device has from its join, as retained
+// messages: a device that was away installs one after the other. They are published again at each connect.
+func (c *Coordinator) publishRootDocuments() {
 	for i := range c.cfg.RootDocuments {
 		d := &c.cfg.RootDocuments[i]
 		if d.Version == wire.FirstRootVersion {
 			continue
 		}
-		if err := c.conn.Publish(publish.Retained(c.cfg.Topics.RootDocument(d.Version), d.Bytes())); err != nil {
+		if err := c.conn.Publish(publish.RetainedMessage(c.cfg.Topics.RootDocument(d.Version), d.Bytes())); err != nil {
 			c.cfg.Logger.Debug("a root document is not sent; it is at the next connect", "version", d.Version,
 				"err", err)
 		}
 	}
 }
 
-// checkRoots returns an error if the root documents are not consecutive versions for the federation.
-func (c *Config) checkRoots() error {
+// checkRootDocuments returns an error if the root documents are not consecutive versions for the federation.
+func (c *Config) checkRootDocuments() error {
 	for i := range c.RootDocuments {
 		if d := &c.RootDocuments[i]; d.Federation != c.Federation || i > 0 &&
 			d.Version != c.RootDocuments[i-1].Version+1 {

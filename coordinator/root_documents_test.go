@@ -56,7 +56,7 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 		f.start()
 		f.more("rounds by the first root", 2)
 		f.agents[2].stop()
-		if err := f.host.SetRoots(t.Context(), next(after, before)); err != nil {
+		if err := f.host.SetRootDocuments(t.Context(), next(after, before)); err != nil {
 			t.Fatal(err)
 		}
 		f.more("rounds by the second root, with the key before", 2)
@@ -64,7 +64,7 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 		f.cfg.Key = hosts.TestKey("second")
 		f.coord.start()
 		f.more("rounds by the second root, with the key after", 2)
-		if err := f.host.SetRoots(t.Context(), next(after)); err != nil {
+		if err := f.host.SetRootDocuments(t.Context(), next(after)); err != nil {
 			t.Fatal(err)
 		}
 		f.more("rounds by the third root", 2)

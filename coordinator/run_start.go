@@ -16,10 +16,10 @@ import (
 // and the configured task differs from the run's: the run continues with its own task.
 var ErrRunContinues = errors.New("the run that began from this model goes on")
 
-// resumeRun returns the record of the folder's run, or of a new one. newRun means that a person has requested the run,
-// and that it has not been announced yet.
-func (c *Coordinator) resumeRun() (record round.JournalRecord, newRun bool, err error) {
-	record, found, err := c.stateFolder.LoadRecord()
+// resumeOrBeginRun returns the record of the folder's run, or of a new one. newRun means that a person has requested
+// the run, and that it has not been announced yet.
+func (c *Coordinator) resumeOrBeginRun() (record round.JournalRecord, newRun bool, err error) {
+	record, found, err := c.stateFolder.LoadJournalRecord()
 	damage := err
 	if err != nil && !store.IsDamage(err) {
 		return record, false, err
@@ -38,12 +38,12 @@ func (c *Coordinator) resumeRun() (record round.JournalRecord, newRun bool, err 
 	case begins:
 		record, err = c.replaceRun(record, found, damage)
 	case damage != nil:
-		err = c.stateFolder.DecisionError(runs.Journal.Name, damage.Error(), damage)
+		err = c.stateFolder.NewOperatorDecisionError(runs.Journal.Name, damage.Error(), damage)
 	case found:
 		record, err = c.continueRun(record)
 	default:
 		if _, newest := c.stateFolder.NewestModel(); newest > 0 {
-			return record, newRun, c.stateFolder.DecisionError(runs.Journal.Name,
+			return record, newRun, c.stateFolder.NewOperatorDecisionError(runs.Journal.Name,
 				"the journal is missing, but there are models of a run", nil)
 		}
 		c.stateFolder.RunStartedFresh = true
@@ -56,11 +56,11 @@ func (c *Coordinator) resumeRun() (record round.JournalRecord, newRun bool, err 
 // with that model already, for example after a restart with the same flags.
 func (c *Coordinator) startModelNeedsNewRun(record round.JournalRecord, found bool) (bool, error) {
 	is := c.stateFolder.Origin
-	if !found || is.Given == "" {
+	if !found || is.GivenStartModel == "" {
 		return true, nil
 	}
-	if is.Given != c.cfg.StartModel {
-		o, _, _, err := c.startModels().named(c.cfg.StartModel, record.Run)
+	if is.GivenStartModel != c.cfg.StartModel {
+		o, _, _, err := c.startModelReader().readNamedModel(c.cfg.StartModel, record.Run)
 		if err != nil || o.Digest != is.Digest {
 			return true, err
 		}
@@ -80,14 +80,14 @@ func (c *Coordinator) mustAdoptTask() bool {
 // replaceRun begins a new run in the place of the record's run.
 func (c *Coordinator) replaceRun(record round.JournalRecord, found bool, damage error) (round.JournalRecord, error) {
 	if found && c.cfg.StartModel == StartFromCurrentModel {
-		if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
+		if err := c.stateFolder.OpenCurrentRunModels(record.Run); err != nil {
 			return record, err
 		}
 		var err error
-		if record, err = c.aggregator.Restore(record, true, c.queueEvent); err != nil {
+		if record, err = c.aggregator.RestoreTaskAndModel(record, true, c.deferEventUntilRun); err != nil {
 			return record, err
 		}
-		if err := c.aggregator.ArchivePending(); err != nil { // the new run reads the model from there
+		if err := c.aggregator.ArchivePendingModel(); err != nil { // the new run reads the model from there
 			return record, err
 		}
 		if c.cfg.StartModel = ""; record.Plan.BaseModel.IsSet() {
@@ -117,29 +117,29 @@ func (c *Coordinator) continueRun(record round.JournalRecord) (round.JournalReco
 	if err := c.stateFolder.JournalSlots.MakeDurable(); err != nil {
 		return record, err
 	}
-	if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
+	if err := c.stateFolder.OpenCurrentRunModels(record.Run); err != nil {
 		return record, err
 	}
-	record, err := c.aggregator.Restore(record, c.mustAdoptTask(), c.queueEvent)
+	record, err := c.aggregator.RestoreTaskAndModel(record, c.mustAdoptTask(), c.deferEventUntilRun)
 	if err == nil && c.mustAdoptTask() {
-		record, err = c.adoptTask(record)
+		record, err = c.adoptConfiguredTask(record)
 	}
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
-	if err != nil || !c.restandardizeRequested(record) {
+	if err != nil || !c.isRestandardizationRequested(record) {
 		return record, err
 	}
-	if err := c.aggregator.ArchivePending(); err != nil {
+	if err := c.aggregator.ArchivePendingModel(); err != nil {
 		return record, err
 	}
 	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.BaseModelVersion)))
 }
 
-// adoptTask plans the record's next round in the configured task, which differs from the run's.
-func (c *Coordinator) adoptTask(r round.JournalRecord) (round.JournalRecord, error) {
+// adoptConfiguredTask plans the record's next round in the configured task, which differs from the run's.
+func (c *Coordinator) adoptConfiguredTask(r round.JournalRecord) (round.JournalRecord, error) {
 	if IsRoundOpen(r.Phase) {
 		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
 	}
-	r, err := c.aggregator.AdoptTask(r)
+	r, err := c.aggregator.AdoptConfiguredTask(r)
 	if err != nil {
 		return r, err
 	}
@@ -151,7 +151,7 @@ func (c *Coordinator) adoptTask(r round.JournalRecord) (round.JournalRecord, err
 // planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
 // from in a new standardisation.
 func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (round.JournalRecord, error) {
-	stored, err := c.stateFolder.Runs()
+	stored, err := c.stateFolder.StoredRunIDs()
 	if err != nil {
 		return round.JournalRecord{}, err
 	}
@@ -169,13 +169,13 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 	t, model := c.cfg.Task, []byte(nil)
 	switch {
 	case again != "":
-		c.stateFolder.Origin, err = c.restandardizedOrigin(again)
+		c.stateFolder.Origin, err = c.originForRestandardizedRun(again)
 	case c.cfg.StartModel != "":
-		c.stateFolder.Origin, model, t, err = c.startModels().named(c.cfg.StartModel, present)
+		c.stateFolder.Origin, model, t, err = c.startModelReader().readNamedModel(c.cfg.StartModel, present)
 	case c.cfg.InitialModelPath != "" && !t.External.IsEnabled():
-		c.stateFolder.Origin, model, t, err = c.startModels().initial()
+		c.stateFolder.Origin, model, t, err = c.startModelReader().readInitialModel()
 	default:
-		c.stateFolder.Origin = runs.Origin{}
+		c.stateFolder.Origin = runs.RunOrigin{}
 	}
 	if err != nil {
 		return record, err
@@ -184,7 +184,7 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run,
 			"new_statistics_round", again != "")
 	}
-	if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
+	if err := c.stateFolder.OpenCurrentRunModels(record.Run); err != nil {
 		return record, err
 	}
 	if record.Plan, err = c.aggregator.BeginRun(record.Run, t, model); err != nil {
@@ -192,14 +192,14 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 	}
 	if model != nil { // a person has chosen the model
 		record.Rollout = rollout.State{}
-		record.Rollout.Release(record.NewestModel())
+		record.Rollout.ReleaseModel(record.NewestModel())
 	}
 	err = c.stateFolder.RemoveSpoolsBut(0)
 	if err == nil {
 		err = c.saveFirstRecord(record)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
-		err = c.removeOldRuns(stored, &record.Rollout)
+		err = c.removeModelsOfOldRuns(stored, &record.Rollout)
 	}
 	return record, err
 }
@@ -208,18 +208,18 @@ func (c *Coordinator) planNewRun(before round.JournalRecord, again string) (roun
 func (c *Coordinator) saveFirstRecord(r round.JournalRecord) error {
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
 	// before the models of other runs are removed, and before the guard has read the announcement at the broker
-	if err := c.stateFolder.SaveRecord(r); err != nil {
+	if err := c.stateFolder.SaveJournalRecord(r); err != nil {
 		return err
 	}
-	return c.aggregator.ArchivePending()
+	return c.aggregator.ArchivePendingModel()
 }
 
-// removeOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model,
-// the run whose model the new run begins with, and the runs with models that are rolled out.
-func (c *Coordinator) removeOldRuns(stored []wire.RunID, s *rollout.State) error {
+// removeModelsOfOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained
+// a model, the run whose model the new run begins with, and the runs with models that are rolled out.
+func (c *Coordinator) removeModelsOfOldRuns(stored []wire.RunID, s *rollout.State) error {
 	kept := 0
 	for _, run := range slices.Backward(stored) {
-		models, err := c.stateFolder.ModelsOf(run)
+		models, err := c.stateFolder.OpenModelsOfRun(run)
 		if err != nil {
 			return err
 		}
@@ -236,7 +236,7 @@ func (c *Coordinator) removeOldRuns(stored []wire.RunID, s *rollout.State) error
 			len(rolledOutVersions(s, run)) > 0 {
 			continue
 		}
-		if err := c.stateFolder.RemoveRun(run); err != nil {
+		if err := c.stateFolder.RemoveRunModels(run); err != nil {
 			return err
 		}
 		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run,

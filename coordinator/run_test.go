@@ -115,13 +115,13 @@ func (f *federation) alone() []float32 {
 	}
 	p, total := f.standardised(), 0.0
 	for _, a := range f.agents {
-		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
+		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.TargetColumn)
 		must(err)
 		total += float64(s.Len())
 	}
 	w, r := p.InitialParameters(f.cfg.Round.Seed), &f.cfg.Round
 	gradient := f.cfg.Task.Training.ExchangeKind == spec.ExchangeGradient
-	perRound := uint64(p.Task.Training.MaxSteps)
+	perRound := uint64(p.Task.Training.MaxLocalSteps)
 	if gradient {
 		perRound = 1
 	}
@@ -130,17 +130,17 @@ func (f *federation) alone() []float32 {
 		var sent []testkit.WeightedUpdate[float32]
 		scale := 1.
 		for _, a := range f.agents {
-			s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
+			s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.TargetColumn)
 			must(err)
 			must(p.PrepareSamples(s))
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
-			job := task.LocalJob[float32]{Base: w, Samples: s, StepWeight: 1, StepOffset: offset,
+			job := task.LocalJob[float32]{BaseParameters: w, Samples: s, StepWeight: 1, StepOffset: offset,
 				Rand: task.AgentRand(r.Seed, wire.RoundID(i+2), task.AgentRandomKey(a.id))}
-			job.Steps, _ = p.StepCountPolicy().LocalSteps(a.cfg.Training.DeclaredStepTime)
+			job.Steps, _ = p.StepCountPolicy().LocalStepCount(a.cfg.Training.DeclaredStepTime)
 			factor := 1.
 			switch {
 			case gradient:
-				factor, scale = weight, -p.Schedule.At(offset+1)
+				factor, scale = weight, -p.Schedule.StepSizeAt(offset+1)
 			case r.WeightPlacement == spec.WeightInServerMean:
 				factor = weight
 			default:
@@ -148,7 +148,7 @@ func (f *federation) alone() []float32 {
 			}
 			out, err := p.RunLocalSteps(job)
 			must(err)
-			sent = append(sent, testkit.WeightedUpdate[float32]{ID: a.id, Factor: factor, Values: out.Vector})
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: a.id, Factor: factor, Values: out.UpdateVector})
 		}
 		next := make([]float32, len(w))
 		must(round.ApplyStep(next, w, testkit.ReferenceAggregate(r.Seed, scale, len(f.agents), sent...)))
@@ -167,23 +167,23 @@ func (f *federation) standardised() *task.CompiledTask[float32] {
 	}
 	p, err := task.Compile[float32](f.cfg.Task)
 	must(err)
-	var all []*learner.Moments
+	var all []*learner.ColumnMoments
 	for _, a := range f.agents {
-		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.Target)
+		s, err := a.data.Load(f.cfg.Task.Features, f.cfg.Task.TargetColumn)
 		must(err)
 		must(p.PrepareSamples(s))
 		v, err := p.StatisticsVector(s)
 		must(err)
-		m, err := learner.MomentsFromVector(v)
+		m, err := learner.ColumnMomentsFromVector(v)
 		must(err)
 		all = append(all, m)
 	}
-	standardised, _, err := p.WithStandardization(len(all), func(take func(*learner.Moments)) error {
+	standardised, _, err := p.WithStandardization(len(all), func(take func(*learner.ColumnMoments)) error {
 		for _, m := range all {
 			take(m)
 		}
 		return nil
-	}, f.cfg.FeatureClip)
+	}, f.cfg.FeatureClipDeviations)
 	must(err)
 	p, err = task.Compile[float32](standardised)
 	must(err)
@@ -220,7 +220,7 @@ func TestOpenModels(t *testing.T) {
 		f.start()
 		hash := f.finished(time.Hour)
 		synctest.Wait() // the archive is written beside
-		models, record, err := runs.OpenModels(f.coord.dir)
+		models, record, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
 		if err != nil || record.Phase != round.CoordinatorFinished {
 			t.Fatalf("%v, phase %s", err, record.Phase)
 		}
@@ -228,7 +228,7 @@ func TestOpenModels(t *testing.T) {
 		if err != nil || len(list) != 2 || list[1].Version != 5 || list[1].Digest != hash {
 			t.Errorf("%v; %d models: %+v, want versions 4 and 5 = %x", err, len(list), list, hash[:4])
 		}
-		if _, _, err := runs.OpenModels(t.TempDir()); err == nil {
+		if _, _, err := runs.OpenModelsOfCurrentRun(t.TempDir()); err == nil {
 			t.Error("an empty folder has models")
 		}
 	})

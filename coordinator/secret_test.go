@@ -196,8 +196,8 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				}
 				for i, a := range f.agents {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
-					a.cfg.Presence.MetricsReports = presence.MetricsReportConfig{Every: time.Second,
-						CurrentMetrics: func() (all []wire.ReportMetric) {
+					a.cfg.Presence.MetricsReports = presence.MetricsReportConfig{ReportInterval: time.Second,
+						ReadMetrics: func() (all []wire.ReportMetric) {
 							for _, x := range events[training.LocalTrainingFinished](f, a.id) {
 								all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
 							}
@@ -265,7 +265,7 @@ func (f *federation) wantQuiet(log string) {
 			if err != nil {
 				f.t.Fatal(err)
 			}
-			keys = append(keys, pair.FromAgent[:], pair.ToAgent[:])
+			keys = append(keys, pair.FromAgentKey[:], pair.ToAgentKey[:])
 		}
 	}
 	for _, k := range keys {
@@ -293,7 +293,7 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 		had, came := f.secrets(), len(events[fetch.GroupKeyReceived](f, "a3"))
 		keys := maps.Clone(f.keys)
 		delete(keys, "a3")
-		f.keys, f.cfg.Agents = keys, enrolled.ListFromKeys(keys)
+		f.keys, f.cfg.Agents = keys, enrolled.NewListFromKeys(keys)
 		dead := make(chan struct{}, 1)
 		if n > 0 {
 			var gate sync.Mutex

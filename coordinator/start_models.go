@@ -14,49 +14,53 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func (c *Coordinator) startModels() startModels { return startModels{&c.cfg, c.stateFolder} }
+func (c *Coordinator) startModelReader() startModelReader {
+	return startModelReader{&c.cfg, c.stateFolder}
+}
 
 // StartFromCurrentModel is the value of Config.StartModel for the present model of the run in the state folder.
 const StartFromCurrentModel = "present"
 
-// startModels reads the models with which a run may begin.
-type startModels struct {
+// startModelReader reads the models with which a run may begin.
+type startModelReader struct {
 	cfg    *Config
-	folder *runs.Folder
+	folder *runs.StateFolder
 }
 
-// named returns the model that from names (see Config.StartModel) as w_0 of the configured task, and the task with the
-// standardisation of that model. newest is the run of a VERSION without RUN.
-func (m startModels) named(from string, newest wire.RunID) (runs.Origin, []byte, wire.Task, error) {
-	o := runs.Origin{Given: from, Model: from}
+// readNamedModel returns the model that from names (see Config.StartModel) as w_0 of the configured task, and the task
+// with the standardisation of that model. newest is the run of a VERSION without RUN.
+func (m startModelReader) readNamedModel(from string, newest wire.RunID) (runs.RunOrigin, []byte, wire.Task, error) {
+	o := runs.RunOrigin{GivenStartModel: from, Model: from}
 	run, version, ok := runs.ParseModelName(from, newest)
 	var stored *runs.StoredModel
 	var err error
 	if ok {
 		o.Model = runs.ModelName(run, version)
-		stored, err = m.folder.ReadModelOf(run, version)
+		stored, err = m.folder.ReadModelOfRun(run, version)
 	} else {
 		stored, err = m.folder.ReadModelFile(from)
 	}
-	return m.resolve(o, stored, err, runs.StateError{Path: "--from " + from,
+	return m.resolveStartModel(o, stored, err, runs.StateError{Path: "--from " + from,
 		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
 }
 
-// initial is named for the model in Config.InitialModelPath.
-func (m startModels) initial() (runs.Origin, []byte, wire.Task, error) {
+// readInitialModel is named for the model in Config.InitialModelPath.
+func (m startModelReader) readInitialModel() (runs.RunOrigin, []byte, wire.Task, error) {
 	path := m.cfg.InitialModelPath
 	stored, err := m.folder.ReadModelFile(path)
-	return m.resolve(runs.Origin{Model: path}, stored, err, runs.StateError{Path: "task.model.initial: " + path,
-		Remedy: "name a safetensors file of a model that fits the task, such as `coordinator model export` writes, " +
-			"or remove the key"})
+	return m.resolveStartModel(runs.RunOrigin{Model: path}, stored, err,
+		runs.StateError{Path: "task.model.initial: " + path,
+			Remedy: "name a safetensors file of a model that fits the task, such as `coordinator model export` " +
+				"writes, or remove the key"})
 }
 
-// resolve returns the results of named for a model that was read, or could not be read because of err. refused is the
-// error if no run can begin with the model.
-func (m startModels) resolve(o runs.Origin, stored *runs.StoredModel, err error, refused runs.StateError) (runs.Origin,
+// resolveStartModel returns the results of named for a model that was read, or could not be read because of err.
+// refused is the error if no run can begin with the model.
+func (m startModelReader) resolveStartModel(o runs.RunOrigin, stored *runs.StoredModel, err error,
+	refused runs.StateError) (runs.RunOrigin,
 	[]byte, wire.Task, error) {
 	t := m.cfg.Task
-	refuse := func(err error) (runs.Origin, []byte, wire.Task, error) {
+	refuse := func(err error) (runs.RunOrigin, []byte, wire.Task, error) {
 		refused.Problem, refused.Err = err.Error(), err
 		return o, nil, t, &refused
 	}
@@ -67,13 +71,14 @@ func (m startModels) resolve(o runs.Origin, stored *runs.StoredModel, err error,
 	if err != nil {
 		return refuse(err)
 	}
-	if t.Standardization, err = standardizationFor(stored, p, m.cfg.Standardize, m.cfg.FeatureClip); err != nil {
+	if t.Standardization, err = standardizationOfStartModel(stored, p, m.cfg.Standardize,
+		m.cfg.FeatureClipDeviations); err != nil {
 		return refuse(err)
 	}
 	if err := task.Validate[float32](t); err != nil {
 		return refuse(fmt.Errorf("its metadata: %w", err))
 	}
-	data, err := stored.StartVector(p.UpdateSchema(wire.KindTraining))
+	data, err := stored.VectorForNewRun(p.UpdateSchema(wire.KindTraining))
 	if err != nil {
 		return refuse(err)
 	}
@@ -81,9 +86,9 @@ func (m startModels) resolve(o runs.Origin, stored *runs.StoredModel, err error,
 	return o, data, t, nil
 }
 
-// standardizationFor returns the standardisation of the model, or an error if the configured task cannot begin with the
-// model.
-func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], standardize bool,
+// standardizationOfStartModel returns the standardisation of the model, or an error if the configured task cannot begin
+// with the model.
+func standardizationOfStartModel(m *runs.StoredModel, p *task.CompiledTask[float32], standardize bool,
 	clip float64) (wire.Standardization, error) {
 	none := wire.Standardization{}
 	features, err := json.Marshal(p.Task.Features)
@@ -91,15 +96,15 @@ func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], stan
 		return none, err
 	}
 	a := p.Model.Architecture()
-	wants := map[string]string{"features": string(features), "target": p.Task.Target, "risk": string(a.Risk)}
-	if a.Layers() > 1 {
+	wants := map[string]string{"features": string(features), "target": p.Task.TargetColumn, "risk": string(a.Risk)}
+	if a.LayerCount() > 1 {
 		wants["activation"] = string(a.Activation)
 	}
 	if pool := a.Convolution.PoolSteps; pool > 0 { // tensors tell all else of the shape
 		wants["pool"] = strconv.Itoa(pool)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
-		if has := m.Meta[key]; has != "" && has != wants[key] { // a file of another program has none
+		if has := m.Metadata[key]; has != "" && has != wants[key] { // a file of another program has none
 			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
 		}
 	}
@@ -120,8 +125,8 @@ func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], stan
 
 // CheckStartModel returns an error if no run of the configured task can begin with the model that cfg.StartModel names.
 func CheckStartModel(cfg Config) error {
-	d := runs.NewFolder(store.LocalDisk, cfg.Dir)
-	record, found, err := d.LoadRecord()
+	d := runs.NewStateFolder(store.LocalDisk, cfg.StateDir)
+	record, found, err := d.LoadJournalRecord()
 	if err != nil {
 		return err
 	}
@@ -130,7 +135,7 @@ func CheckStartModel(cfg Config) error {
 		if !found || !record.Plan.BaseModel.IsSet() {
 			return errors.New("the run has no model yet; begin one from an initial model")
 		}
-		models, err := d.ModelsOf(newest)
+		models, err := d.OpenModelsOfRun(newest)
 		if err != nil {
 			return err
 		}
@@ -140,7 +145,7 @@ func CheckStartModel(cfg Config) error {
 		}
 		start = runs.ModelName(newest, versions[len(versions)-1])
 	}
-	if _, _, _, err = (startModels{&cfg, d}).named(start, newest); err != nil {
+	if _, _, _, err = (startModelReader{&cfg, d}).readNamedModel(start, newest); err != nil {
 		var state *runs.StateError
 		if errors.As(err, &state) {
 			return fmt.Errorf("%s: %s", cfg.StartModel, state.Problem)

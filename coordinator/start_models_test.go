@@ -35,7 +35,7 @@ func trained(t *testing.T, rounds int) (*federation, wire.RunID) {
 // present returns the record of the run in the folder.
 func present(t *testing.T, f *federation) round.JournalRecord {
 	t.Helper()
-	_, record, err := runs.OpenModels(f.coord.dir)
+	_, record, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
 	must(t, err)
 	return record
 }
@@ -43,7 +43,7 @@ func present(t *testing.T, f *federation) round.JournalRecord {
 // runs returns the runs in the folder.
 func (f *federation) runs() (all []wire.RunID) {
 	f.t.Helper()
-	runs, err := runs.Runs(f.coord.dir)
+	runs, err := runs.ListStoredRuns(f.coord.dir)
 	must(f.t, err)
 	for _, r := range runs {
 		all = append(all, r.Run)
@@ -54,7 +54,7 @@ func (f *federation) runs() (all []wire.RunID) {
 // model returns the digest, the metadata and the file of a stored model.
 func model(t *testing.T, f *federation, run wire.RunID, version uint64) (store.ModelInfo, []byte) {
 	t.Helper()
-	models, err := runs.OpenRun(f.coord.dir, run)
+	models, err := runs.OpenModelsOfRun(f.coord.dir, run)
 	must(t, err)
 	list, err := models.List()
 	must(t, err)
@@ -120,7 +120,7 @@ func TestFrom(t *testing.T) {
 				}
 				f.cfg.NewRun = true
 				must(t, begin(t, f))
-				if runs, err := runs.Runs(f.coord.dir); err != nil || len(runs) != 3 {
+				if runs, err := runs.ListStoredRuns(f.coord.dir); err != nil || len(runs) != 3 {
 					t.Errorf("%v, %v; want a third run of --new-run beside --from", runs, err)
 				}
 			})
@@ -207,7 +207,7 @@ func TestFromRefused(t *testing.T) {
 			{"later format", later, "this program reads version 1", func() {}},
 			{"other features", "1", `made with features ["warm","wet","wind"]`,
 				func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
-			{"other target", "1", "made with target power", func() { f.cfg.Task.Target = "cloud" }},
+			{"other target", "1", "made with target power", func() { f.cfg.Task.TargetColumn = "cloud" }},
 			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.LossLogistic }},
 			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.HiddenUnits = []uint32{4} }},
 			{"other pool", pooled, "made with pool 2", func() {

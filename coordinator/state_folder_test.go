@@ -182,7 +182,7 @@ func TestDoesNotStart(t *testing.T) {
 				}
 				tt.breaks(t, f)
 				cfg := f.cfg
-				cfg.Dir, cfg.Observer = f.coord.dir, observer(func(observe.Event) {})
+				cfg.StateDir, cfg.Observer = f.coord.dir, observer(func(observe.Event) {})
 				conn := f.broker.Connect("late", nil)
 				defer conn.Close()
 				if _, err := coordinator.New(cfg, conn); err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -201,14 +201,14 @@ func TestNewRun(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
-		_, first, err := runs.OpenModels(f.coord.dir)
+		_, first, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.cfg.NewRun, f.cfg.Task.Training.BatchSize = true, 5
 		f.coord.start()
 		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
-		_, second, err := runs.OpenModels(f.coord.dir)
+		_, second, err := runs.OpenModelsOfCurrentRun(f.coord.dir)
 		if err != nil || second.Run <= first.Run || second.Phase != round.CoordinatorFinished {
 			t.Errorf("%v; run %d in phase %s after run %d", err, second.Run, second.Phase, first.Run)
 		}

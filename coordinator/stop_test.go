@@ -108,7 +108,7 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 				} else {
 					f.agents[0].stop()
 					delete(f.keys, f.agents[0].id)
-					if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(f.keys)); err != nil {
+					if err := f.host.SetAgents(t.Context(), enrolled.NewListFromKeys(f.keys)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -144,7 +144,7 @@ func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 			f.t.Error(err)
 		}
 		m := wire.Invitation{Agent: id, Announcement: e.Digest(), RemainingMillis: 60_000, StepSizeWeight: 1,
-			SendsUpdate: true}
+			MustSendUpdate: true}
 		h := e.Header
 		h.Type, h.Sequence = wire.TypeInvitation, 1<<40
 		return mqtt.Message{Topic: f.topics.CoordinatorToAgent(id), Payload: wire.SignEnvelope(nil, h, m.Body(),

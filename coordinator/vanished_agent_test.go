@@ -227,7 +227,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	source.all()
 	cfg := transfer.DefaultPullerConfig()
 	cfg.MaxStallTimeout, cfg.MaxStalls = 300*time.Millisecond, 3
-	store := &counted{MemoryStorage: transfer.NewMemoryStorage(len(blob)), puts: map[int]int{}}
+	store := &counted{MemoryChunkStorage: transfer.NewMemoryChunkStorage(len(blob)), puts: map[int]int{}}
 	p := &realPull{conn: dialUp(t, server.URL(), "plant-a"), topics: topics, ref: ref, store: store,
 		rng: rand.New(rand.NewPCG(1, 1))}
 	p.on = func(k int) {
@@ -243,7 +243,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	if err := p.run(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(bytes.Join(store.Pieces(), nil), blob) {
+	if !bytes.Equal(bytes.Join(store.ChunkPayloads(), nil), blob) {
 		t.Error("the blob is wrong")
 	}
 	for k, n := range store.puts {
@@ -255,7 +255,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 
 // counted is a storage that outlives a pull.
 type counted struct {
-	*transfer.MemoryStorage
+	*transfer.MemoryChunkStorage
 	puts map[int]int
 }
 
@@ -263,7 +263,7 @@ func (c *counted) HasChunk(k int) bool { return c.puts[k] > 0 }
 
 func (c *counted) PutChunk(k int, p []byte) error {
 	c.puts[k]++
-	return c.MemoryStorage.PutChunk(k, p)
+	return c.MemoryChunkStorage.PutChunk(k, p)
 }
 
 // realPull is a host of a puller on a real connection.
@@ -289,12 +289,12 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 	step = func(ev transfer.PullEvent) {
 		for _, e := range m.Step(time.Now(), ev) {
 			switch e := e.(type) {
-			case transfer.Subscribe:
+			case transfer.SubscribeParts:
 				p.conn.Subscribe(mqtt.AtMostOnce, named(e.Parts)...)
-			case transfer.Unsubscribe:
+			case transfer.UnsubscribeParts:
 				p.conn.Unsubscribe(named(e.Parts)...)
 			case transfer.OpenStorage:
-				step(transfer.StorageOpened{Blob: p.ref.Hash, Storage: p.store})
+				step(transfer.StorageOpened{BlobDigest: p.ref.Hash, Storage: p.store})
 			case transfer.PullDone:
 				ended = true
 			case transfer.PullFailed:
@@ -311,7 +311,7 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 		select {
 		case e := <-p.conn.Events():
 			if r, ok := e.(mqtt.MessageReceived); ok {
-				_, _, _, part, err := p.topics.Parse(r.Topic)
+				_, _, _, part, err := p.topics.ParseTopic(r.Topic)
 				if err != nil {
 					return err
 				}

@@ -84,7 +84,7 @@ func componentRoot(part []int, k int) int {
 // candidateEdges returns the pairs whose ends have each heard the other's present start and measured it, the nearest
 // first.
 func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon) []candidateEdge {
-	placed := !slices.ContainsFunc(rows, func(b *wire.Beacon) bool { return !b.Location.Known })
+	placed := !slices.ContainsFunc(rows, func(b *wire.Beacon) bool { return !b.Location.IsKnown })
 	var pairs []candidateEdge
 	for i := range ids {
 		for j := i + 1; j < len(ids); j++ {
@@ -113,8 +113,8 @@ func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon)
 
 // rttInBeacon returns the round-trip time that a row has for an agent; 0 if it is not known.
 func rttInBeacon(row *wire.Beacon, id wire.AgentID, boot wire.Epoch) time.Duration {
-	i, found := slices.BinarySearchFunc(row.PeerEchoes, id, comparePeerEchoID)
-	if !found || row.PeerEchoes[i].Boot != boot {
+	i, found := slices.BinarySearchFunc(row.PeerEchoes, id, compareEchoAgentID)
+	if !found || row.PeerEchoes[i].BootEpoch != boot {
 		return 0
 	}
 	return time.Duration(row.PeerEchoes[i].RTTMicros) * time.Microsecond

@@ -16,7 +16,7 @@ type edgeFlowStats struct {
 	flowCount, clippedCount uint32
 	distanceSum             float64 // sum of ‖x_j − x_i‖
 	squaredDifferenceSum,
-	responseSum float64 // Σ‖d‖² and Σ⟨x_j' − x_j, d⟩ of the sampled parameters, where d = x_i − x_j
+	neighborResponseSum float64 // Σ‖d‖² and Σ⟨x_j' − x_j, d⟩ of the sampled parameters, where d = x_i − x_j
 	lastTheirSample, lastDifference []float64 // x_j and d at the last flow
 }
 
@@ -43,7 +43,7 @@ func (e *mixingEdge[T]) clippedWeight() T {
 				append(e.flowStats.lastDifference, pull)
 			continue
 		}
-		e.flowStats.responseSum += (x - e.flowStats.lastTheirSample[k]) * e.flowStats.lastDifference[k]
+		e.flowStats.neighborResponseSum += (x - e.flowStats.lastTheirSample[k]) * e.flowStats.lastDifference[k]
 		e.flowStats.squaredDifferenceSum += e.flowStats.lastDifference[k] * e.flowStats.lastDifference[k]
 		e.flowStats.lastTheirSample[k], e.flowStats.lastDifference[k] = x, pull
 	}
@@ -61,7 +61,7 @@ func (m *mixer[T]) takeEdgeMeasurements() []wire.MixingEdgeMeasurement {
 		s := wire.MixingEdgeMeasurement{NeighborID: e.id, AppliedFlows: w.flowCount, ClippedFlows: w.clippedCount,
 			MeanParameterDistance: min(w.distanceSum/float64(w.flowCount), math.MaxFloat64), MixingResponseRatio: 1}
 		if w.squaredDifferenceSum > 0 {
-			s.MixingResponseRatio = w.responseSum / w.squaredDifferenceSum
+			s.MixingResponseRatio = w.neighborResponseSum / w.squaredDifferenceSum
 		}
 		if s.MixingResponseRatio-s.MixingResponseRatio != 0 { // it is not finite
 			s.MixingResponseRatio = 0

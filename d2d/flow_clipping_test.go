@@ -122,8 +122,8 @@ func TestRestartIsWatchedOn(t *testing.T) {
 	m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", MixingWeight: 0.5, Boot: 1,
 		ClipBound: 1}},
 		SnapshotTimeout: time.Second, RepeatInterval: time.Hour, MaxSilentWaits: 1}, []float64{1})
-	e := m.edgeTo("b")
-	e.flowStats = edgeFlowStats{flowCount: 3, distanceSum: 6, squaredDifferenceSum: 2, responseSum: 0.5}
+	e := m.edgeToNeighbor("b")
+	e.flowStats = edgeFlowStats{flowCount: 3, distanceSum: 6, squaredDifferenceSum: 2, neighborResponseSum: 0.5}
 	m.handleGreeting(neighborGreeted{messageSender{"b", 2, 1}})
 	all := m.takeEdgeMeasurements()
 	if m.stats.EdgeResets != 1 || len(all) != 1 || all[0].AppliedFlows != 3 || all[0].MeanParameterDistance != 2 ||

@@ -264,7 +264,7 @@ func (l *links[T]) compute(a *node[T], e computeLocalStep) {
 	})
 }
 
-// alive returns the nodes that are.
+// isAlive returns the nodes that are.
 func (l *links[T]) alive() []*node[T] {
 	return slices.DeleteFunc(slices.Clone(l.nodes), func(a *node[T]) bool { return a.dead })
 }

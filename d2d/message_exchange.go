@@ -40,7 +40,7 @@ type messageExchange[T wire.Float] struct {
 	headerTemplate     wire.PeerMessageHeader
 	mixer              *mixer[T]
 	peers              []*neighborPeer // in the order of Config.Neighbors
-	ownSealer          *sealer
+	ownSealer          *senderSealer
 	addsProofs         bool
 	sealedPartsByStep  map[uint64][][]byte // sealed snapshots by step
 	sealedControlCount uint64              // of sealed controls
@@ -56,21 +56,21 @@ type messageExchange[T wire.Float] struct {
 // neighborPeer is the other end of an edge.
 type neighborPeer struct {
 	id               wire.AgentID
-	sharedSecret     []byte     // shared by the two devices
-	knownBoot        wire.Epoch // the start that key belongs to
-	theirSealer      *sealer    // nil until its greeting has come
-	hasOurSenderKey  bool       // it has this agent's key
-	proofs           proofKeys  // on this edge
+	sharedSecret     []byte        // shared by the two devices
+	knownPeerBoot    wire.Epoch    // the start that key belongs to
+	theirSealer      *senderSealer // nil until its greeting has come
+	hasOurSenderKey  bool          // it has this agent's key
+	senderProofKeys  proofKeys     // on this edge
 	partialSnapshots []*snapshotAssembly
 	spareBuffer      []byte // buffer of the last whole snapshot, for the next
 }
 
 // snapshotAssembly is a snapshot whose parts have not all come.
 type snapshotAssembly struct {
-	step         uint64
-	data         []byte
-	hasPart      []bool
-	missingParts int
+	step             uint64
+	snapshotBytes    []byte
+	hasPart          []bool
+	missingPartCount int
 }
 
 // MessageReceived is a message on a neighbour's topic. Step opens the payload in place.
@@ -94,23 +94,24 @@ func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*mes
 	}
 	e := &messageExchange[T]{
 		cfg: cfg, codec: codec.ForName[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sealedPartsByStep: map[uint64][][]byte{},
-		headerTemplate: wire.PeerMessageHeader{Run: cfg.Run, Round: cfg.Round, Sender: cfg.Self, SenderBoot: cfg.Boot},
+		headerTemplate: wire.PeerMessageHeader{Run: cfg.Run, Round: cfg.Round, Sender: cfg.Self,
+			SenderBootEpoch: cfg.Boot},
 	}
 	if cfg.Keys != nil {
-		own, err := newSealer(cfg.Keys.SenderKey[:])
+		own, err := newSenderSealer(cfg.Keys.SenderKey[:])
 		if err != nil {
 			return nil, err
 		}
 		e.ownSealer, e.addsProofs = own, cfg.SenderProofs
 	}
 	for _, n := range cfg.Neighbors {
-		p := &neighborPeer{id: n.ID, knownBoot: n.Boot, hasOurSenderKey: cfg.Keys == nil}
+		p := &neighborPeer{id: n.ID, knownPeerBoot: n.Boot, hasOurSenderKey: cfg.Keys == nil}
 		if cfg.Keys != nil {
 			var err error
-			if p.sharedSecret, err = sharedSecret(cfg.Keys.DevicePrivateKey, n.PublicKey); err != nil {
+			if p.sharedSecret, err = deriveSharedSecret(cfg.Keys.DevicePrivateKey, n.PublicKey); err != nil {
 				return nil, fmt.Errorf("key of neighbour %q: %w", n.ID, err)
 			}
-			if p.proofs, err = newProofKeys(p.sharedSecret, e.headerTemplate, n.ID); err != nil {
+			if p.senderProofKeys, err = newProofKeys(p.sharedSecret, e.headerTemplate, n.ID); err != nil {
 				return nil, err
 			}
 		}
@@ -118,14 +119,15 @@ func newMessageExchange[T wire.Float](cfg MessageExchangeConfig[T], x []T) (*mes
 	}
 	e.snapshotBytes = e.codec.EncodedSize(len(x))
 	if cfg.Codec != "" && cfg.Codec != spec.CodecRaw {
-		e.cfg.Quantize = e.quantize
+		e.cfg.Quantize = e.quantizeSnapshot
 	}
 	e.mixer = newMixer(e.cfg.MixingConfig, x)
 	return e, nil
 }
 
-// quantize packs a snapshot, and replaces it by what its receivers will have. One that is not finite they will ignore.
-func (e *messageExchange[T]) quantize(x []T) {
+// quantizeSnapshot packs a snapshot, and replaces it by what its receivers will have. One that is not finite they will
+// ignore.
+func (e *messageExchange[T]) quantizeSnapshot(x []T) {
 	e.packedSnapshot = e.codec.Append(e.packedSnapshot[:0], x, e.cfg.Rand)
 	_ = e.codec.Decode(x, e.packedSnapshot)
 }
@@ -172,11 +174,12 @@ func (e *messageExchange[T]) performMixerEffects(now time.Time, effects []Effect
 		case releaseSnapshot:
 			delete(e.sealedPartsByStep, ef.Step)
 		case requestSnapshot:
-			e.publishControl(wire.PeerSnapshotRequest, wire.PeerControlMessage{Receiver: peerInstanceOf(ef.Receiver),
-				SnapshotSeq: ef.Receiver.Seq})
+			e.publishControlMessage(wire.PeerSnapshotRequest,
+				wire.PeerControlMessage{Receiver: peerInstanceOf(ef.Receiver),
+					SnapshotSeq: ef.Receiver.SnapshotSeq})
 		case sendFinish:
-			e.publishControl(wire.PeerFinish, wire.PeerControlMessage{Receiver: peerInstanceOf(ef.Receiver),
-				SnapshotSeq:    ef.Receiver.Seq,
+			e.publishControlMessage(wire.PeerFinish, wire.PeerControlMessage{Receiver: peerInstanceOf(ef.Receiver),
+				SnapshotSeq:    ef.Receiver.SnapshotSeq,
 				AppliedFlowSeq: ef.AppliedFlowSeq,
 				IsEdgeDrained:  ef.IsEdgeDrained})
 		case sendGreeting:
@@ -188,19 +191,19 @@ func (e *messageExchange[T]) performMixerEffects(now time.Time, effects []Effect
 }
 
 func peerInstanceOf(to edgeReceiver) wire.PeerInstance {
-	return wire.PeerInstance{ID: to.NeighborID, Boot: to.Boot}
+	return wire.PeerInstance{ID: to.NeighborID, BootEpoch: to.Boot}
 }
 
 // controlTopicPart is the part of greetings and controls; a snapshot's have their numbers, from 1.
 const controlTopicPart = "0"
 
-func (e *messageExchange[T]) publish(part string, payload []byte) {
+func (e *messageExchange[T]) publishPayload(part string, payload []byte) {
 	e.effects = append(e.effects, PublishMessage{part, payload})
 }
 
 func (e *messageExchange[T]) publishSnapshot(step uint64) {
 	for i, payload := range e.sealedPartsByStep[step] {
-		e.publish(fmt.Sprint(i+1), payload)
+		e.publishPayload(fmt.Sprint(i+1), payload)
 	}
 }
 
@@ -209,20 +212,21 @@ func (e *messageExchange[T]) sealSnapshot(s sendSnapshot[T]) [][]byte {
 	if e.cfg.Quantize == nil {
 		e.packedSnapshot = e.codec.Append(e.packedSnapshot[:0], s.Parameters, nil)
 	}
-	head := wire.SnapshotPartHead{Step: s.Step, PartCount: uint16(e.snapshotPartCount())}
+	head := wire.SnapshotPartHeader{Step: s.Step, PartCount: uint16(e.snapshotPartCount())}
 	for _, to := range s.Receivers {
-		head.Receivers = append(head.Receivers, wire.SnapshotReceiver{PeerInstance: peerInstanceOf(to), Seq: to.Seq})
+		head.Receivers = append(head.Receivers, wire.SnapshotReceiver{PeerInstance: peerInstanceOf(to),
+			SnapshotSeq: to.SnapshotSeq})
 	}
 	messages := make([][]byte, 0, e.snapshotPartCount())
 	for part := range slices.Chunk(e.packedSnapshot, wire.MaxSnapshotPart) {
 		head.PartIndex = uint16(len(messages))
-		m := wire.AppendSnapshotPartHead(make([]byte, 0, 64+64*len(head.Receivers)+len(part)+wire.PeerSealOverhead),
-			e.messageHeader(wire.PeerSnapshot), &head)
+		m := wire.AppendSnapshotPartHeader(make([]byte, 0, 64+64*len(head.Receivers)+len(part)+wire.PeerSealOverhead),
+			e.newMessageHeader(wire.PeerSnapshot), &head)
 		if e.ownSealer == nil {
 			m = append(m, part...)
 		} else {
 			m = e.ownSealer.aead.Seal(m, sealNonce(wire.PeerSnapshot, head.PartIndex, s.Step), part, m)
-			m = e.appendProofs(m, s.Receivers...)
+			m = e.appendSenderProofs(m, s.Receivers...)
 		}
 		messages = append(messages, m)
 	}
@@ -238,7 +242,7 @@ func (e *messageExchange[T]) peerByID(id wire.AgentID) *neighborPeer {
 	return e.peers[i]
 }
 
-func (e *messageExchange[T]) messageHeader(t wire.PeerMessageType) wire.PeerMessageHeader {
+func (e *messageExchange[T]) newMessageHeader(t wire.PeerMessageType) wire.PeerMessageHeader {
 	h := e.headerTemplate
 	h.Type = t
 	return h
@@ -248,15 +252,15 @@ func (e *messageExchange[T]) snapshotPartCount() int {
 	return max(1, (e.snapshotBytes+wire.MaxSnapshotPart-1)/wire.MaxSnapshotPart)
 }
 
-func (e *messageExchange[T]) publishControl(t wire.PeerMessageType, c wire.PeerControlMessage) {
+func (e *messageExchange[T]) publishControlMessage(t wire.PeerMessageType, c wire.PeerControlMessage) {
 	e.sealedControlCount++
 	c.SealCounter = e.sealedControlCount
-	m := wire.AppendPeerControl(nil, e.messageHeader(t), &c)
+	m := wire.AppendPeerControl(nil, e.newMessageHeader(t), &c)
 	if e.ownSealer != nil {
 		m = e.ownSealer.aead.Seal(m, sealNonce(t, 0, c.SealCounter), nil, m)
-		m = e.appendProofs(m, edgeReceiver{NeighborID: c.Receiver.ID})
+		m = e.appendSenderProofs(m, edgeReceiver{NeighborID: c.Receiver.ID})
 	}
-	e.publish(controlTopicPart, m)
+	e.publishPayload(controlTopicPart, m)
 }
 
 // scheduleGreeting plans a greeting, at least the gap after the last one. Gaps are short at first: neighbours begin
@@ -278,16 +282,16 @@ func (e *messageExchange[T]) sendDueGreeting(now time.Time) {
 	}
 	e.greetingAt, e.lastGreetingAt, e.greetingInterval = time.Time{}, now, min(max(2*e.greetingInterval,
 		e.cfg.RepeatInterval/16), e.cfg.RepeatInterval)
-	g := wire.KeyGreeting{Salt: e.cfg.Keys.WrappingSalt}
+	g := wire.KeyGreeting{WrappingSalt: e.cfg.Keys.WrappingSalt}
 	for _, p := range e.peers {
-		k := wire.WrappedSenderKey{Receiver: wire.PeerInstance{ID: p.id, Boot: p.knownBoot},
+		k := wire.WrappedSenderKey{Receiver: wire.PeerInstance{ID: p.id, BootEpoch: p.knownPeerBoot},
 			HoldsNeighborKey: p.theirSealer != nil}
 		// no secret makes it fail
 		k.WrappedKey, _ = wrapSenderKey(e.cfg.Keys, p.sharedSecret, e.headerTemplate, k.Receiver)
-		g.Keys = append(g.Keys, k)
+		g.WrappedKeys = append(g.WrappedKeys, k)
 		if (p.theirSealer == nil || !p.hasOurSenderKey) && e.mixer.waitsForNeighbor(p.id) {
 			e.scheduleGreeting(now)
 		}
 	}
-	e.publish(controlTopicPart, wire.AppendKeyGreeting(nil, e.messageHeader(wire.PeerGreeting), &g))
+	e.publishPayload(controlTopicPart, wire.AppendKeyGreeting(nil, e.newMessageHeader(wire.PeerGreeting), &g))
 }

@@ -93,8 +93,8 @@ func TestOtherBlocks(t *testing.T) {
 
 	keys, theirs := &SealingKeys{SenderKey: [32]byte{1}, WrappingSalt: [16]byte{2}},
 		[]byte("the secret that both devices derive")
-	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, Sender: "a", SenderBoot: 3}
-	to := wire.PeerInstance{ID: "b", Boot: 4}
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, Sender: "a", SenderBootEpoch: 3}
+	to := wire.PeerInstance{ID: "b", BootEpoch: 4}
 	wrapped, err := wrapSenderKey(keys, theirs, h, to)
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +104,9 @@ func TestOtherBlocks(t *testing.T) {
 		"run":                   func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.Run++ },
 		"round":                 func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.Round++ },
 		"sender":                func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.Sender = "c" },
-		"start of the sender":   func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.SenderBoot++ },
+		"start of the sender":   func(h *wire.PeerMessageHeader, _ *wire.PeerInstance) { h.SenderBootEpoch++ },
 		"receiver":              func(_ *wire.PeerMessageHeader, to *wire.PeerInstance) { to.ID = "c" },
-		"start of the receiver": func(_ *wire.PeerMessageHeader, to *wire.PeerInstance) { to.Boot++ },
+		"start of the receiver": func(_ *wire.PeerMessageHeader, to *wire.PeerInstance) { to.BootEpoch++ },
 	} {
 		h, to := h, to
 		change(&h, &to)
@@ -142,17 +142,17 @@ func TestPartsOfAnotherStart(t *testing.T) {
 		t.Fatalf("of %d parts, after the first: %d snapshots are under way", len(parts),
 			len(b.peers[0].partialSnapshots))
 	}
-	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, Sender: "n000", SenderBoot: 2}
-	to := wire.PeerInstance{ID: "n001", Boot: 1}
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, Sender: "n000", SenderBootEpoch: 2}
+	to := wire.PeerInstance{ID: "n001", BootEpoch: 1}
 	keys := l.nodes[0].cfg.Keys
 	wrapped, err := wrapSenderKey(keys, a.peers[0].sharedSecret, h, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Step(now, MessageReceived{wire.AppendKeyGreeting(nil, h, &wire.KeyGreeting{Salt: keys.WrappingSalt,
-		Keys: []wire.WrappedSenderKey{{Receiver: to, WrappedKey: wrapped}}})})
-	if p := b.peers[0]; p.knownBoot != 2 || len(p.partialSnapshots) != 0 {
-		t.Errorf("start %d, with %d snapshots of the start before", p.knownBoot, len(p.partialSnapshots))
+	b.Step(now, MessageReceived{wire.AppendKeyGreeting(nil, h, &wire.KeyGreeting{WrappingSalt: keys.WrappingSalt,
+		WrappedKeys: []wire.WrappedSenderKey{{Receiver: to, WrappedKey: wrapped}}})})
+	if p := b.peers[0]; p.knownPeerBoot != 2 || len(p.partialSnapshots) != 0 {
+		t.Errorf("start %d, with %d snapshots of the start before", p.knownPeerBoot, len(p.partialSnapshots))
 	}
 }
 
@@ -193,7 +193,8 @@ func FuzzNeighbor(f *testing.F) {
 		} else if c, _, err := wire.DecodePeerControl(said); err == nil {
 			n = sealNonce(h.Type, 0, c.SealCounter)
 		}
-		b.Step(time.Unix(0, 0), MessageReceived{a.appendProofs(a.ownSealer.aead.Seal(whole, n, text, whole), all...)})
+		b.Step(time.Unix(0, 0), MessageReceived{a.appendSenderProofs(a.ownSealer.aead.Seal(whole, n, text, whole),
+			all...)})
 		for _, x := range b.mixer.parameters {
 			if math.IsNaN(x) || math.IsInf(x, 0) {
 				t.Fatalf("the parameters are %v", b.mixer.parameters)
@@ -217,7 +218,7 @@ func TestForbidden(t *testing.T) {
 		if got := b.Stats().IgnoredMessagesByReason; got != want {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
-		if b.mixer.edges[0].theirNextParameters != nil || b.peers[0].knownBoot != 1 {
+		if b.mixer.edges[0].theirNextParameters != nil || b.peers[0].knownPeerBoot != 1 {
 			t.Fatalf("%s: it was taken", tt.name)
 		}
 	}
@@ -235,7 +236,7 @@ func keepsTwoIncomplete(t *testing.T) {
 	many := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5}).nodes[1].ex
 	many.Step(now, Start{})
 	for step := range uint64(5) {
-		m := snapshotOf(func(_ *wire.PeerMessageHeader, s *wire.SnapshotPartHead) {
+		m := snapshotOf(func(_ *wire.PeerMessageHeader, s *wire.SnapshotPartHeader) {
 			s.Step, s.PartCount = step+1,
 				uint16(many.snapshotPartCount())
 		})
@@ -258,7 +259,7 @@ type forbidden struct {
 const noReason IgnoreReason = 255
 
 // receiver is the second node, to which the messages go.
-var receiver = wire.PeerInstance{ID: "n001", Boot: 1}
+var receiver = wire.PeerInstance{ID: "n001", BootEpoch: 1}
 
 // forbiddenMessages returns messages for two nodes that mix openly and for two that seal.
 func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
@@ -268,10 +269,10 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 		SnapshotSeq: 1})
 	greeting := wire.AppendKeyGreeting(nil, headOf(wire.PeerGreeting), &wire.KeyGreeting{})
 	mine := wire.AppendKeyGreeting(nil, headOf(wire.PeerGreeting),
-		&wire.KeyGreeting{Keys: []wire.WrappedSenderKey{{Receiver: receiver}}})
+		&wire.KeyGreeting{WrappedKeys: []wire.WrappedSenderKey{{Receiver: receiver}}})
 	a := sealed.nodes[0]
 	older := headOf(wire.PeerGreeting)
-	older.SenderBoot = 0
+	older.SenderBootEpoch = 0
 	wrapped, err := wrapSenderKey(a.cfg.Keys, a.ex.peers[0].sharedSecret, older, receiver)
 	if err != nil {
 		t.Fatal(err)
@@ -288,12 +289,12 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 		{"a key where there are none", open, mine, noReason},
 		{"a snapshot's head cut short", open, snapshotOf(nil)[:50], IgnoreMalformed},
 		{"of other parts", open, snapshotOf(func(_ *wire.PeerMessageHeader,
-			s *wire.SnapshotPartHead) {
+			s *wire.SnapshotPartHeader) {
 			s.PartCount = 2
 		}, 1, 2),
 			IgnoreWrongDimension},
 		{"for another", open, snapshotOf(func(_ *wire.PeerMessageHeader,
-			s *wire.SnapshotPartHead) {
+			s *wire.SnapshotPartHeader) {
 			s.Receivers[0].ID = "n009"
 		}, 1, 2),
 			noReason},
@@ -309,8 +310,8 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 		{"a greeting to others", sealed, greeting, noReason},
 		{"a key that does not open", sealed, mine, IgnoreUnsealFailed},
 		{"a greeting of an older start", sealed, wire.AppendKeyGreeting(nil, older,
-			&wire.KeyGreeting{Salt: a.cfg.Keys.WrappingSalt,
-				Keys: []wire.WrappedSenderKey{{Receiver: receiver, WrappedKey: wrapped}}}), IgnoreOtherBoot},
+			&wire.KeyGreeting{WrappingSalt: a.cfg.Keys.WrappingSalt,
+				WrappedKeys: []wire.WrappedSenderKey{{Receiver: receiver, WrappedKey: wrapped}}}), IgnoreOtherBoot},
 	}
 }
 
@@ -328,18 +329,18 @@ func bothStarted(t *testing.T, open bool) *links[float64] {
 
 // headOf returns the head of a message of the first node.
 func headOf(p wire.PeerMessageType) wire.PeerMessageHeader {
-	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, Sender: "n000", SenderBoot: 1}
+	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, Sender: "n000", SenderBootEpoch: 1}
 }
 
 // snapshotOf returns the first node's snapshot of x after its first step, with a change or none.
-func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHead), x ...float64) []byte {
+func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHeader), x ...float64) []byte {
 	h := headOf(wire.PeerSnapshot)
-	s := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: receiver,
-		Seq: 1}}}
+	s := wire.SnapshotPartHeader{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: receiver,
+		SnapshotSeq: 1}}}
 	if change != nil {
 		change(&h, &s)
 	}
-	m := wire.AppendSnapshotPartHead(nil, h, &s)
+	m := wire.AppendSnapshotPartHeader(nil, h, &s)
 	for _, v := range x {
 		m = binary.LittleEndian.AppendUint64(m, math.Float64bits(v))
 	}
@@ -347,6 +348,6 @@ func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHead)
 }
 
 // sentBy changes the sender of a snapshot.
-func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerMessageHeader, *wire.SnapshotPartHead) {
-	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHead) { h.Sender, h.SenderBoot = id, boot }
+func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerMessageHeader, *wire.SnapshotPartHeader) {
+	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHeader) { h.Sender, h.SenderBootEpoch = id, boot }
 }

@@ -13,7 +13,7 @@ func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
 	switch {
 	case err != nil, h.Type == wire.PeerBeacon, h.Type == wire.PeerSignedBeacon:
 		return e.countIgnoredMessage(IgnoreMalformed)
-	case h.Sender == e.cfg.Self && h.SenderBoot == e.cfg.Boot:
+	case h.Sender == e.cfg.Self && h.SenderBootEpoch == e.cfg.Boot:
 		return nil // its own, as the broker gave it back
 	case h.Run != e.cfg.Run || h.Round != e.cfg.Round:
 		return e.countIgnoredMessage(IgnoreOtherRound)
@@ -25,7 +25,7 @@ func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
 	if h.Type == wire.PeerGreeting {
 		return e.openGreeting(now, p, h, rest)
 	}
-	if e.ownSealer != nil && (p.theirSealer == nil || p.knownBoot != h.SenderBoot) {
+	if e.ownSealer != nil && (p.theirSealer == nil || p.knownPeerBoot != h.SenderBootEpoch) {
 		e.scheduleGreeting(now)
 		return e.countIgnoredMessage(IgnoreNoKey)
 	}
@@ -43,7 +43,7 @@ func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
 		return nil
 	}
 	if e.ownSealer != nil {
-		if payload, seal, err = e.checkProof(p, payload, seal, 0, 1); err != nil {
+		if payload, seal, err = e.checkSenderProof(p, payload, seal, 0, 1); err != nil {
 			return e.countIgnoredMessage(IgnoreUnsealFailed)
 		}
 		if _, err := p.theirSealer.aead.Open(nil, sealNonce(h.Type, 0, c.SealCounter), seal,
@@ -51,7 +51,7 @@ func (e *messageExchange[T]) openMessage(now time.Time, payload []byte) Event {
 			return e.countIgnoredMessage(IgnoreUnsealFailed)
 		}
 	}
-	from := messageSender{h.Sender, h.SenderBoot, c.Receiver.Boot}
+	from := messageSender{h.Sender, h.SenderBootEpoch, c.Receiver.BootEpoch}
 	if h.Type == wire.PeerSnapshotRequest {
 		return snapshotRequested{from, c.SnapshotSeq}
 	}
@@ -70,25 +70,25 @@ func (e *messageExchange[T]) openGreeting(now time.Time, p *neighborPeer, h wire
 	if err != nil {
 		return e.countIgnoredMessage(IgnoreMalformed)
 	}
-	i := slices.IndexFunc(g.Keys, func(k wire.WrappedSenderKey) bool { return k.Receiver.ID == e.cfg.Self })
+	i := slices.IndexFunc(g.WrappedKeys, func(k wire.WrappedSenderKey) bool { return k.Receiver.ID == e.cfg.Self })
 	if i < 0 || e.ownSealer == nil {
 		return nil
 	}
-	k := &g.Keys[i]
-	key, err := unwrapSenderKey(p.sharedSecret, h, k.Receiver, g.Salt[:], k.WrappedKey[:])
+	k := &g.WrappedKeys[i]
+	key, err := unwrapSenderKey(p.sharedSecret, h, k.Receiver, g.WrappingSalt[:], k.WrappedKey[:])
 	switch {
 	case err != nil:
 		return e.countIgnoredMessage(IgnoreUnsealFailed)
-	case h.SenderBoot < p.knownBoot:
+	case h.SenderBootEpoch < p.knownPeerBoot:
 		return e.countIgnoredMessage(IgnoreOtherBoot)
-	case h.SenderBoot > p.knownBoot:
+	case h.SenderBootEpoch > p.knownPeerBoot:
 		p.partialSnapshots = nil
 	}
-	p.theirSealer, p.knownBoot, p.hasOurSenderKey = key, h.SenderBoot, k.HoldsNeighborKey
+	p.theirSealer, p.knownPeerBoot, p.hasOurSenderKey = key, h.SenderBootEpoch, k.HoldsNeighborKey
 	if !k.HoldsNeighborKey {
 		e.scheduleGreeting(now)
 	}
-	return neighborGreeted{messageSender{h.Sender, h.SenderBoot, k.Receiver.Boot}}
+	return neighborGreeted{messageSender{h.Sender, h.SenderBootEpoch, k.Receiver.BootEpoch}}
 }
 
 // openSnapshotPart opens a part, and returns the snapshot when it is the last one.
@@ -101,16 +101,16 @@ func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessag
 	if i < 0 {
 		return nil // it has nothing new on this edge
 	}
-	from, seq := messageSender{h.Sender, h.SenderBoot, s.Receivers[i].Boot}, s.Receivers[i].Seq
+	from, seq := messageSender{h.Sender, h.SenderBootEpoch, s.Receivers[i].BootEpoch}, s.Receivers[i].SnapshotSeq
 	switch {
-	case !e.mixer.needsSnapshot(h.Sender, seq):
+	case !e.mixer.needsNeighborSnapshot(h.Sender, seq):
 		return e.countIgnoredMessage(IgnoreDuplicate)
 	case int(s.PartCount) != e.snapshotPartCount():
 		return e.countIgnoredMessage(IgnoreWrongDimension)
 	}
 	part := sealed
 	if e.ownSealer != nil {
-		if payload, sealed, err = e.checkProof(p, payload, sealed, i, len(s.Receivers)); err != nil {
+		if payload, sealed, err = e.checkSenderProof(p, payload, sealed, i, len(s.Receivers)); err != nil {
 			return e.countIgnoredMessage(IgnoreUnsealFailed)
 		}
 		head := payload[:len(payload)-len(sealed)]
@@ -136,7 +136,7 @@ func (e *messageExchange[T]) openSnapshotPart(p *neighborPeer, h wire.PeerMessag
 
 // addSnapshotPart adds a part to its snapshot and returns that when it is whole. Two are
 // under way at most: the neighbour's q-th and the one after it.
-func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHead, part []byte, size int) []byte {
+func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHeader, part []byte, size int) []byte {
 	from := int(s.PartIndex) * wire.MaxSnapshotPart
 	if from+len(part) > size || len(part) != min(wire.MaxSnapshotPart, size-from) {
 		return nil
@@ -161,11 +161,11 @@ func (p *neighborPeer) addSnapshotPart(s wire.SnapshotPartHead, part []byte, siz
 	if a.hasPart[s.PartIndex] {
 		return nil
 	}
-	copy(a.data[from:], part)
+	copy(a.snapshotBytes[from:], part)
 	a.hasPart[s.PartIndex] = true
-	if a.missingParts--; a.missingParts > 0 {
+	if a.missingPartCount--; a.missingPartCount > 0 {
 		return nil
 	}
 	p.partialSnapshots = slices.Delete(p.partialSnapshots, i, i+1)
-	return a.data
+	return a.snapshotBytes
 }

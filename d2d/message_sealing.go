@@ -36,15 +36,15 @@ func DeriveDeviceKey(seed []byte) (*ecdh.PrivateKey, error) {
 	return ecdh.X25519().NewPrivateKey(b)
 }
 
-// sealer holds one sender's key.
-type sealer struct{ aead cipher.AEAD }
+// senderSealer holds one sender's key.
+type senderSealer struct{ aead cipher.AEAD }
 
-func newSealer(key []byte) (*sealer, error) {
+func newSenderSealer(key []byte) (*senderSealer, error) {
 	aead, err := chacha20poly1305.New(key)
 	if err != nil {
 		return nil, err
 	}
-	return &sealer{aead}, nil
+	return &senderSealer{aead}, nil
 }
 
 // sealNonce is unique under a sender's key: snapshots count steps and parts, controls their own number.
@@ -56,8 +56,8 @@ func sealNonce(t wire.PeerMessageType, part uint16, count uint64) []byte {
 	return n
 }
 
-// sharedSecret is that of two devices, from the private key of one and the public key of the other.
-func sharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
+// deriveSharedSecret is that of two devices, from the private key of one and the public key of the other.
+func deriveSharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
 	theirs, err := ecdh.X25519().NewPublicKey(public)
 	if err != nil {
 		return nil, err
@@ -66,13 +66,13 @@ func sharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
 }
 
 // newWrappingSealer returns the key under which a sender's key travels from one start of a program to another.
-func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.PeerInstance) (*sealer, error) {
-	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.Sender, h.SenderBoot, to.ID, to.Boot)
+func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.PeerInstance) (*senderSealer, error) {
+	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.Sender, h.SenderBootEpoch, to.ID, to.BootEpoch)
 	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
 	if err != nil {
 		return nil, err
 	}
-	return newSealer(key)
+	return newSenderSealer(key)
 }
 
 // wrapSenderKey seals a sender's key for a neighbour.
@@ -88,7 +88,8 @@ func wrapSenderKey(k *SealingKeys, secret []byte, h wire.PeerMessageHeader,
 }
 
 // unwrapSenderKey opens the key that a neighbour has sealed for self.
-func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInstance, salt, wrapped []byte) (*sealer,
+func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInstance, salt,
+	wrapped []byte) (*senderSealer,
 	error) {
 	s, err := newWrappingSealer(secret, salt, h, self)
 	if err != nil {
@@ -98,5 +99,5 @@ func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerInst
 	if err != nil {
 		return nil, errors.New("the key in the greeting does not open")
 	}
-	return newSealer(key)
+	return newSenderSealer(key)
 }

@@ -85,7 +85,7 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	m.effects = nil
 	switch ev := ev.(type) {
 	case Start:
-		m.start(now)
+		m.startMixing(now)
 	case LocalStepTaken:
 		m.endLocalStep(now)
 	case snapshotReceived[T]:
@@ -105,9 +105,9 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	return m.effects
 }
 
-func (m *mixer[T]) emit(e Effect) { m.effects = append(m.effects, e) }
+func (m *mixer[T]) emitEffect(e Effect) { m.effects = append(m.effects, e) }
 
-func (m *mixer[T]) edgeTo(id wire.AgentID) *mixingEdge[T] {
+func (m *mixer[T]) edgeToNeighbor(id wire.AgentID) *mixingEdge[T] {
 	i := sort.Search(len(m.edges), func(i int) bool { return m.edges[i].id >= id })
 	if i == len(m.edges) || m.edges[i].id != id {
 		return nil
@@ -115,13 +115,13 @@ func (m *mixer[T]) edgeTo(id wire.AgentID) *mixingEdge[T] {
 	return m.edges[i]
 }
 
-func (m *mixer[T]) start(now time.Time) {
+func (m *mixer[T]) startMixing(now time.Time) {
 	if m.state != stateNotStarted {
 		return
 	}
 	for _, e := range m.edges {
 		if e.theirBoot == 0 || m.cfg.BlockSteps == 0 {
-			m.emit(sendGreeting{e.receiverFor(0)})
+			m.emitEffect(sendGreeting{e.receiverForSnapshot(0)})
 		}
 	}
 	if m.cfg.JoinTimeout > 0 && len(m.edges) > 0 {
@@ -162,7 +162,7 @@ func (m *mixer[T]) joinFromSnapshots(now time.Time) {
 	if !now.Before(m.repeatAt) {
 		m.repeatAt = now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges {
-			m.emit(requestSnapshot{e.receiverFor(1)})
+			m.emitEffect(requestSnapshot{e.receiverForSnapshot(1)})
 		}
 	}
 }
@@ -189,7 +189,7 @@ func (m *mixer[T]) beginLocalStep() {
 	if m.cfg.Trace != nil {
 		m.cfg.Trace.StepBegins()
 	}
-	m.emit(computeLocalStep{m.step})
+	m.emitEffect(computeLocalStep{m.step})
 }
 
 // endLocalStep sends a snapshot of the half-step on every edge that can carry one.
@@ -222,7 +222,7 @@ func (m *mixer[T]) endLocalStep(now time.Time) {
 			e.nextRequestAt = now.Add(m.cfg.RepeatInterval / 8)
 		}
 		m.dropUnneededSnapshots(e)
-		to = append(to, e.receiverFor(e.seq))
+		to = append(to, e.receiverForSnapshot(e.seq))
 	}
 	if len(to) == 0 {
 		return
@@ -231,7 +231,7 @@ func (m *mixer[T]) endLocalStep(now time.Time) {
 	if m.cfg.Quantize != nil {
 		m.cfg.Quantize(s.parameters)
 	}
-	m.emit(sendSnapshot[T]{m.step, s.parameters, to})
+	m.emitEffect(sendSnapshot[T]{m.step, s.parameters, to})
 }
 
 // advanceState goes on until it must wait for the host or a neighbour.
@@ -240,7 +240,7 @@ func (m *mixer[T]) advanceState(now time.Time) {
 	case stateJoining:
 		m.joinFromSnapshots(now)
 	case stateWaiting:
-		if m.mustWait(now) {
+		if m.mustWaitForNeighbors(now) {
 			return
 		}
 		m.applyReadyFlows()
@@ -259,9 +259,9 @@ func (m *mixer[T]) advanceState(now time.Time) {
 	}
 }
 
-// mustWait reports whether the step still waits for a neighbour. At the deadline it ends the wait, and later steps no
-// longer wait for neighbours that have been silent for Patience waits in a row.
-func (m *mixer[T]) mustWait(now time.Time) bool {
+// mustWaitForNeighbors reports whether the step still waits for a neighbour. At the deadline it ends the wait, and
+// later steps no longer wait for neighbours that have been silent for Patience waits in a row.
+func (m *mixer[T]) mustWaitForNeighbors(now time.Time) bool {
 	late := func(e *mixingEdge[T]) bool { return e.stepsWaitForIt && e.lacksTheirSnapshot() }
 	if !slices.ContainsFunc(m.edges, late) {
 		return false
@@ -297,7 +297,7 @@ func (m *mixer[T]) applyReadyFlows() {
 			m.stats.LateFlows++
 		}
 		e.appliedFlows = e.seq
-		m.recycleBuffer(&e.theirParameters)
+		m.recycleSnapshotBuffer(&e.theirParameters)
 		m.dropUnneededSnapshots(e)
 	}
 }
@@ -323,11 +323,12 @@ func (m *mixer[T]) advanceDraining(now time.Time) {
 		}
 	}
 	m.state = stateDone
-	m.emit(mixingEnded{m.stats, m.takeEdgeMeasurements()})
+	m.emitEffect(mixingEnded{m.stats, m.takeEdgeMeasurements()})
 }
 
 func (m *mixer[T]) emitFinish(e *mixingEdge[T]) {
-	m.emit(sendFinish{Receiver: e.receiverFor(e.seq), AppliedFlowSeq: e.appliedFlows, IsEdgeDrained: e.isDrained()})
+	m.emitEffect(sendFinish{Receiver: e.receiverForSnapshot(e.seq), AppliedFlowSeq: e.appliedFlows,
+		IsEdgeDrained: e.isDrained()})
 }
 
 // requestLateSnapshots asks for the snapshots that are late.
@@ -340,7 +341,7 @@ func (m *mixer[T]) requestLateSnapshots(now time.Time) {
 			e.snapshotRequests++
 			e.nextRequestAt = now.Add(m.cfg.RepeatInterval << max(0, min(e.snapshotRequests-4, 4)))
 			m.stats.RequestedSnapshots++
-			m.emit(requestSnapshot{e.receiverFor(e.seq)})
+			m.emitEffect(requestSnapshot{e.receiverForSnapshot(e.seq)})
 		}
 	}
 }

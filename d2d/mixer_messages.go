@@ -4,7 +4,7 @@ import "github.com/fedmesh/fedmesh/wire"
 
 // edgeOfSender returns the edge that a message is on, or nil, with the reason counted.
 func (m *mixer[T]) edgeOfSender(p messageSender) *mixingEdge[T] {
-	e := m.edgeTo(p.AgentID)
+	e := m.edgeToNeighbor(p.AgentID)
 	if e == nil {
 		return m.countIgnoredMessage(IgnoreNotNeighbor)
 	}
@@ -41,22 +41,22 @@ func (m *mixer[T]) resetEdge(e *mixingEdge[T]) {
 	m.stats.EdgeResets++
 	m.detachSnapshot(&e.previousSnapshot)
 	m.detachSnapshot(&e.ownSnapshot)
-	m.recycleBuffer(&e.theirParameters)
-	m.recycleBuffer(&e.theirNextParameters)
+	m.recycleSnapshotBuffer(&e.theirParameters)
+	m.recycleSnapshotBuffer(&e.theirNextParameters)
 	fresh := mixingEdge[T]{id: e.id, mixingWeight: e.mixingWeight, clipBound: e.clipBound, stepsWaitForIt: true,
 		flowStats: e.flowStats}
 	*e = fresh
 }
 
 func (m *mixer[T]) handleGreeting(ev neighborGreeted) {
-	e := m.edgeTo(ev.Sender.AgentID)
+	e := m.edgeToNeighbor(ev.Sender.AgentID)
 	if e == nil {
 		m.countIgnoredMessage(IgnoreNotNeighbor)
 		return
 	}
 	m.updateNeighborBoot(e, ev.Sender.SenderBoot)
 	if ev.Sender.SenderBoot == e.theirBoot && ev.Sender.ReceiverBoot != m.cfg.Boot {
-		m.emit(sendGreeting{e.receiverFor(0)})
+		m.emitEffect(sendGreeting{e.receiverForSnapshot(0)})
 	}
 }
 
@@ -73,33 +73,33 @@ func (m *mixer[T]) handleSnapshot(ev snapshotReceived[T]) {
 		return
 	}
 	switch {
-	case ev.Seq == e.seq && e.appliedFlows < e.seq && e.theirParameters == nil:
+	case ev.SnapshotSeq == e.seq && e.appliedFlows < e.seq && e.theirParameters == nil:
 		e.theirParameters = ev.Parameters
-	case ev.Seq == e.seq+1 && e.theirNextParameters == nil:
+	case ev.SnapshotSeq == e.seq+1 && e.theirNextParameters == nil:
 		e.theirNextParameters = ev.Parameters
-	case ev.Seq > e.seq+1:
+	case ev.SnapshotSeq > e.seq+1:
 		m.countIgnoredMessage(IgnoreSequenceAhead)
 		return
 	default:
 		m.countIgnoredMessage(IgnoreDuplicate)
 		return
 	}
-	m.recordTheirAppliedFlows(e, ev.Seq-1)
+	m.recordTheirAppliedFlows(e, ev.SnapshotSeq-1)
 }
 
 func (m *mixer[T]) handleSnapshotRequest(ev snapshotRequested) {
 	e := m.edgeOfSender(ev.Sender)
-	if e == nil || ev.Seq == 0 || ev.Seq > e.seq+1 {
+	if e == nil || ev.SnapshotSeq == 0 || ev.SnapshotSeq > e.seq+1 {
 		return
 	}
-	m.recordTheirAppliedFlows(e, ev.Seq-1)
+	m.recordTheirAppliedFlows(e, ev.SnapshotSeq-1)
 	for _, s := range []struct {
 		seq  uint64
 		snap *parameterSnapshot[T]
 	}{{e.seq, e.ownSnapshot}, {e.seq - 1, e.previousSnapshot}} {
-		if s.seq == ev.Seq && s.snap != nil {
+		if s.seq == ev.SnapshotSeq && s.snap != nil {
 			m.stats.ResentSnapshots++
-			m.emit(resendSnapshot{s.snap.step})
+			m.emitEffect(resendSnapshot{s.snap.step})
 		}
 	}
 }
@@ -140,12 +140,12 @@ func (m *mixer[T]) detachSnapshot(p **parameterSnapshot[T]) {
 	}
 	*p = nil
 	if s.edgeCount--; s.edgeCount == 0 {
-		m.emit(releaseSnapshot{s.step})
-		m.recycleBuffer(&s.parameters)
+		m.emitEffect(releaseSnapshot{s.step})
+		m.recycleSnapshotBuffer(&s.parameters)
 	}
 }
 
-func (m *mixer[T]) recycleBuffer(p *[]T) {
+func (m *mixer[T]) recycleSnapshotBuffer(p *[]T) {
 	if *p != nil && len(m.freeBuffers) <= len(m.edges) {
 		m.freeBuffers = append(m.freeBuffers, *p)
 	}
@@ -179,15 +179,15 @@ func allFinite[T wire.Float](x []T) bool {
 	return true
 }
 
-// needsSnapshot tells whether a neighbour's snapshot q can be of use.
-func (m *mixer[T]) needsSnapshot(id wire.AgentID, seq uint64) bool {
-	e := m.edgeTo(id)
+// needsNeighborSnapshot tells whether a neighbour's snapshot q can be of use.
+func (m *mixer[T]) needsNeighborSnapshot(id wire.AgentID, seq uint64) bool {
+	e := m.edgeToNeighbor(id)
 	return e != nil && (seq == e.seq && e.lacksTheirSnapshot() || seq == e.seq+1 && e.theirNextParameters == nil ||
 		seq > e.seq+1)
 }
 
 // waitsForNeighbor tells whether steps wait for a neighbour.
 func (m *mixer[T]) waitsForNeighbor(id wire.AgentID) bool {
-	e := m.edgeTo(id)
+	e := m.edgeToNeighbor(id)
 	return e != nil && e.stepsWaitForIt && m.state != stateDone
 }

@@ -198,7 +198,7 @@ func TestSlowNeighbor(t *testing.T) {
 	}
 	step(Start{})
 	for _, want := range []int{1, 1, 0, 0} {
-		step(snapshotReceived[float64]{from("b"), m.edgeTo("b").seq + 1, []float64{3}})
+		step(snapshotReceived[float64]{from("b"), m.edgeToNeighbor("b").seq + 1, []float64{3}})
 		if n := waits(); n != want {
 			t.Fatalf("waited %d times at step %d, want %d", n, m.step-1, want)
 		}

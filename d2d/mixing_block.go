@@ -21,8 +21,8 @@ type MixingBlockConfig struct {
 // (MixingConfig.BlockSteps is 0) answers each RoundAnswerRequested. A round of federated averaging is a block with an
 // end and without neighbours, whose StepsPerMixing is E_k and whose BlockSteps is 1. Its host loops as that of an
 // exchange, with the effects PublishMessage, TakeLocalSteps, BlockStarted, AnswerRound and SaveBlock, and the events
-// Start, LocalStepTaken, MessageReceived, Tick, RoundAnswerRequested, RestRequested and StopBlock. While Resting() it
-// keeps messages back.
+// Start, LocalStepTaken, MessageReceived, Tick, RoundAnswerRequested, RestRequirementChanged and StopBlock. While
+// Resting() it keeps messages back.
 type MixingBlock[T wire.Float] struct {
 	cfg           MixingBlockConfig
 	exchange      *messageExchange[T]
@@ -43,16 +43,16 @@ type MixingBlock[T wire.Float] struct {
 // round's takes the place of an earlier one's.
 type RoundAnswerRequested struct{}
 
-// RestRequested says whether a block without an end has to rest. It rests between two mixings, and only when no round
-// waits for its answer.
-type RestRequested struct{ MustRest bool }
+// RestRequirementChanged says whether a block without an end has to rest. It rests between two mixings, and only when
+// no round waits for its answer.
+type RestRequirementChanged struct{ MustRest bool }
 
 // StopBlock says that the host ends the block.
 type StopBlock struct{}
 
-func (RoundAnswerRequested) event() {}
-func (RestRequested) event()        {}
-func (StopBlock) event()            {}
+func (RoundAnswerRequested) event()   {}
+func (RestRequirementChanged) event() {}
+func (StopBlock) event()              {}
 
 // TakeLocalSteps asks for the local steps First to Last, counted from 1, on the parameters; then LocalStepTaken.
 type TakeLocalSteps struct{ First, Last uint64 }
@@ -93,11 +93,11 @@ func NewMixingBlock[T wire.Float](cfg MixingBlockConfig, mixing MessageExchangeC
 // Stats returns the counts so far.
 func (b *MixingBlock[T]) Stats() MixingStats { return b.exchange.Stats() }
 
-// Finished tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
-func (b *MixingBlock[T]) Finished() bool { return b.answered }
+// HasFinished tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
+func (b *MixingBlock[T]) HasFinished() bool { return b.answered }
 
-// Resting tells whether the block rests: its neighbours go on without it, as without one that is asleep.
-func (b *MixingBlock[T]) Resting() bool { return b.resting }
+// IsResting tells whether the block rests: its neighbours go on without it, as without one that is asleep.
+func (b *MixingBlock[T]) IsResting() bool { return b.resting }
 
 // Deadline returns when the machine wants a Tick, if it does.
 func (b *MixingBlock[T]) Deadline() (time.Time, bool) {
@@ -113,11 +113,11 @@ func (b *MixingBlock[T]) Step(now time.Time, ev Event) []Effect {
 	switch ev := ev.(type) {
 	case RoundAnswerRequested:
 		b.answerPending, b.answerAtStep = true, b.issuedSteps+b.cfg.StepsUntilAnswer
-	case RestRequested:
+	case RestRequirementChanged:
 		b.restRequested = ev.MustRest
 	case StopBlock:
 		if b.endless {
-			b.emit(SaveBlock{})
+			b.emitEffect(SaveBlock{})
 		}
 		return b.effects
 	case Tick:
@@ -136,7 +136,7 @@ func (b *MixingBlock[T]) Step(now time.Time, ev Event) []Effect {
 	return b.effects
 }
 
-func (b *MixingBlock[T]) emit(e Effect) { b.effects = append(b.effects, e) }
+func (b *MixingBlock[T]) emitEffect(e Effect) { b.effects = append(b.effects, e) }
 
 func (b *MixingBlock[T]) performExchangeEffects(now time.Time, effects []Effect) {
 	var end []Effect
@@ -148,7 +148,7 @@ func (b *MixingBlock[T]) performExchangeEffects(now time.Time, effects []Effect)
 			end = append(end, AnswerRound(e)) // which takes time: the neighbours hear the rest first
 			b.answered = len(b.exchange.peers) == 0
 		default: // Publish
-			b.emit(e)
+			b.emitEffect(e)
 		}
 	}
 	b.effects = append(b.effects, end...)
@@ -163,17 +163,17 @@ func (b *MixingBlock[T]) continueBetweenMixings(now time.Time) {
 	save := now.Sub(b.savedAt) > b.cfg.SaveInterval
 	if !b.begun {
 		b.begun, save = true, true
-		b.emit(BlockStarted{b.Stats().JoinedFromSnapshots})
+		b.emitEffect(BlockStarted{b.Stats().JoinedFromSnapshots})
 	}
 	if b.answerPending && b.issuedSteps >= b.answerAtStep {
 		all := b.Stats()
-		b.emit(AnswerRound{all.Since(b.reportedStats), b.exchange.mixer.takeEdgeMeasurements()})
+		b.emitEffect(AnswerRound{all.CountedSince(b.reportedStats), b.exchange.mixer.takeEdgeMeasurements()})
 		b.answerPending, b.reportedStats, save = false, all, true
 	}
 	b.resting = b.mustRest()
 	if save || b.resting {
 		b.savedAt = now
-		b.emit(SaveBlock{})
+		b.emitEffect(SaveBlock{})
 	}
 	if !b.resting {
 		b.requestLocalSteps()
@@ -185,5 +185,5 @@ func (b *MixingBlock[T]) mustRest() bool { return b.restRequested && !b.answerPe
 func (b *MixingBlock[T]) requestLocalSteps() {
 	first := b.issuedSteps + 1
 	b.issuedSteps += b.cfg.StepsPerMixing
-	b.emit(TakeLocalSteps{first, b.issuedSteps})
+	b.emitEffect(TakeLocalSteps{first, b.issuedSteps})
 }

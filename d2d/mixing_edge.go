@@ -71,6 +71,6 @@ func (e *mixingEdge[T]) isUnreconciled() bool {
 	return e.appliedFlows < e.seq || e.theirAppliedFlows < e.seq
 }
 
-func (e *mixingEdge[T]) receiverFor(seq uint64) edgeReceiver {
-	return edgeReceiver{NeighborID: e.id, Boot: e.theirBoot, Seq: seq}
+func (e *mixingEdge[T]) receiverForSnapshot(seq uint64) edgeReceiver {
+	return edgeReceiver{NeighborID: e.id, Boot: e.theirBoot, SnapshotSeq: seq}
 }

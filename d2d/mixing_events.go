@@ -2,8 +2,8 @@ package d2d
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Event is Start, LocalStepTaken or Tick; MessageReceived of an exchange; RoundAnswerRequested, RestRequested or
-// StopBlock of a MixingBlock; inside the mixer snapshotReceived, snapshotRequested, neighborFinished or
+// Event is Start, LocalStepTaken or Tick; MessageReceived of an exchange; RoundAnswerRequested, RestRequirementChanged
+// or StopBlock of a MixingBlock; inside the mixer snapshotReceived, snapshotRequested, neighborFinished or
 // neighborGreeted.
 type Event interface{ event() }
 
@@ -22,15 +22,15 @@ type messageSender struct {
 
 // snapshotReceived is a neighbour's snapshot. X becomes the machine's.
 type snapshotReceived[T wire.Float] struct {
-	Sender     messageSender
-	Seq        uint64 // q on this edge
-	Parameters []T
+	Sender      messageSender
+	SnapshotSeq uint64 // q on this edge
+	Parameters  []T
 }
 
 // snapshotRequested says that a neighbour misses this agent's snapshot q.
 type snapshotRequested struct {
-	Sender messageSender
-	Seq    uint64
+	Sender      messageSender
+	SnapshotSeq uint64
 }
 
 // neighborFinished says how far a neighbour's end of the edge went: it will issue
@@ -65,9 +65,9 @@ type computeLocalStep struct{ Step uint64 }
 
 // edgeReceiver addresses a snapshot on one edge.
 type edgeReceiver struct {
-	NeighborID wire.AgentID
-	Boot       wire.Epoch // 0 while it is not known
-	Seq        uint64
+	NeighborID  wire.AgentID
+	Boot        wire.Epoch // 0 while it is not known
+	SnapshotSeq uint64
 }
 
 // sendSnapshot asks the host to publish a snapshot. The host seals it before it steps
@@ -132,8 +132,8 @@ type MixingStats struct {
 	IgnoredMessagesByReason             [lastIgnoreReason + 1]uint64 // messages, by reason
 }
 
-// Since returns what was counted after an earlier moment.
-func (s MixingStats) Since(before MixingStats) MixingStats {
+// CountedSince returns what was counted after an earlier moment.
+func (s MixingStats) CountedSince(before MixingStats) MixingStats {
 	s.LocalSteps -= before.LocalSteps
 	s.AppliedFlows -= before.AppliedFlows
 	s.LateFlows -= before.LateFlows

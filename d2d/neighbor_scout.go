@@ -70,7 +70,7 @@ type (
 	BeaconReceived struct {
 		TopicOwner wire.AgentID // whose topic it is
 		Payload    []byte
-		Retained   bool // kept by the broker, of unknown age
+		IsRetained bool // kept by the broker, of unknown age
 	}
 	// AttestationReceived reports that this agent has got something to prove its beacons with.
 	AttestationReceived struct{}
@@ -78,8 +78,8 @@ type (
 	PublishBeacon struct{ Payload []byte }
 	// NeighborsChosen has the neighbours that the agent would mix with, in id order, when they have changed.
 	NeighborsChosen struct {
-		Neighbors   []wire.AgentID
-		OtherAgents int // agents of the cell that are alive
+		Neighbors            []wire.AgentID
+		AliveOtherAgentCount int // agents of the cell that are alive
 	}
 	// BeaconRejected: a beacon was not used, and why.
 	BeaconRejected struct {
@@ -139,7 +139,7 @@ func (s *NeighborScout) Step(now time.Time, ev Event) []Effect {
 		panic(fmt.Sprintf("d2d: event %T", ev))
 	}
 	if !s.nextBeaconAt.IsZero() && !now.Before(s.nextBeaconAt) {
-		s.sendBeacon(now)
+		s.publishBeacon(now)
 	}
 	if !s.nextEdgeChoiceAt.IsZero() && !now.Before(s.nextEdgeChoiceAt) {
 		s.chooseEdges(now)
@@ -168,21 +168,21 @@ func (s *NeighborScout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	if err := s.cfg.CheckBeaconProof(ev.TopicOwner, proof); err != nil {
 		return err
 	}
-	o, err := s.otherAgentEntry(now, ev.TopicOwner)
+	o, err := s.ensureOtherAgent(now, ev.TopicOwner)
 	if err != nil {
 		return err
 	}
 	switch {
-	case head.SenderBoot < o.boot:
+	case head.SenderBootEpoch < o.boot:
 		return nil // of an earlier start
-	case head.SenderBoot > o.boot:
-		*o = otherAgent{boot: head.SenderBoot}
+	case head.SenderBootEpoch > o.boot:
+		*o = otherAgent{boot: head.SenderBootEpoch}
 	}
-	if ev.Retained || beacon.SentAtMicros <= o.lastBeacon.SentAtMicros {
+	if ev.IsRetained || beacon.SentAtMicros <= o.lastBeacon.SentAtMicros {
 		return nil // of unknown age, or heard before
 	}
-	if !o.alive(now) {
-		s.advanceNextBeacon(now)
+	if !o.isAlive(now) {
+		s.bringNextBeaconForward(now)
 	}
 	within := min(time.Duration(beacon.NextBeaconMillis)*time.Millisecond, maxBeaconInterval)
 	o.beaconReceivedAt, o.aliveUntil, o.lastBeacon = now, now.Add(maxMissedBeacons*within), beacon
@@ -203,15 +203,15 @@ func beaconInterval(others int) time.Duration {
 	return minBeaconInterval + minBeaconInterval*time.Duration(others)/beaconDoublingAgents
 }
 
-// otherAgentEntry returns the entry of an agent, and makes one if there is none. In a full cell, entries of agents that
-// are no longer alive are removed.
-func (s *NeighborScout) otherAgentEntry(now time.Time, id wire.AgentID) (*otherAgent, error) {
+// ensureOtherAgent returns the entry of an agent, and makes one if there is none. In a full cell, entries of agents
+// that are no longer alive are removed.
+func (s *NeighborScout) ensureOtherAgent(now time.Time, id wire.AgentID) (*otherAgent, error) {
 	o := s.otherAgentByID[id]
 	if o != nil {
 		return o, nil
 	}
 	if len(s.otherAgentByID) == wire.MaxPeerEchoes {
-		maps.DeleteFunc(s.otherAgentByID, func(_ wire.AgentID, o *otherAgent) bool { return !o.alive(now) })
+		maps.DeleteFunc(s.otherAgentByID, func(_ wire.AgentID, o *otherAgent) bool { return !o.isAlive(now) })
 	}
 	if len(s.otherAgentByID) == wire.MaxPeerEchoes {
 		return nil, fmt.Errorf("there are more than %d other agents in the cell: split the cell", wire.MaxPeerEchoes)
@@ -221,10 +221,10 @@ func (s *NeighborScout) otherAgentEntry(now time.Time, id wire.AgentID) (*otherA
 	return o, nil
 }
 
-func (o *otherAgent) alive(now time.Time) bool { return now.Before(o.aliveUntil) }
+func (o *otherAgent) isAlive(now time.Time) bool { return now.Before(o.aliveUntil) }
 
-// advanceNextBeacon brings the next beacon forward, since a newcomer waits for its stamp.
-func (s *NeighborScout) advanceNextBeacon(now time.Time) {
+// bringNextBeaconForward brings the next beacon forward, since a newcomer waits for its stamp.
+func (s *NeighborScout) bringNextBeaconForward(now time.Time) {
 	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(maxNewcomerAnswerDelay))))
 	if !s.nextBeaconAt.IsZero() && soon.Before(s.nextBeaconAt) {
 		s.nextBeaconAt = soon
@@ -234,8 +234,8 @@ func (s *NeighborScout) advanceNextBeacon(now time.Time) {
 // updateRTT takes the round-trip time from the answer to an own beacon. It follows a shorter time at once and a longer
 // one slowly: the time above the shortest is spent in queues.
 func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
-	i, found := slices.BinarySearchFunc(o.lastBeacon.PeerEchoes, s.cfg.OwnID, comparePeerEchoID)
-	if !found || o.lastBeacon.PeerEchoes[i].Boot != s.cfg.Boot {
+	i, found := slices.BinarySearchFunc(o.lastBeacon.PeerEchoes, s.cfg.OwnID, compareEchoAgentID)
+	if !found || o.lastBeacon.PeerEchoes[i].BootEpoch != s.cfg.Boot {
 		return
 	}
 	h := &o.lastBeacon.PeerEchoes[i]
@@ -246,7 +246,7 @@ func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
 	}
 	rtt = max(rtt, time.Microsecond)
 	if o.rtt == 0 {
-		s.advanceNextBeacon(now) // the others need it for their choice
+		s.bringNextBeaconForward(now) // the others need it for their choice
 	}
 	if o.rtt == 0 || rtt < o.rtt {
 		o.rtt = rtt
@@ -255,7 +255,7 @@ func (s *NeighborScout) updateRTT(now time.Time, o *otherAgent) {
 	}
 }
 
-func comparePeerEchoID(h wire.BeaconEcho, id wire.AgentID) int {
+func compareEchoAgentID(h wire.BeaconEcho, id wire.AgentID) int {
 	if h.ID < id {
 		return -1
 	} else if h.ID > id {
@@ -264,12 +264,12 @@ func comparePeerEchoID(h wire.BeaconEcho, id wire.AgentID) int {
 	return 0
 }
 
-// sendBeacon publishes the own beacon, and plans the next.
-func (s *NeighborScout) sendBeacon(now time.Time) {
+// publishBeacon publishes the own beacon, and plans the next.
+func (s *NeighborScout) publishBeacon(now time.Time) {
 	alive := s.aliveAgents(now)
 	s.nextBeaconAt = now.Add(beaconInterval(len(s.otherAgentByID)))
-	s.lastOwnBeacon = s.ownBeacon(now, alive)
-	head := wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: s.cfg.OwnID, SenderBoot: s.cfg.Boot}
+	s.lastOwnBeacon = s.buildOwnBeacon(now, alive)
+	head := wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: s.cfg.OwnID, SenderBootEpoch: s.cfg.Boot}
 	payload := s.cfg.SignBeacon(wire.AppendBeacon(nil, head, &s.lastOwnBeacon))
 	if payload == nil {
 		head.Type = wire.PeerBeacon
@@ -298,15 +298,15 @@ func (s *NeighborScout) chooseEdges(now time.Time) {
 func (s *NeighborScout) aliveAgents(now time.Time) []wire.AgentID {
 	var ids []wire.AgentID
 	for _, id := range slices.Sorted(maps.Keys(s.otherAgentByID)) {
-		if s.otherAgentByID[id].alive(now) {
+		if s.otherAgentByID[id].isAlive(now) {
 			ids = append(ids, id)
 		}
 	}
 	return ids
 }
 
-// ownBeacon returns the own beacon: the agent's knowledge of the others.
-func (s *NeighborScout) ownBeacon(now time.Time, alive []wire.AgentID) wire.Beacon {
+// buildOwnBeacon returns the own beacon: the agent's knowledge of the others.
+func (s *NeighborScout) buildOwnBeacon(now time.Time, alive []wire.AgentID) wire.Beacon {
 	b := wire.Beacon{
 		NextBeaconMillis: uint32(beaconInterval(len(s.otherAgentByID)).Milliseconds()),
 		SentAtMicros:     uint64(now.Sub(s.beaconClockStart).Microseconds()),
@@ -318,7 +318,7 @@ func (s *NeighborScout) ownBeacon(now time.Time, alive []wire.AgentID) wire.Beac
 			o.reportedRTT = o.rtt
 		}
 		b.PeerEchoes = append(b.PeerEchoes, wire.BeaconEcho{
-			PeerInstance: wire.PeerInstance{ID: id, Boot: o.boot}, BeaconSentAtMicros: o.lastBeacon.SentAtMicros,
+			PeerInstance: wire.PeerInstance{ID: id, BootEpoch: o.boot}, BeaconSentAtMicros: o.lastBeacon.SentAtMicros,
 			HoldMicros: saturatedMicros(now.Sub(o.beaconReceivedAt)), RTTMicros: saturatedMicros(o.reportedRTT),
 		})
 	}

@@ -50,7 +50,7 @@ func newCell(t *testing.T, n, degree int) *cell {
 }
 
 // hall is the cell.
-var hall = wire.BeaconCell{Federation: "plant", Name: "hall"}
+var hall = wire.BeaconCell{Federation: "plant", CellName: "hall"}
 
 // keyOf is a key of its own for each id.
 func keyOf(id wire.AgentID) ed25519.PrivateKey {
@@ -62,7 +62,7 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 func wordOf(id wire.AgentID) wire.AgentKeyAttestation {
 	word := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(keyOf(id))}
 	word.CoordinatorSignature = wire.Signature(ed25519.Sign(keyOf(wire.CoordinatorID),
-		wire.AttestationText(hall.Federation, id,
+		wire.AgentKeyAttestationText(hall.Federation, id,
 			word.AgentKey)))
 	return word
 }
@@ -273,7 +273,7 @@ func TestScoutsChooseTheNear(t *testing.T) {
 // With equal times, places decide: on a line of agents with two neighbours each, the line comes out.
 func TestScoutsChooseByPlace(t *testing.T) {
 	c := newCell(t, 8, 2)
-	c.bootAll(func(i int) wire.AgentLocation { return wire.AgentLocation{Known: true, X: float64(i * 3 % 8)} })
+	c.bootAll(func(i int) wire.AgentLocation { return wire.AgentLocation{IsKnown: true, X: float64(i * 3 % 8)} })
 	c.run(time.Minute)
 	at := func(id wire.AgentID) int { return slices.Index(c.ids, id) * 3 % 8 }
 	for e := range c.edges() {
@@ -336,7 +336,7 @@ func TestScoutRefuses(t *testing.T) {
 	stamp := uint64(0)
 	beacon := func(from wire.AgentID, h ...wire.BeaconEcho) []byte {
 		stamp++
-		return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: from, SenderBoot: 3},
+		return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: from, SenderBootEpoch: 3},
 			&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: stamp, MaxNeighbors: 2, PeerEchoes: h})
 	}
 	for name, tt := range map[string]struct {
@@ -360,11 +360,12 @@ func TestScoutRefuses(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
-	own := wire.PeerInstance{ID: "a", Boot: 1}
+	own := wire.PeerInstance{ID: "a", BootEpoch: 1}
 	for name, h := range map[string]wire.BeaconEcho{
 		"a stamp of the future":  {PeerInstance: own, BeaconSentAtMicros: 1 << 62},
 		"held longer than it is": {PeerInstance: own, BeaconSentAtMicros: 1_000_000, HoldMicros: 1 << 31},
-		"an earlier start":       {PeerInstance: wire.PeerInstance{ID: "a", Boot: 9}, BeaconSentAtMicros: 1_000_000},
+		"an earlier start": {PeerInstance: wire.PeerInstance{ID: "a", BootEpoch: 9},
+			BeaconSentAtMicros: 1_000_000},
 	} {
 		s.Step(now.Add(time.Second), BeaconReceived{TopicOwner: "b", Payload: beacon("b", h)})
 		if rtt := s.otherAgentByID["b"].rtt; rtt != 0 {
@@ -392,17 +393,19 @@ func TestScoutRefuses(t *testing.T) {
 // TestScoutTakesSigned: a beacon counts if its sender has signed it for this cell, and once.
 func TestScoutTakesSigned(t *testing.T) {
 	now := time.Unix(0, 0)
-	m := wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "b", SenderBoot: 3},
+	m := wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "b", SenderBootEpoch: 3},
 		&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2,
-			PeerEchoes: []wire.BeaconEcho{{PeerInstance: wire.PeerInstance{ID: "a", Boot: 1}}}})
+			PeerEchoes: []wire.BeaconEcho{{PeerInstance: wire.PeerInstance{ID: "a", BootEpoch: 1}}}})
 	for name, of := range map[string]func([]byte) []byte{
 		"another's signature": signedBy("c"),
 		"none": func([]byte) []byte {
-			return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: "b", SenderBoot: 3},
+			return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: "b",
+				SenderBootEpoch: 3},
 				&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2})
 		},
 		"another cell's": func(m []byte) []byte {
-			return wire.SignBeacon(wire.Ed25519{}, m, wire.BeaconCell{Federation: "plant", Name: "yard"}, wordOf("b"),
+			return wire.SignBeacon(wire.Ed25519{}, m, wire.BeaconCell{Federation: "plant", CellName: "yard"},
+				wordOf("b"),
 				keyOf("b"))
 		},
 		"its own, changed": func(m []byte) []byte {

@@ -84,9 +84,9 @@ func (s *blockScript) play(line string) {
 	}
 	if at, ok := s.b.Deadline(); ok {
 		fmt.Fprintf(&s.out, "    (wake at %s)\n", at.Sub(time.Unix(0, 0)))
-	} else if s.b.Resting() {
+	} else if s.b.IsResting() {
 		fmt.Fprintln(&s.out, "    (rest)")
-	} else if s.b.Finished() {
+	} else if s.b.HasFinished() {
 		fmt.Fprintln(&s.out, "    (over)")
 	}
 }
@@ -134,17 +134,18 @@ func (s *blockScript) event(words []string) Event {
 	case "wanted":
 		return RoundAnswerRequested{}
 	case "bar", "free":
-		return RestRequested{words[0] == "bar"}
+		return RestRequirementChanged{words[0] == "bar"}
 	case "stop":
 		return StopBlock{}
 	case "tick":
 		return Tick{}
 	case "snapshot":
 		id, q := wire.AgentID(words[1]), s.number(words[2])
-		head := wire.SnapshotPartHead{Step: q, PartCount: 1,
-			Receivers: []wire.SnapshotReceiver{{PeerInstance: wire.PeerInstance{ID: "a0", Boot: 1}, Seq: q}}}
-		m := wire.AppendSnapshotPartHead(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 1,
-			Sender: id, SenderBoot: 1},
+		head := wire.SnapshotPartHeader{Step: q, PartCount: 1,
+			Receivers: []wire.SnapshotReceiver{{PeerInstance: wire.PeerInstance{ID: "a0", BootEpoch: 1},
+				SnapshotSeq: q}}}
+		m := wire.AppendSnapshotPartHeader(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 1,
+			Sender: id, SenderBootEpoch: 1},
 			&head)
 		return MessageReceived{wire.AppendVector(m, []float32{2})}
 	}

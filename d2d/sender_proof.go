@@ -32,22 +32,23 @@ func senderProof(key hash.Hash, message [sha256.Size]byte) []byte {
 	return key.Sum(nil)[:wire.PeerProofSize]
 }
 
-// appendProofs appends a sealed message's proofs for those whom it is to.
-func (e *messageExchange[T]) appendProofs(message []byte, all ...edgeReceiver) []byte {
+// appendSenderProofs appends a sealed message's proofs for those whom it is to.
+func (e *messageExchange[T]) appendSenderProofs(message []byte, all ...edgeReceiver) []byte {
 	if !e.addsProofs {
 		return message
 	}
 	sum := sha256.Sum256(message)
 	for _, to := range all {
-		message = append(message, senderProof(e.peerByID(to.NeighborID).proofs.sendKey, sum)...)
+		message = append(message, senderProof(e.peerByID(to.NeighborID).senderProofKeys.sendKey, sum)...)
 	}
 	return message
 }
 
 var errInvalidSenderProof = errors.New("it proves no sender")
 
-// checkProof checks the i-th of a message's proofs, and returns the message and what of it is sealed without them.
-func (e *messageExchange[T]) checkProof(p *neighborPeer, payload, sealed []byte, i, of int) (message, seal []byte,
+// checkSenderProof checks the i-th of a message's proofs, and returns the message and what of it is sealed without
+// them.
+func (e *messageExchange[T]) checkSenderProof(p *neighborPeer, payload, sealed []byte, i, of int) (message, seal []byte,
 	err error) {
 	if !e.addsProofs {
 		return payload, sealed, nil
@@ -58,7 +59,7 @@ func (e *messageExchange[T]) checkProof(p *neighborPeer, payload, sealed []byte,
 	}
 	message, seal = payload[:len(payload)-size], sealed[:len(sealed)-size]
 	proof := payload[len(message)+i*wire.PeerProofSize:][:wire.PeerProofSize]
-	if !hmac.Equal(proof, senderProof(p.proofs.receiveKey, sha256.Sum256(message))) {
+	if !hmac.Equal(proof, senderProof(p.senderProofKeys.receiveKey, sha256.Sum256(message))) {
 		return nil, nil, errInvalidSenderProof
 	}
 	return message, seal, nil

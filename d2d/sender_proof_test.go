@@ -30,24 +30,24 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 			}
 		}
 		a, liar, third := l.nodes[0].ex, l.nodes[1].ex, l.nodes[2].ex
-		as := wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 2, Sender: a.cfg.Self, SenderBoot: 1}
-		head := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{
-			{PeerInstance: wire.PeerInstance{ID: third.cfg.Self, Boot: 1}, Seq: 1}}}
-		forged := wire.AppendSnapshotPartHead(nil, as, &head)
+		as := wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 2, Sender: a.cfg.Self, SenderBootEpoch: 1}
+		head := wire.SnapshotPartHeader{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{
+			{PeerInstance: wire.PeerInstance{ID: third.cfg.Self, BootEpoch: 1}, SnapshotSeq: 1}}}
+		forged := wire.AppendSnapshotPartHeader(nil, as, &head)
 		forged = liar.peerByID(a.cfg.Self).theirSealer.aead.Seal(forged, sealNonce(wire.PeerSnapshot, 0, 1),
 			make([]byte, 16),
 			forged)
-		forged = liar.appendProofs(forged,
+		forged = liar.appendSenderProofs(forged,
 			edgeReceiver{NeighborID: third.cfg.Self}) // as itself: it has no other key with the third
 		before := third.Stats().IgnoredMessagesByReason[IgnoreUnsealFailed]
 		third.Step(now, MessageReceived{forged})
-		taken := third.mixer.edgeTo(a.cfg.Self).theirNextParameters != nil
+		taken := third.mixer.edgeToNeighbor(a.cfg.Self).theirNextParameters != nil
 		if taken == proofs || (third.Stats().IgnoredMessagesByReason[IgnoreUnsealFailed] > before) != proofs {
 			t.Errorf("with proofs %t: taken %t, ignored %+v", proofs, taken, third.Stats().IgnoredMessagesByReason)
 		}
 		honest := published(a.Step(now, LocalStepTaken{}))
 		third.Step(now, MessageReceived{slices.Clone(honest[len(honest)-1])})
-		if proofs && third.mixer.edgeTo(a.cfg.Self).theirNextParameters == nil {
+		if proofs && third.mixer.edgeToNeighbor(a.cfg.Self).theirNextParameters == nil {
 			t.Errorf("the true one is not taken: %+v", third.Stats().IgnoredMessagesByReason)
 		}
 	}

@@ -10,12 +10,13 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// Reporter is a Source, or Rows, that tells what came of its readings: Rows for their task, with what their source
-// tells; a Source before there is one. Report may be called from any goroutine, and what it returns is the caller's.
-type Reporter interface{ Report() Report }
+// QualityReporter is a Source, or Rows, that tells what came of its readings: Rows for their task, with what their
+// source tells; a Source before there is one. Report may be called from any goroutine, and what it returns is the
+// caller's.
+type QualityReporter interface{ QualityReport() QualityReport }
 
-// Report counts what came and what was not used.
-type Report struct {
+// QualityReport counts what came and what was not used.
+type QualityReport struct {
 	Rows, BadRows int // rows, and those that could not be made or used
 	// LargestWrongShare is the largest one that is wrong, of the lines or of the values of an input:
 	// Config.MaxUnusableShare bounds it.
@@ -30,12 +31,12 @@ type ColumnReport struct {
 	Name           string
 	ReceivedValues uint64 // values, used or not; in a ring, since the start
 	Used           uint64 // values that rows may be made of
-	Newest         int64  // of their times, in nanoseconds since 1970
+	NewestTime     int64  `json:"Newest"` // of their times, in nanoseconds since 1970
 	// Unused has values, and under grid.ReasonGap and grid.ReasonNoLabel the rows that were not made for lack of one.
 	Unused          map[UnusedReason]uint64
 	LastUnusedWhere string // file and line, or topic or time, of the last value that was not used
-	// Problem describes that value and its fault. It contains data and never leaves the device.
-	Problem string
+	// LastUnusedProblem describes that value and its fault. It contains data and never leaves the device.
+	LastUnusedProblem string `json:"Problem"`
 	// LastUnusedByReason has the last unused value by reason. It is nil if the source keeps no values by reason.
 	LastUnusedByReason map[UnusedReason]UnusedValue
 
@@ -58,7 +59,7 @@ func (e UnusedValue) String() string {
 // returns the last unused value.
 func (c *ColumnReport) LastUnusedValue(why UnusedReason) UnusedValue {
 	if c.LastUnusedByReason == nil {
-		return UnusedValue{c.LastUnusedWhere, c.Problem}
+		return UnusedValue{c.LastUnusedWhere, c.LastUnusedProblem}
 	}
 	return c.LastUnusedByReason[why]
 }
@@ -76,7 +77,7 @@ func (c ColumnReport) String() string {
 }
 
 // String tells the columns, with their counts.
-func (r Report) String() string {
+func (r QualityReport) String() string {
 	all := make([]string, len(r.Columns))
 	for i, c := range r.Columns {
 		all[i] = c.Name + ": " + c.String()
@@ -114,7 +115,7 @@ func (c *ColumnReport) SummarizeWrongValues() WrongValueSummary {
 }
 
 // EnsureColumn returns the report of a column, which it adds if there is none.
-func (r *Report) EnsureColumn(name string) *ColumnReport {
+func (r *QualityReport) EnsureColumn(name string) *ColumnReport {
 	i := slices.IndexFunc(r.Columns, func(c ColumnReport) bool { return c.Name == name })
 	if i < 0 {
 		i = len(r.Columns)
@@ -123,10 +124,10 @@ func (r *Report) EnsureColumn(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
-// AddUnusedTroubles adds a trouble of the kind Unused for each column that has at least MinValuesForTrouble values and
-// more than half of them rejected for another reason than being missing. If names is not nil, it checks only these
+// AddUnusedValueTroubles adds a trouble of the kind Unused for each column that has at least MinValuesForTrouble values
+// and more than half of them rejected for another reason than being missing. If names is not nil, it checks only these
 // columns.
-func (r *Report) AddUnusedTroubles(names []string) {
+func (r *QualityReport) AddUnusedValueTroubles(names []string) {
 	for i := range r.Columns {
 		c := &r.Columns[i]
 		if names != nil && !slices.Contains(names, c.Name) {
@@ -147,8 +148,8 @@ func (r *Report) AddUnusedTroubles(names []string) {
 			continue
 		}
 		text := fmt.Sprintf("%q: %d of %d values are not used: %s", UTF8Text(c.Name), left, all, c)
-		if c.Problem != "" {
-			text += fmt.Sprintf("; the last: %s: %s", c.LastUnusedWhere, c.Problem)
+		if c.LastUnusedProblem != "" {
+			text += fmt.Sprintf("; the last: %s: %s", c.LastUnusedWhere, c.LastUnusedProblem)
 		}
 		r.Troubles = append(r.Troubles, SourceTrouble{TroubleUnusedValues, text})
 	}
@@ -157,8 +158,8 @@ func (r *Report) AddUnusedTroubles(names []string) {
 // MinValuesForTrouble is the minimum number of values, including missing ones, for a trouble of the kind Unused.
 const MinValuesForTrouble = 10
 
-// AddUnused adds to the count of a reason.
-func (c *ColumnReport) AddUnused(why UnusedReason, n uint64) {
+// AddUnusedCount adds to the count of a reason.
+func (c *ColumnReport) AddUnusedCount(why UnusedReason, n uint64) {
 	if c.Unused == nil {
 		c.Unused = map[UnusedReason]uint64{}
 	}
@@ -173,17 +174,17 @@ func (c *ColumnReport) SetLastUnusedValue(why UnusedReason, e UnusedValue) {
 	c.LastUnusedByReason[why] = e
 }
 
-// AtomicReport is the last report, which may be asked for from any goroutine.
-type AtomicReport struct{ last atomic.Pointer[Report] }
+// AtomicQualityReport is the last report, which may be asked for from any goroutine.
+type AtomicQualityReport struct{ last atomic.Pointer[QualityReport] }
 
-// SetReport replaces the report.
-func (s *AtomicReport) SetReport(r Report) { s.last.Store(&r) }
+// SetQualityReport replaces the report.
+func (s *AtomicQualityReport) SetQualityReport(r QualityReport) { s.last.Store(&r) }
 
-// Report implements Reporter.
-func (s *AtomicReport) Report() Report {
+// QualityReport implements Reporter.
+func (s *AtomicQualityReport) QualityReport() QualityReport {
 	r := s.last.Load()
 	if r == nil {
-		return Report{}
+		return QualityReport{}
 	}
 	all := *r
 	all.Columns = slices.Clone(all.Columns)

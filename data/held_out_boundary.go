@@ -14,7 +14,7 @@ type HeldOutBoundary struct {
 }
 
 // HeldOutBoundary fixes a boundary before the last rows of a view: a share of them, at least one.
-func (v View) HeldOutBoundary(share float64) HeldOutBoundary {
+func (v RowSnapshot) HeldOutBoundary(share float64) HeldOutBoundary {
 	n := v.Rows.Len()
 	b := HeldOutBoundary{RowsBefore: n - max(1, int(share*float64(n)))}
 	if v.Times != nil {
@@ -23,12 +23,12 @@ func (v View) HeldOutBoundary(share float64) HeldOutBoundary {
 	return b
 }
 
-// Split returns the rows on both sides of a boundary. Rows before it whose targets were measured behind it are on
-// neither: no reading of a row that is held out was ever a target that is trained on.
-func (v View) Split(b HeldOutBoundary) (trained, held *learner.Samples[float32]) {
+// SplitHeldOut returns the rows on both sides of a boundary. Rows before it whose targets were measured behind it are
+// on neither: no reading of a row that is held out was ever a target that is trained on.
+func (v RowSnapshot) SplitHeldOut(b HeldOutBoundary) (trained, held *learner.Samples[float32]) {
 	first, n := b.RowsBefore, b.RowsBefore
 	if v.Times != nil && !b.Time.IsZero() {
 		n, first = v.Times.FirstRowSince(b.Time.UnixNano()), v.Times.FirstRowSince(b.Time.UnixNano()-v.TargetDelay)
 	}
-	return v.Rows.FirstSamples(first), v.Rows.SkipFirst(n)
+	return v.Rows.FirstSamples(first), v.Rows.SkipFirstSamples(n)
 }

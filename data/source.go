@@ -29,7 +29,7 @@ type QueriedRows interface {
 	Changed() bool
 	// Snapshot returns the rows as they are now, at least one. The error is a *FileError if the
 	// user can correct a line; a later snapshot may succeed.
-	Snapshot() (View, error)
+	Snapshot() (RowSnapshot, error)
 }
 
 // RowQuery says which rows are wanted.
@@ -47,18 +47,18 @@ type RowQuery struct {
 	// ExternalTask, if set, is a task whose rows are those of the program that trains it; there are no columns then.
 	ExternalTask *wire.Task
 	// Prepare, if set, brings rows into the task's terms.
-	Prepare RowPreparer
+	Preparer RowPreparer
 }
 
 // RowPreparer brings rows into a task's terms, in place.
 type RowPreparer interface {
-	// Prepare does so with new rows, before they are part of a view, or refuses them. It gets each row once, in order,
+	// Preparer does so with new rows, before they are part of a view, or refuses them. It gets each row once, in order,
 	// but those of a call that failed, and those before them that came with these, come again; first says that the
 	// rows before are void.
-	Prepare(fresh *learner.Samples[float32], first bool) error
-	// PrepareAgain does the same with some of the rows that Prepare had, as they were: x is row-major, with y's
+	PrepareSamples(fresh *learner.Samples[float32], first bool) error
+	// PrepareRowsAgain does the same with some of the rows that Prepare had, as they were: x is row-major, with y's
 	// targets. It may be called from several goroutines at once.
-	PrepareAgain(x, y []float32)
+	PrepareRowsAgain(x, y []float32)
 }
 
 // Columns are the features, and the target if there is one.
@@ -77,15 +77,15 @@ func AppendTarget(features []string, target string) []string {
 func (w *RowQuery) Inputs() (all []string) {
 	for _, name := range w.Columns() {
 		c, err := spec.ParseColumnExpression(name)
-		if err == nil && !c.IsCalendar() && !slices.Contains(all, c.Input) {
-			all = append(all, c.Input)
+		if err == nil && !c.IsCalendar() && !slices.Contains(all, c.InputName) {
+			all = append(all, c.InputName)
 		}
 	}
 	return all
 }
 
-// View is the rows of a source at some moment. It never changes.
-type View struct {
+// RowSnapshot is the rows of a source at some moment. It never changes.
+type RowSnapshot struct {
 	Version uint64 // from 1; views of the same Rows with the same version have the same rows
 	Rows    *learner.Samples[float32]
 	// Times are when each row was taken; nil where rows have no time.
@@ -101,7 +101,7 @@ type View struct {
 
 // Err returns why rows of the view could not be read, if they are in a file and one could not. A later snapshot has
 // them again, in another view.
-func (v View) Err() error {
+func (v RowSnapshot) Err() error {
 	if v.ReadErr == nil {
 		return nil
 	}
@@ -117,11 +117,11 @@ const (
 
 // Config is the section of a configuration file that says where rows come from.
 type Config struct {
-	Source    SourceKind `yaml:"source"`  // empty = csv
-	CSVPath   string     `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
-	LinesPath string     `yaml:"lines"`   // a named pipe, or "-" for the standard input
-	Command   []string   `yaml:"command"` // a program and its arguments, whose output is lines
-	Format    string     `yaml:"format"`  // of lines: json (if empty) or csv
+	Source     SourceKind `yaml:"source"`  // empty = csv
+	CSVPath    string     `yaml:"csv"`     // path of a file or a folder, or a pattern such as log-*.csv
+	LinesPath  string     `yaml:"lines"`   // a named pipe, or "-" for the standard input
+	Command    []string   `yaml:"command"` // a program and its arguments, whose output is lines
+	LineFormat string     `yaml:"format"`  // of lines: json (if empty) or csv
 	// Delimiter is between the fields of CSV; empty = a comma. DecimalSeparator is in numbers; empty = a point.
 	Delimiter        string `yaml:"delimiter"`
 	DecimalSeparator string `yaml:"decimal"`
@@ -134,13 +134,13 @@ type Config struct {
 	TimeColumn string `yaml:"time"`
 	TimeFormat string `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
 	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
-	// Missing is what stands for a value that a row needs and does not have; empty = skip.
-	Missing         grid.FillPolicy `yaml:"missing"`
-	MaxLastValueAge time.Duration   `yaml:"last_at_most"` // maximum age of a value with missing: last
+	// MissingValuePolicy is what stands for a value that a row needs and does not have; empty = skip.
+	MissingValuePolicy grid.FillPolicy `yaml:"missing"`
+	MaxLastValueAge    time.Duration   `yaml:"last_at_most"` // maximum age of a value with missing: last
 	// MissingValues are texts and numbers that mean a missing value, in addition to those of grid.MissingValues.
-	MissingValues []UnquotedText `yaml:"missing_values"`
-	// Range is the valid range [minimum, maximum] of a column or an input, by its name in the task.
-	Range                map[string][]float64 `yaml:"range"`
+	MissingValues []UnquotedYAMLText `yaml:"missing_values"`
+	// RangeByColumn is the valid range [minimum, maximum] of a column or an input, by its name in the task.
+	RangeByColumn        map[string][]float64 `yaml:"range"`
 	MaxUnusableShare     float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
 	RequiredTextByColumn map[string]string    `yaml:"where"`   // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to ShareCount shares; ShareIndex is this one's, counted from 0.
@@ -151,12 +151,13 @@ type Config struct {
 	RowFileFolder string `yaml:"-"`
 }
 
-// UnquotedText is a text in the configuration. Unlike a string, it needs no quotes in YAML if it looks like a number.
-type UnquotedText string
+// UnquotedYAMLText is a text in the configuration. Unlike a string, it needs no quotes in YAML if it looks like a
+// number.
+type UnquotedYAMLText string
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (w *UnquotedText) UnmarshalText(text []byte) error {
-	*w = UnquotedText(text)
+func (w *UnquotedYAMLText) UnmarshalText(text []byte) error {
+	*w = UnquotedYAMLText(text)
 	return nil
 }
 
@@ -174,7 +175,7 @@ func (c *Config) Kind() SourceKind { return cmp.Or(c.Source, SourceCSV) }
 
 // UnusableShareLimit is the largest share of rows that cannot be used.
 func (c *Config) UnusableShareLimit() float64 {
-	if c.Missing == grid.FillRefuse {
+	if c.MissingValuePolicy == grid.FillRefuse {
 		return 0
 	}
 	return cmp.Or(c.MaxUnusableShare, 0.2)
@@ -182,7 +183,7 @@ func (c *Config) UnusableShareLimit() float64 {
 
 // FillRule returns how rows replace missing values.
 func (c *Config) FillRule() grid.FillRule {
-	return grid.FillRule{Policy: cmp.Or(c.Missing, grid.FillSkip), MaxLastValueAge: c.MaxLastValueAge}
+	return grid.FillRule{Policy: cmp.Or(c.MissingValuePolicy, grid.FillSkip), MaxLastValueAge: c.MaxLastValueAge}
 }
 
 // LoadRows returns the rows of a source as they are now.
@@ -196,7 +197,9 @@ func LoadRows(s Source, w RowQuery) (*learner.Samples[float32], error) {
 type MemorySource func(features []string, target string) (*learner.Samples[float32], error)
 
 // OpenRows implements Source.
-func (f MemorySource) OpenRows(w RowQuery) QueriedRows { return &memoryQueriedRows{source: f, want: w} }
+func (f MemorySource) OpenRows(w RowQuery) QueriedRows {
+	return &memoryQueriedRows{source: f, query: w}
+}
 
 // Probe implements Source.
 func (MemorySource) Probe() error { return nil }
@@ -205,28 +208,28 @@ func (MemorySource) Probe() error { return nil }
 func (MemorySource) Close() error { return nil }
 
 type memoryQueriedRows struct {
-	source MemorySource
-	want   RowQuery
-	view   View
+	source   MemorySource
+	query    RowQuery
+	snapshot RowSnapshot
 }
 
 // Changed implements Rows: only rows that could not be had may change.
-func (r *memoryQueriedRows) Changed() bool { return r.view.Rows == nil }
+func (r *memoryQueriedRows) Changed() bool { return r.snapshot.Rows == nil }
 
 // Snapshot implements Rows.
-func (r *memoryQueriedRows) Snapshot() (View, error) {
-	if r.view.Rows != nil {
-		return r.view, nil
+func (r *memoryQueriedRows) Snapshot() (RowSnapshot, error) {
+	if r.snapshot.Rows != nil {
+		return r.snapshot, nil
 	}
-	s, err := r.source(r.want.Features, r.want.Target)
-	if err == nil && r.want.Prepare != nil {
-		err = r.want.Prepare.Prepare(s, true)
+	s, err := r.source(r.query.Features, r.query.Target)
+	if err == nil && r.query.Preparer != nil {
+		err = r.query.Preparer.PrepareSamples(s, true)
 	}
 	if err != nil {
-		return View{}, err
+		return RowSnapshot{}, err
 	}
-	r.view = View{Version: 1, Rows: s}
-	return r.view, nil
+	r.snapshot = RowSnapshot{Version: 1, Rows: s}
+	return r.snapshot, nil
 }
 
 // SourceKind is a kind of source, by its word in a configuration file.

@@ -83,7 +83,7 @@ var brokerSelfTest = observe.GaugeByLabel("broker_self_test",
 	"result", observe.NamesAsStrings(mqtt.SelfTestResults()))
 
 // BrokerSelfTestEnded: the test of whether the broker carries the largest messages has ended.
-type BrokerSelfTestEnded struct{ mqtt.SelfTestOutcome }
+type BrokerSelfTestEnded struct{ mqtt.SelfTestReport }
 
 // Describe implements observe.Event.
 func (e BrokerSelfTestEnded) Describe(d *observe.EventDescription) {
@@ -93,7 +93,8 @@ func (e BrokerSelfTestEnded) Describe(d *observe.EventDescription) {
 		d.ResolveCondition("broker")
 		return
 	}
-	d.Log(observe.Error, "broker test failed", "result", e.Result, "topic", e.Topic, "bytes", e.LargeMessageBytes)
+	d.Log(observe.Error, "broker test failed", "result", e.Result, "topic", e.Topic, "bytes",
+		e.LargeMessageBytes)
 	d.RaiseCondition("broker", e.Problem(), e.Remedy())
 }
 

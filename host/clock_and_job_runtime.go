@@ -13,13 +13,13 @@ type JobRuntime interface {
 	Now() time.Time
 	// Go runs a job beside its caller.
 	Go(job func())
-	NewWaiter() Waiter
+	NewWaiter() JobWaiter
 	// WithDeadline is context.WithDeadline in this time.
 	WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc)
 }
 
-// Waiter is how one job waits, at a time. It is all that blocks in a program.
-type Waiter interface {
+// JobWaiter is how one job waits, at a time. It is all that blocks in a program.
+type JobWaiter interface {
 	// Wait returns when Wake has been called since the last Wait, when an event comes, at the moment until if that is
 	// not zero, and when ctx ends, whichever is first; it may return without a reason. The event is nil in all other
 	// cases; open is false when events is closed. events may be nil.
@@ -43,16 +43,18 @@ func (RealTimeRuntime) WithDeadline(ctx context.Context, at time.Time) (context.
 }
 
 // NewWaiter implements JobRuntime.
-func (RealTimeRuntime) NewWaiter() Waiter { return &realTimeWaiter{woken: make(chan struct{}, 1)} }
+func (RealTimeRuntime) NewWaiter() JobWaiter {
+	return &realTimeWaiter{wakeSignal: make(chan struct{}, 1)}
+}
 
 type realTimeWaiter struct {
-	woken chan struct{}
-	timer *time.Timer // nil before the first wait that has an end
+	wakeSignal chan struct{}
+	timer      *time.Timer // nil before the first wait that has an end
 }
 
 func (w *realTimeWaiter) Wake() {
 	select {
-	case w.woken <- struct{}{}:
+	case w.wakeSignal <- struct{}{}:
 	default:
 	}
 }
@@ -71,7 +73,7 @@ func (w *realTimeWaiter) Wait(ctx context.Context, until time.Time, events <-cha
 	}
 	select {
 	case <-ctx.Done():
-	case <-w.woken:
+	case <-w.wakeSignal:
 	case <-over:
 	case e, open := <-events:
 		return e, open

@@ -17,9 +17,9 @@ var ErrClosed = errors.New("the connection was closed")
 // EventLoop is the goroutine that owns a program's state. Jobs work beside it and bring back functions, which it runs.
 type EventLoop struct {
 	JobRuntime
-	waiter Waiter // the owner's own
-	ctx    context.Context
-	cancel context.CancelFunc
+	waiter     JobWaiter // the owner's own
+	jobContext context.Context
+	cancelJobs context.CancelFunc
 
 	mu            sync.Mutex
 	pendingCalls  []*loopCall
@@ -30,8 +30,8 @@ type EventLoop struct {
 // loopCall is for the owner, from who waits until it is taken.
 type loopCall struct {
 	callback     func()
-	callerWaiter Waiter
-	taken        bool
+	callerWaiter JobWaiter
+	isTaken      bool
 }
 
 // NewEventLoop makes the owner of a program that is about to begin; in real time if rt is nil.
@@ -43,17 +43,19 @@ func NewEventLoop(rt JobRuntime) *EventLoop {
 }
 
 // AllowJobs lets jobs begin. They are told to end when ctx ends, or by End.
-func (o *EventLoop) AllowJobs(ctx context.Context) { o.ctx, o.cancel = context.WithCancel(ctx) }
+func (o *EventLoop) AllowJobs(ctx context.Context) {
+	o.jobContext, o.cancelJobs = context.WithCancel(ctx)
+}
 
 // Context ends with the program. Jobs end soon after.
-func (o *EventLoop) Context() context.Context { return o.ctx }
+func (o *EventLoop) Context() context.Context { return o.jobContext }
 
 // CancelJobs tells the jobs to end.
-func (o *EventLoop) CancelJobs() { o.cancel() }
+func (o *EventLoop) CancelJobs() { o.cancelJobs() }
 
 // CancelAndAwaitJobs tells the jobs to end, and waits for them.
 func (o *EventLoop) CancelAndAwaitJobs() {
-	o.cancel()
+	o.cancelJobs()
 	o.AwaitJobsAfterEnd(func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -71,10 +73,10 @@ func (o *EventLoop) AwaitJobsAfterEnd(done func() bool) {
 
 // LoopHandlers is what the owner does. All of it runs in the owner's goroutine.
 type LoopHandlers struct {
-	BeforeWait func() error        // before each wait; an error ends the program
-	OnEvent    func(mqtt.Event)    // of the connection
-	OnDeadline func(now time.Time) // when the deadline passes
-	Deadline   func() time.Time
+	BeforeWait   func() error        // before each wait; an error ends the program
+	OnMQTTEvent  func(mqtt.Event)    // of the connection
+	OnDeadline   func(now time.Time) // when the deadline passes
+	NextDeadline func() time.Time
 }
 
 // Run works until ctx ends, and returns nil then. Otherwise it returns the error of a Turn, or ErrClosed.
@@ -85,7 +87,7 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 		}
 		o.dequeueCalls(&o.livenessPings)
 		var e mqtt.Event
-		open, deadline, result := true, p.Deadline(), o.dequeueCalls(&o.pendingCalls)
+		open, deadline, result := true, p.NextDeadline(), o.dequeueCalls(&o.pendingCalls)
 		if result == nil {
 			if e, open = o.waiter.Wait(ctx, deadline, events); e == nil {
 				result = o.dequeueCalls(&o.pendingCalls)
@@ -97,7 +99,7 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 		case !open:
 			return ErrClosed
 		case e != nil:
-			p.OnEvent(e)
+			p.OnMQTTEvent(e)
 		case result != nil:
 			result()
 		case !now.Before(deadline):
@@ -113,7 +115,7 @@ func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 	for result == nil && len(*from) > 0 {
 		w := (*from)[0]
 		*from = slices.Delete(*from, 0, 1)
-		w.taken, result = true, w.callback
+		w.isTaken, result = true, w.callback
 		w.callerWaiter.Wake()
 	}
 	return result
@@ -137,7 +139,7 @@ func (o *EventLoop) Go(job func()) {
 func (o *EventLoop) GoThen(work func() (then func())) { o.Go(func() { o.RunOnLoop(work()) }) }
 
 // RunOnLoop has the owner do something, unless the program ends.
-func (o *EventLoop) RunOnLoop(result func()) { _ = o.RunOnLoopContext(o.ctx, result) }
+func (o *EventLoop) RunOnLoop(result func()) { _ = o.RunOnLoopContext(o.jobContext, result) }
 
 // RunOnLoopContext calls result on the owner's goroutine. It returns ctx.Err() if the owner does not take it in time.
 func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
@@ -159,7 +161,7 @@ func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, 
 	o.waiter.Wake()
 	for {
 		o.mu.Lock()
-		taken, err := w.taken, ctx.Err()
+		taken, err := w.isTaken, ctx.Err()
 		if !taken && err != nil {
 			*list = slices.DeleteFunc(*list, func(other *loopCall) bool { return other == w })
 		}
@@ -174,20 +176,20 @@ func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, 
 	}
 }
 
-// Pause is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
-func (o *EventLoop) Pause(d time.Duration) error {
-	return o.pause(d, o.waiter, func() { o.dequeueCalls(&o.livenessPings) })
+// PauseLoop is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
+func (o *EventLoop) PauseLoop(d time.Duration) error {
+	return o.pauseWithWaiter(d, o.waiter, func() { o.dequeueCalls(&o.livenessPings) })
 }
 
-// WaitFor has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and Wake,
-// have it look. The error is that the program ends.
-func (o *EventLoop) WaitFor(done func() bool) error {
+// WaitUntil has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and
+// Wake, have it look. The error is that the program ends.
+func (o *EventLoop) WaitUntil(done func() bool) error {
 	for !done() {
 		o.dequeueCalls(&o.livenessPings)
-		if err := o.ctx.Err(); err != nil {
+		if err := o.jobContext.Err(); err != nil {
 			return err
 		}
-		o.waiter.Wait(o.ctx, time.Time{}, nil)
+		o.waiter.Wait(o.jobContext, time.Time{}, nil)
 	}
 	return nil
 }
@@ -196,12 +198,14 @@ func (o *EventLoop) WaitFor(done func() bool) error {
 func (o *EventLoop) Wake() { o.waiter.Wake() }
 
 // PauseJob is a wait of a job.
-func (o *EventLoop) PauseJob(d time.Duration) error { return o.pause(d, o.NewWaiter(), func() {}) }
+func (o *EventLoop) PauseJob(d time.Duration) error {
+	return o.pauseWithWaiter(d, o.NewWaiter(), func() {})
+}
 
-func (o *EventLoop) pause(d time.Duration, w Waiter, meanwhile func()) error {
-	for until := o.Now().Add(d); ; w.Wait(o.ctx, until, nil) {
+func (o *EventLoop) pauseWithWaiter(d time.Duration, w JobWaiter, meanwhile func()) error {
+	for until := o.Now().Add(d); ; w.Wait(o.jobContext, until, nil) {
 		meanwhile()
-		if err := o.ctx.Err(); err != nil {
+		if err := o.jobContext.Err(); err != nil {
 			return err
 		}
 		if !o.Now().Before(until) {

@@ -33,10 +33,10 @@ func (p *program) run(ctx context.Context) error {
 	p.AllowJobs(ctx)
 	defer p.CancelAndAwaitJobs()
 	return p.Run(ctx, p.events, host.LoopHandlers{
-		BeforeWait: func() error { return p.stop },
-		OnEvent:    func(e mqtt.Event) { p.did = append(p.did, fmt.Sprintf("%T", e)) },
-		OnDeadline: func(now time.Time) { p.did, p.at = append(p.did, "tick"), now.Add(time.Hour) },
-		Deadline:   func() time.Time { return p.at },
+		BeforeWait:   func() error { return p.stop },
+		OnMQTTEvent:  func(e mqtt.Event) { p.did = append(p.did, fmt.Sprintf("%T", e)) },
+		OnDeadline:   func(now time.Time) { p.did, p.at = append(p.did, "tick"), now.Add(time.Hour) },
+		NextDeadline: func() time.Time { return p.at },
 	})
 }
 
@@ -118,7 +118,7 @@ func TestPause(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		go func() { done <- p.run(ctx) }()
 		_ = p.RunOnLoopContext(t.Context(), func() {
-			if err := p.Pause(time.Minute); err != nil {
+			if err := p.PauseLoop(time.Minute); err != nil {
 				t.Error(err)
 			}
 			p.did = append(p.did, "waited")
@@ -165,7 +165,7 @@ func TestQueue(t *testing.T) {
 
 func TestSigner(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	s := host.Signer{Federation: "plant", Sender: "press", Epoch: 3, Key: key, Signatures: wire.Ed25519{}}
+	s := host.Signer{Federation: "plant", Sender: "press", Epoch: 3, Key: key, SignatureScheme: wire.Ed25519{}}
 	var mu sync.Mutex
 	seen := map[uint64]bool{}
 	var all sync.WaitGroup
@@ -199,7 +199,7 @@ func TestWhyDropped(t *testing.T) {
 	if r, why := host.DropReasonOf(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
 		t.Errorf("%s, %v", r, why)
 	}
-	if r, _ := host.DropReasonOf(&wire.VersionError{MessageVersion: 7}, reason("malformed"),
+	if r, _ := host.DropReasonOf(&wire.ProtocolVersionError{MessageVersion: 7}, reason("malformed"),
 		"version"); r != "version" {
 		t.Errorf("of another version: %s", r)
 	}

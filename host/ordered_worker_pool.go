@@ -15,16 +15,16 @@ const (
 type OrderedWorkerPool struct {
 	owner *EventLoop
 
-	mu             sync.Mutex
-	workItems      []*workItem // in the order in which they were given
-	begunItems     int         // of tasks, from the first one on
-	runningWorkers int
+	mu                 sync.Mutex
+	workItems          []*workItem // in the order in which they were given
+	begunItemCount     int         // of tasks, from the first one on
+	runningWorkerCount int
 }
 
 // workItem is a part of a program that needs nothing of its owner, and what the owner does then.
 type workItem struct {
 	work, onDone func()
-	done         bool
+	isDone       bool
 }
 
 // NewOrderedWorkerPool makes a pool of an owner.
@@ -41,10 +41,10 @@ func (p *OrderedWorkerPool) RunInOrder(work, then func()) {
 		then()
 		return
 	}
-	p.workItems = append(p.workItems, &workItem{work: work, onDone: then, done: work == nil})
-	begin := p.runningWorkers < maxPoolWorkers
+	p.workItems = append(p.workItems, &workItem{work: work, onDone: then, isDone: work == nil})
+	begin := p.runningWorkerCount < maxPoolWorkers
 	if begin {
-		p.runningWorkers++
+		p.runningWorkerCount++
 	}
 	full := len(p.workItems) > maxWaitingWorkItems
 	p.mu.Unlock()
@@ -69,10 +69,10 @@ func (p *OrderedWorkerPool) runWorker() {
 func (p *OrderedWorkerPool) takeWorkItems(job bool) []*workItem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	some := p.workItems[p.begunItems:min(p.begunItems+workItemsPerBatch, len(p.workItems))]
-	p.begunItems += len(some)
+	some := p.workItems[p.begunItemCount:min(p.begunItemCount+workItemsPerBatch, len(p.workItems))]
+	p.begunItemCount += len(some)
 	if len(some) == 0 && job {
-		p.runningWorkers--
+		p.runningWorkerCount--
 	}
 	return some
 }
@@ -86,7 +86,7 @@ func (p *OrderedWorkerPool) runWorkItems(some []*workItem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range some {
-		t.done = true
+		t.isDone = true
 	}
 }
 
@@ -94,13 +94,13 @@ func (p *OrderedWorkerPool) runWorkItems(some []*workItem) {
 func (p *OrderedWorkerPool) runFinishedCallbacks() {
 	for {
 		p.mu.Lock()
-		if len(p.workItems) == 0 || !p.workItems[0].done {
+		if len(p.workItems) == 0 || !p.workItems[0].isDone {
 			p.mu.Unlock()
 			return
 		}
 		t := p.workItems[0]
 		p.workItems = p.workItems[1:]
-		p.begunItems = max(p.begunItems-1, 0)
+		p.begunItemCount = max(p.begunItemCount-1, 0)
 		p.mu.Unlock()
 		t.onDone()
 	}

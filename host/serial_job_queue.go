@@ -25,8 +25,8 @@ func (l *SerialJobQueue) Enqueue(job func()) {
 	}
 }
 
-// Idle reports whether all jobs are done.
-func (l *SerialJobQueue) Idle() bool {
+// IsIdle reports whether all jobs are done.
+func (l *SerialJobQueue) IsIdle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.unfinishedJobs) == 0

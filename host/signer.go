@@ -10,11 +10,11 @@ import (
 // Signer seals what a program says, with growing sequence numbers. It may be used from several goroutines, once its
 // fields are set.
 type Signer struct {
-	Federation wire.FederationName
-	Sender     wire.AgentID
-	Epoch      wire.Epoch
-	Key        ed25519.PrivateKey
-	Signatures wire.SignatureScheme
+	Federation      wire.FederationName
+	Sender          wire.AgentID
+	Epoch           wire.Epoch
+	Key             ed25519.PrivateKey
+	SignatureScheme wire.SignatureScheme
 
 	sequence    atomic.Uint64
 	rootVersion atomic.Uint32 // 0 = wire.FirstRootVersion
@@ -30,12 +30,12 @@ func (s *Signer) RootVersion() wire.RootVersion {
 
 // SignedEnvelope returns the envelope of a body.
 func (s *Signer) SignedEnvelope(t wire.MessageType, run wire.RunID, round wire.RoundID, body []byte) []byte {
-	return wire.SignEnvelopeWithScheme(s.Signatures, nil, s.nextHeader(t, run, round), body, s.Key)
+	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, s.nextHeader(t, run, round), body, s.Key)
 }
 
 // SignedEnvelopeWithKey is Seal with another key than the sender's, of a message that belongs to no round.
 func (s *Signer) SignedEnvelopeWithKey(key ed25519.PrivateKey, t wire.MessageType, body []byte) []byte {
-	return wire.SignEnvelopeWithScheme(s.Signatures, nil, s.nextHeader(t, 0, 0), body, key)
+	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, s.nextHeader(t, 0, 0), body, key)
 }
 
 // nextHeader is that of the next envelope.
@@ -60,7 +60,7 @@ func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.R
 		return s.SignedEnvelope(t, run, round, body)
 	}
 	h := s.nextHeader(wire.TypeSealed, run, round)
-	return wire.SignEnvelopeWithScheme(s.Signatures, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
+	return wire.SignEnvelopeWithScheme(s.SignatureScheme, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
 }
 
 // SkipSequencePast has the sequence numbers go on above that one.

@@ -5,9 +5,9 @@ import "github.com/fedmesh/fedmesh/observe"
 // WriteFailures is the writes to a state folder that fail. Its zero value is ready for use.
 type WriteFailures struct{ failing map[string]struct{} }
 
-// Report records the result of a write. It reports an event when the write begins to fail, and when no write fails any
-// longer.
-func (t *WriteFailures) Report(o observe.Observer, purpose string, err error) {
+// ReportWriteResult records the result of a write. It reports an event when the write begins to fail, and when no write
+// fails any longer.
+func (t *WriteFailures) QualityReport(o observe.Observer, purpose string, err error) {
 	_, failed := t.failing[purpose]
 	switch {
 	case err != nil && !failed:

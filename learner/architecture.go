@@ -36,7 +36,7 @@ type TensorSpec struct {
 // with W₂ first in its vector and then w₁. At zero all its gradients are exactly zero, so that nothing leaves that
 // saddle unless noise is added. The printed (42) has the sign of the ridge wrong: its gradient is +ρw.
 type Architecture struct {
-	Kind   spec.ModelKind // empty = that of the layers: see spec.ModelKindOf
+	Kind   spec.ModelKind // empty = that of the layers: see spec.ModelKindFromLayers
 	Inputs int
 	// Convolution is the filter layers of a conv1d, below the hidden ones; else zero.
 	Convolution spec.Convolution
@@ -44,7 +44,7 @@ type Architecture struct {
 	Outputs     int             // the number of classes for a softmax, else 1; of an autoencoder its row's error
 	Activation  spec.Activation // of hidden and filter layers; may be empty without any
 	Risk        spec.LossKind
-	Bias        bool    // every layer has a bias
+	HasBias     bool    // every layer has a bias
 	HuberDelta  float64 // δ of the huber risk; else 0
 	Ridge       float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
 	// ExternalTensors are those of the kind external, which has no other layers, one output and the squared risk; else
@@ -88,7 +88,7 @@ func (a Architecture) Validate() error {
 	case a.Risk != spec.LossSoftmax && a.Outputs != 1:
 		bad("outputs is %d; the %v risk needs 1", a.Outputs, a.Risk)
 	}
-	if err := a.Activation.Validate(); err != nil && (a.Layers() > 1 || a.Activation != "") {
+	if err := a.Activation.Validate(); err != nil && (a.LayerCount() > 1 || a.Activation != "") {
 		bad("activation: %w", err)
 	}
 	if isHuber := a.Risk == spec.LossHuber; isHuber != (a.HuberDelta > 0) || math.IsInf(a.HuberDelta, 1) ||
@@ -105,7 +105,7 @@ func (a Architecture) Validate() error {
 	if _, err := objectiveConstructorByKind[float32]()[a.resolvedKind()](a); err != nil {
 		return err
 	}
-	if n := a.count(); n > maxParams {
+	if n := a.parameterCountInt64(); n > maxParams {
 		return fmt.Errorf("architecture: %d parameters; allowed are at most %d", n, maxParams)
 	}
 	return nil
@@ -113,14 +113,14 @@ func (a Architecture) Validate() error {
 
 // resolvedKind is the word under which the objectives have the architecture.
 func (a Architecture) resolvedKind() spec.ModelKind {
-	return cmp.Or(a.Kind, spec.ModelKindOf(len(a.HiddenUnits), a.Risk))
+	return cmp.Or(a.Kind, spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk))
 }
 
 // HasTarget reports whether the model has a target. One without has rows whose target counts for nothing.
 func (a Architecture) HasTarget() bool { return a.resolvedKind().HasTarget() }
 
-// Layers is the number of layers with weights.
-func (a Architecture) Layers() int {
+// LayerCount is the number of layers with weights.
+func (a Architecture) LayerCount() int {
 	return len(a.Convolution.FiltersPerLayer) + len(a.HiddenUnits) + 1
 }
 
@@ -137,19 +137,19 @@ func (a Architecture) UnitsByLayer() []int {
 // [Objective.Layout].
 func (a Architecture) Layout() []TensorSpec { return newObjective[float32](a).Layout() }
 
-// Params is d, the length of the flat vector of a valid architecture.
-func (a Architecture) Params() int { return int(a.count()) }
+// ParameterCount is d, the length of the flat vector of a valid architecture.
+func (a Architecture) ParameterCount() int { return int(a.parameterCountInt64()) }
 
-// count is Params in 64 bits, where int has 32: at most 9 layers of 2³² weights.
-func (a Architecture) count() (n int64) {
+// parameterCountInt64 is Params in 64 bits, where int has 32: at most 9 layers of 2³² weights.
+func (a Architecture) parameterCountInt64() (n int64) {
 	for _, t := range a.Layout() {
-		n += t.size()
+		n += t.elementCount()
 	}
 	return n
 }
 
-// size is the number of elements of the tensor.
-func (t TensorSpec) size() int64 {
+// elementCount is the number of elements of the tensor.
+func (t TensorSpec) elementCount() int64 {
 	n := int64(1)
 	for _, s := range t.Shape {
 		n *= int64(s)
@@ -167,7 +167,7 @@ func (a Architecture) TensorRanges(names []string) (all []ElementRange) {
 	at, layout := 0, a.Layout()
 	last, _, _ := strings.Cut(layout[len(layout)-1].Name, ".")
 	for _, t := range layout {
-		n := int(t.size())
+		n := int(t.elementCount())
 		layer, _, _ := strings.Cut(t.Name, ".")
 		if slices.Contains(names, t.Name) || slices.Contains(names, layer) ||
 			layer == last && slices.Contains(names, LastLayerName) {

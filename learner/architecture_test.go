@@ -10,7 +10,7 @@ import (
 )
 
 func TestLayout(t *testing.T) {
-	a := Architecture{Inputs: 5, HiddenUnits: []int{4, 3}, Outputs: 2, Risk: spec.LossSoftmax, Bias: true}
+	a := Architecture{Inputs: 5, HiddenUnits: []int{4, 3}, Outputs: 2, Risk: spec.LossSoftmax, HasBias: true}
 	got := fmt.Sprint(a.Layout())
 	want := "[{layer0.weight [4 5]} {layer0.bias [4]} {layer1.weight [3 4]} {layer1.bias [3]} {layer2.weight [2 3]} " +
 		"{layer2.bias [2]}]"

@@ -19,7 +19,7 @@ func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
 	if len(a.HiddenUnits) == 0 || a.Risk != spec.LossSquared {
 		return nil, errors.New("architecture: an autoencoder has hidden layers, and the risk squared")
 	}
-	return &autoencoder[T]{network: networkOf[T](a, layersOf(a))}, nil
+	return &autoencoder[T]{network: newNetworkOfLayers[T](a, layersOfArchitecture(a))}, nil
 }
 
 // forward returns the errors of a block, and where delta is not nil fills it with the derivatives of the rows' risks by
@@ -48,8 +48,8 @@ func halfSquare[T Float](e T) float64 { return 0.5 * float64(e) * float64(e) }
 
 // AddRowRisks implements Objective.
 func (a *autoencoder[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
-	for from := 0; from < len(b.Y); from += a.outputRowsAtOnce {
-		for _, e := range a.forward(nil, w, b.RowRange(from, a.outputRowsAtOnce)) {
+	for from := 0; from < len(b.Y); from += a.rowsPerOutputPass {
+		for _, e := range a.forward(nil, w, b.RowRange(from, a.rowsPerOutputPass)) {
 			sum += halfSquare(e)
 		}
 	}
@@ -58,11 +58,11 @@ func (a *autoencoder[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 
 // Backward implements Objective.
 func (a *autoencoder[T]) Backward(w []T, b Batch[T]) (sum float64) {
-	a.reserve(a.delta, len(b.Y))
-	for _, e := range a.forward(a.delta[len(a.layers)-1], w, b) {
+	a.reserveScratch(a.layerDeltas, len(b.Y))
+	for _, e := range a.forward(a.layerDeltas[len(a.layers)-1], w, b) {
 		sum += halfSquare(e)
 	}
-	a.backward(w, len(b.Y))
+	a.backpropagateLayers(w, len(b.Y))
 	return sum
 }
 
@@ -79,8 +79,8 @@ func (a *autoencoder[T]) RowOutputs(w []T, b Batch[T]) []T { return a.forward(ni
 func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	t, all := ScoreSums{Samples: s.Len()}, s.All()
 	t.allocateCounts(0)
-	for from := 0; from < s.Len(); from += a.outputRowsAtOnce {
-		for _, e := range a.forward(nil, w, all.RowRange(from, a.outputRowsAtOnce)) {
+	for from := 0; from < s.Len(); from += a.rowsPerOutputPass {
+		for _, e := range a.forward(nil, w, all.RowRange(from, a.rowsPerOutputPass)) {
 			t.RiskSum += halfSquare(e)
 			t.addResidual(float64(e), 0)
 		}
@@ -88,8 +88,8 @@ func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return t
 }
 
-// Restandardize implements Objective: in the units of the data it gives back what it did before.
-func (a *autoencoder[T]) Restandardize(w []T, from, to Standardization) (moved bool, err error) {
+// RestandardizeParameters implements Objective: in the units of the data it gives back what it did before.
+func (a *autoencoder[T]) RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error) {
 	last := a.layers[len(a.layers)-1]
 	moved = restandardizeInputs(w, a.layers[0], from, to)
 	for j := range last.out {

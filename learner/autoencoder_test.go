@@ -11,7 +11,7 @@ import (
 )
 
 func smallAutoencoder(bias bool) Architecture {
-	return Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, HiddenUnits: []int{3, 2, 3}, Outputs: 1, Bias: bias,
+	return Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, HiddenUnits: []int{3, 2, 3}, Outputs: 1, HasBias: bias,
 		Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 }
 
@@ -21,12 +21,12 @@ func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 	rng := newRNG(1)
 	a := smallAutoencoder(true)
 	m := newModel[float64](t, a)
-	s, w := randomSamples[float64](a, 2*rowBlockSize+3, rng), randomVector[float64](a.Params(), 0.5, rng)
+	s, w := randomSamples[float64](a, 2*rowBlockSize+3, rng), randomVector[float64](a.ParameterCount(), 0.5, rng)
 	grad, want, risk := make([]float64, len(w)), make([]float64, len(w)), 0.0
 	is := m.Gradient(grad, w, s.All())
 	one := a
 	one.Kind = spec.ModelMLP
-	below := one.Params() - (3 + 1) // all but the last layer of one unit
+	below := one.ParameterCount() - (3 + 1) // all but the last layer of one unit
 	for j := range a.Inputs {
 		y := make([]float64, s.Len())
 		for i := range y {
@@ -53,7 +53,7 @@ func TestAutoencoderIsARegressionOfItsRows(t *testing.T) {
 func TestAutoencoderPassesOverTargets(t *testing.T) {
 	rng := newRNG(2)
 	a := smallAutoencoder(false)
-	m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+	m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)
 	s := randomSamples[float64](a, 50, rng)
 	before, tally := m.Score(w, s), m.SumScores(w, s)
 	for i := range s.y {
@@ -100,10 +100,11 @@ func TestAutoencoderKeepsRows(t *testing.T) {
 			from.Mean[i], from.Scale[i] = rng.NormFloat64(), math.Exp(rng.NormFloat64())
 			to.Mean[i], to.Scale[i] = rng.NormFloat64(), math.Exp(rng.NormFloat64())
 		}
-		m, w, row := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng), []float64{0.3, -2, 1, 0.7}
+		m, w, row := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng), []float64{0.3, -2,
+			1, 0.7}
 		back := func(st Standardization) []float64 {
 			x := slices.Clone(row)
-			standardizeRow(st, x)
+			standardizeRowFeatures(st, x)
 			of := m.objective.(*autoencoder[float64]).network
 			z := slices.Clone(of.forward(w, Batch[float64]{X: x, Y: []float64{0}}))
 			for j := range z {
@@ -112,7 +113,7 @@ func TestAutoencoderKeepsRows(t *testing.T) {
 			return z
 		}
 		before := back(from)
-		if err := m.Restandardize(w, from, to); (err == nil) != bias {
+		if err := m.RestandardizeParameters(w, from, to); (err == nil) != bias {
 			t.Errorf("bias %v: error %v", bias, err)
 		}
 		if bias {

@@ -16,9 +16,9 @@ func BenchmarkLocalSteps(b *testing.B) {
 		a    Architecture
 	}{
 		{"linear25", Architecture{Inputs: 25, Outputs: 1, Risk: spec.LossSquared}},
-		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: spec.LossSoftmax, Bias: true}},
+		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: spec.LossSoftmax, HasBias: true}},
 		{"mlp561-64-6", Architecture{Inputs: 561, HiddenUnits: []int{64}, Outputs: 6, Activation: spec.ActivationReLU,
-			Risk: spec.LossSoftmax, Bias: true}},
+			Risk: spec.LossSoftmax, HasBias: true}},
 	} {
 		for _, batch := range []int{1, 10, 32} {
 			b.Run(fmt.Sprintf("%s/batch%d", bench.name, batch), func(b *testing.B) {
@@ -34,9 +34,9 @@ func benchmarkSteps(b *testing.B, a Architecture, batch int) {
 	data := randomSamples[float32](a, 500, rng)
 	d := Descent[float32]{Model: model,
 		Draws:    &StepSampler[float32]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}, Rand: rng},
-		Schedule: StepSizeSchedule{StepSize: 1e-3}}
-	w := make([]float32, a.Params())
-	model.Init(w, rng)
+		Schedule: StepSizeSchedule{ConstantStepSize: 1e-3}}
+	w := make([]float32, a.ParameterCount())
+	model.InitParameters(w, rng)
 	// A quarter of the steps also runs on the twin, in alternating slices, so that both see the same machine.
 	const slice = 40
 	var own, twin time.Duration
@@ -81,7 +81,7 @@ func benchmarkRun[T Float](b *testing.B) {
 	data := randomSamples[T](a, 100, rng)
 	d := Descent[T]{Model: newModel[T](b, a),
 		Draws:    &StepSampler[T]{Data: data, GradientConfig: GradientConfig{BatchSize: 1}, Rand: rng},
-		Schedule: StepSizeSchedule{StepSize: 1e-3}, NormalizesStepSize: true}
+		Schedule: StepSizeSchedule{ConstantStepSize: 1e-3}, NormalizesStepSize: true}
 	w, bareW := make([]T, 25), make([]T, 25)
 	const rounds, steps = 100, 10
 	var own, bare time.Duration

@@ -12,14 +12,14 @@ func TestMomentsOfParts(t *testing.T) {
 	rng := newRNG(30)
 	whole := randomSamples[float32](a, 100, rng)
 	b := whole.All()
-	sum := MomentsOf(NewSamples(3, b.X[:3*30], b.Y[:30]))
-	sum.addAll(MomentsOf(NewSamples(3, b.X[3*30:], b.Y[30:])))
-	want := MomentsOf(whole).Vector()
+	sum := ComputeColumnMoments(NewSamples(3, b.X[:3*30], b.Y[:30]))
+	sum.mergeMoments(ComputeColumnMoments(NewSamples(3, b.X[3*30:], b.Y[30:])))
+	want := ComputeColumnMoments(whole).Vector()
 	compare(t, "sum of the parts", sum.Vector(), want, 1e-13)
 	if want[0] != 100 || len(want) != 9 {
 		t.Errorf("count %v, length %d; want 100 and 9", want[0], len(want))
 	}
-	read, err := MomentsFromVector(want)
+	read, err := ColumnMomentsFromVector(want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,9 +27,9 @@ func TestMomentsOfParts(t *testing.T) {
 }
 
 func TestMomentsVectorOrder(t *testing.T) {
-	m := newMoments(2)
-	addRowToMoments(m, []float64{1, 2}, 3)
-	addRowToMoments(m, []float64{4, 6}, 8)
+	m := newColumnMoments(2)
+	addRowToColumnMoments(m, []float64{1, 2}, 3)
+	addRowToColumnMoments(m, []float64{4, 6}, 8)
 	compare(t, "vector", m.Vector(), []float64{2, 2.5, 4, 5.5, 4.5, 8, 12.5}, 0)
 }
 
@@ -49,7 +49,7 @@ func TestMomentsRefuseWhatNoDataHas(t *testing.T) {
 		{[]float64{2, 0, 9, -1, 45},
 			"moments: column 0 has the sum of squared deviations -1; it cannot be negative"},
 	} {
-		m, err := MomentsFromVector(test.v)
+		m, err := ColumnMomentsFromVector(test.v)
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -65,7 +65,7 @@ func TestStandardize(t *testing.T) {
 	x := []float64{1, 0.1, 0, 2, 0.1, 0, 3, 0.1, 0, 4, 0.1, 0, 5, 0.1, 1000}
 	y := []float64{10, 20, 30, 40, 50}
 	s := NewSamples(3, append([]float64(nil), x...), append([]float64(nil), y...))
-	st := MomentsOf(s).Standardization(spec.LossSquared, 1.5)
+	st := ComputeColumnMoments(s).Standardization(spec.LossSquared, 1.5)
 	compare(t, "mean", st.Mean, []float64{3, 0.1, 200, 30}, 1e-15)
 	compare(t, "scale", st.Scale, []float64{math.Sqrt2, 1, 400, 10 * math.Sqrt2}, 1e-12)
 	if err := st.Validate(); err != nil {
@@ -85,7 +85,7 @@ func TestStandardize(t *testing.T) {
 func TestStandardizationLeavesLabels(t *testing.T) {
 	for _, risk := range []spec.LossKind{spec.LossLogistic, spec.LossSoftmax} {
 		s := NewSamples(1, []float64{1, 2, 3}, []float64{1, 1, 0})
-		st := MomentsOf(s).Standardization(risk, 0)
+		st := ComputeColumnMoments(s).Standardization(risk, 0)
 		if err := s.Standardize(st); err != nil {
 			t.Fatal(err)
 		}
@@ -96,13 +96,13 @@ func TestStandardizationLeavesLabels(t *testing.T) {
 
 // TestLongConstantColumn: the rounding of many additions must not pass for spread, nor drown a true one.
 func TestLongConstantColumn(t *testing.T) {
-	m := newMoments(2)
+	m := newColumnMoments(2)
 	for i := range 300_000 {
-		addRowToMoments(m, []float64{0.1, 101325 + 10*float64(i%7)}, 0)
+		addRowToColumnMoments(m, []float64{0.1, 101325 + 10*float64(i%7)}, 0)
 	}
 	st := m.Standardization(spec.LossSquared, 6)
 	compare(t, "scale", st.Scale, []float64{1, 20, 1}, 1e-3)
-	if _, err := MomentsFromVector(m.Vector()); err != nil {
+	if _, err := ColumnMomentsFromVector(m.Vector()); err != nil {
 		t.Error(err)
 	}
 }
@@ -152,7 +152,7 @@ func TestSpreadFarFromZero(t *testing.T) {
 		{"a large constant", 16_777_217, 0, false},
 	} {
 		for _, devices := range []int{1, 3, 7} {
-			var all []*Moments
+			var all []*ColumnMoments
 			sum, n := 0.0, 0.0
 			for k := range devices {
 				x := make([]float32, 400)
@@ -161,7 +161,7 @@ func TestSpreadFarFromZero(t *testing.T) {
 					x[i] = float32(tt.mean + side*tt.spread*(1+float64(k)/1000))
 					sum, n = sum+float64(x[i])-tt.mean, n+1
 				}
-				all = append(all, MomentsOf(NewSamples(1, x, make([]float32, len(x)))))
+				all = append(all, ComputeColumnMoments(NewSamples(1, x, make([]float32, len(x)))))
 			}
 			st, _ := combined(t, all)
 			want := 1.0

@@ -22,19 +22,19 @@ const minDeviatingSigmas = 100
 // DeviatingDevice is a device whose rows of a column lie far from those of the others: another unit, a broken sensor,
 // or a lie.
 type DeviatingDevice struct {
-	Device           int     // in the order in which the moments came
-	Column           int     // its worst
+	DeviceIndex      int     // in the order in which the moments came
+	ColumnIndex      int     // its worst
 	DistanceInSigmas float64 // √E(x − m)² over the device's rows, in units of the common σ
 }
 
-// CheckPlausible reports what no n rows of float32 can have as moments. [MomentsFromVector] has checked what no rows of
-// any numbers can have.
-func (m *Moments) CheckPlausible(n uint64) error {
-	if m.Rows != float64(n) {
-		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.Rows, n)
+// CheckPlausible reports what no n rows of float32 can have as moments. [ColumnMomentsFromVector] has checked what no
+// rows of any numbers can have.
+func (m *ColumnMoments) CheckPlausible(n uint64) error {
+	if m.RowCount != float64(n) {
+		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.RowCount, n)
 	}
 	for j, mean := range m.Mean {
-		if square := m.SquaredDeviations[j]/m.Rows + mean*mean; square > math.MaxFloat32*math.MaxFloat32 {
+		if square := m.SquaredDeviations[j]/m.RowCount + mean*mean; square > math.MaxFloat32*math.MaxFloat32 {
 			return fmt.Errorf("moments: column %d has the mean square %v, beyond that of any float32", j, square)
 		}
 	}
@@ -52,19 +52,20 @@ func (m *Moments) CheckPlausible(n uint64) error {
 //
 // each calls take for every device's moments, always in one order; CombineIntoStandardization calls it once for every
 // block of columns, so that 10⁴ devices of 10³ columns take 70 MB and three passes. An error of each is returned.
-func CombineIntoStandardization(devices, columns int, each func(take func(*Moments)) error, risk spec.LossKind,
+func CombineIntoStandardization(devices, columns int, each func(take func(*ColumnMoments)) error, risk spec.LossKind,
 	clip float64) (Standardization,
 	[]DeviatingDevice, error) {
 	if devices < minDevicesToOutvote {
-		sum := newMoments(columns - 1)
-		if err := each(sum.addAll); err != nil {
+		sum := newColumnMoments(columns - 1)
+		if err := each(sum.mergeMoments); err != nil {
 			return Standardization{}, nil, err
 		}
 		return sum.Standardization(risk, clip), nil, nil
 	}
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
 	worst := make([]DeviatingDevice, devices)
-	if err := newColumnBlock(devices, min(columns, max(1, maxCombinedElements/devices))).combineAll(each, &st,
+	if err := newDeviceColumnBlock(devices, min(columns, max(1, maxCombinedElements/devices))).combineAllColumns(each,
+		&st,
 		worst); err != nil {
 		return Standardization{}, nil, err
 	}
@@ -73,55 +74,56 @@ func CombineIntoStandardization(devices, columns int, each func(take func(*Momen
 		func(f DeviatingDevice) bool { return f.DistanceInSigmas <= minDeviatingSigmas }), nil
 }
 
-// addAll adds the moments of other rows.
-func (m *Moments) addAll(o *Moments) {
+// mergeMoments adds the moments of other rows.
+func (m *ColumnMoments) mergeMoments(o *ColumnMoments) {
 	for j := range m.Mean {
-		m.mergeColumn(j, m.Rows, o.Rows, o.Mean[j], o.SquaredDeviations[j])
+		m.mergeColumn(j, m.RowCount, o.RowCount, o.Mean[j], o.SquaredDeviations[j])
 	}
-	m.Rows += o.Rows
+	m.RowCount += o.RowCount
 }
 
-// columnBlock is a block of columns of all devices, each column in one piece.
-type columnBlock struct {
+// deviceColumnBlock is a block of columns of all devices, each column in one piece.
+type deviceColumnBlock struct {
 	devices, width         int
 	firstColumn, endColumn int // the columns of the block under way
 	addedDevices           int // devices so far
 	mean, variance         []float64
-	binary                 []bool // all rows are 0 or 1, or all are −1 or 1
+	isBinaryByColumn       []bool // all rows are 0 or 1, or all are −1 or 1
 
 	meanSquares, sorted []float64 // of the column under way
 }
 
-func newColumnBlock(devices, width int) *columnBlock {
+func newDeviceColumnBlock(devices, width int) *deviceColumnBlock {
 	n := devices * width
-	return &columnBlock{
-		devices: devices, width: width, mean: make([]float64, n), variance: make([]float64, n), binary: make([]bool, n),
-		meanSquares: make([]float64, devices), sorted: make([]float64, devices),
+	return &deviceColumnBlock{
+		devices: devices, width: width, mean: make([]float64, n), variance: make([]float64, n),
+		isBinaryByColumn: make([]bool, n),
+		meanSquares:      make([]float64, devices), sorted: make([]float64, devices),
 	}
 }
 
-// combineAll combines the columns block by block.
-func (b *columnBlock) combineAll(each func(take func(*Moments)) error, st *Standardization,
+// combineAllColumns combines the columns block by block.
+func (b *deviceColumnBlock) combineAllColumns(each func(take func(*ColumnMoments)) error, st *Standardization,
 	worst []DeviatingDevice) error {
 	for b.firstColumn = 0; b.firstColumn < len(st.Mean); b.firstColumn = b.endColumn {
 		b.endColumn, b.addedDevices = min(len(st.Mean), b.firstColumn+b.width), 0
-		if err := each(b.addDevice); err != nil {
+		if err := each(b.addDeviceMoments); err != nil {
 			return err
 		}
 		for j := b.firstColumn; j < b.endColumn; j++ {
-			b.combine(j, st, worst)
+			b.combineColumn(j, st, worst)
 		}
 	}
 	return nil
 }
 
-// addDevice keeps the next device's part of the block.
-func (b *columnBlock) addDevice(m *Moments) {
+// addDeviceMoments keeps the next device's part of the block.
+func (b *deviceColumnBlock) addDeviceMoments(m *ColumnMoments) {
 	at := b.addedDevices
 	for j := b.firstColumn; j < b.endColumn; j++ {
 		b.mean[at] = m.Mean[j]
-		b.variance[at] = m.SquaredDeviations[j] / m.Rows
-		b.binary[at] = m.isBinaryColumn(j)
+		b.variance[at] = m.SquaredDeviations[j] / m.RowCount
+		b.isBinaryByColumn[at] = m.isBinaryColumn(j)
 		at += b.devices
 	}
 	b.addedDevices++
@@ -129,9 +131,9 @@ func (b *columnBlock) addDevice(m *Moments) {
 
 // isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number,
 // and the squared deviations follow from the mean. They are 0 or at least ½.
-func (m *Moments) isBinaryColumn(j int) bool {
+func (m *ColumnMoments) isBinaryColumn(j int) bool {
 	const rounded = 1e-9
-	n, mean, q := m.Rows, m.Mean[j], m.SquaredDeviations[j]
+	n, mean, q := m.RowCount, m.Mean[j], m.SquaredDeviations[j]
 	sum := n * mean
 	if q < 0.5-rounded {
 		return q == 0 && (mean == 0 || math.Abs(mean) == 1)
@@ -140,10 +142,11 @@ func (m *Moments) isBinaryColumn(j int) bool {
 		(math.Abs(q-n*mean*(1-mean)) <= rounded*n || math.Abs(q-n*(1-mean*mean)) <= rounded*n)
 }
 
-// combine sets the column's mean and scale, and keeps in worst which devices lie far off.
-func (b *columnBlock) combine(j int, st *Standardization, worst []DeviatingDevice) {
+// combineColumn sets the column's mean and scale, and keeps in worst which devices lie far off.
+func (b *deviceColumnBlock) combineColumn(j int, st *Standardization, worst []DeviatingDevice) {
 	at := (j - b.firstColumn) * b.devices
-	means, variances, binary := b.mean[at:at+b.devices], b.variance[at:at+b.devices], b.binary[at:at+b.devices]
+	means, variances, binary := b.mean[at:at+b.devices], b.variance[at:at+b.devices],
+		b.isBinaryByColumn[at:at+b.devices]
 	m := b.median(means)
 	vary, votes := 0, 0
 	for k, mean := range means {
@@ -175,7 +178,7 @@ func (b *columnBlock) combine(j int, st *Standardization, worst []DeviatingDevic
 }
 
 // median returns that of v, of an even number the mean of the middle two, and leaves v in order in b.sorted.
-func (b *columnBlock) median(v []float64) float64 {
+func (b *deviceColumnBlock) median(v []float64) float64 {
 	copy(b.sorted, v)
 	slices.Sort(b.sorted)
 	n := len(b.sorted)

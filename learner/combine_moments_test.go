@@ -11,16 +11,16 @@ import (
 )
 
 // devicesOf are the moments of devices, each with its rows of one feature and a target of 0.
-func devicesOf(rows ...[]float64) []*Moments {
-	var all []*Moments
+func devicesOf(rows ...[]float64) []*ColumnMoments {
+	var all []*ColumnMoments
 	for _, r := range rows {
-		all = append(all, MomentsOf(NewSamples(1, slices.Clone(r), make([]float64, len(r)))))
+		all = append(all, ComputeColumnMoments(NewSamples(1, slices.Clone(r), make([]float64, len(r)))))
 	}
 	return all
 }
 
-func giving(all []*Moments) func(take func(*Moments)) error {
-	return func(take func(*Moments)) error {
+func giving(all []*ColumnMoments) func(take func(*ColumnMoments)) error {
+	return func(take func(*ColumnMoments)) error {
 		for _, m := range all {
 			take(m)
 		}
@@ -29,7 +29,7 @@ func giving(all []*Moments) func(take func(*Moments)) error {
 }
 
 // combined is Combine for a regression without a clip.
-func combined(t *testing.T, all []*Moments) (Standardization, []DeviatingDevice) {
+func combined(t *testing.T, all []*ColumnMoments) (Standardization, []DeviatingDevice) {
 	t.Helper()
 	st, far, err := CombineIntoStandardization(len(all), len(all[0].Mean), giving(all), spec.LossSquared, 0)
 	if err != nil {
@@ -51,12 +51,12 @@ func dumbMedian(v []float64) float64 {
 }
 
 // TestCombineAgainstRows: Combine is what the rows themselves give, whatever the number of devices, their rows and the
-// size of a block.
+// elementCount of a block.
 func TestCombineAgainstRows(t *testing.T) {
 	rng := newRNG(41)
 	for range 50 {
 		devices, inputs := minDevicesToOutvote+rng.IntN(8), 1+rng.IntN(4)
-		var all []*Moments
+		var all []*ColumnMoments
 		rows := make([][][]float64, inputs+1) // by column and device
 		for range devices {
 			n := 2 + rng.IntN(20)
@@ -74,7 +74,7 @@ func TestCombineAgainstRows(t *testing.T) {
 			for j := range columns {
 				rows[j] = append(rows[j], columns[j])
 			}
-			all = append(all, MomentsOf(s))
+			all = append(all, ComputeColumnMoments(s))
 		}
 		var want Standardization
 		for _, column := range rows {
@@ -108,11 +108,11 @@ func TestCombineAgainstRows(t *testing.T) {
 // TestCombineInBlocks: the number of columns that are held at once does not show.
 func TestCombineInBlocks(t *testing.T) {
 	const devices, wide = 6, 7
-	var all []*Moments
+	var all []*ColumnMoments
 	rng := newRNG(42)
 	for range devices {
-		m := newMoments(wide - 1)
-		m.Rows = 4
+		m := newColumnMoments(wide - 1)
+		m.RowCount = 4
 		for j := range wide {
 			x := rng.Float64()
 			m.Mean[j], m.SquaredDeviations[j] = x, x*x
@@ -123,7 +123,7 @@ func TestCombineInBlocks(t *testing.T) {
 	for width := 1; width <= wide; width++ {
 		passes := 0
 		got := Standardization{Mean: make([]float64, wide), Scale: make([]float64, wide)}
-		err := newColumnBlock(devices, width).combineAll(func(take func(*Moments)) error {
+		err := newDeviceColumnBlock(devices, width).combineAllColumns(func(take func(*ColumnMoments)) error {
 			passes++
 			return giving(all)(take)
 		}, &got, make([]DeviatingDevice, devices))
@@ -159,13 +159,13 @@ func TestOneLiarIsOutvoted(t *testing.T) {
 		}
 		var around []float64
 		for _, d := range all[1:] {
-			around = append(around, d.SquaredDeviations[0]/d.Rows+(d.Mean[0]-m)*(d.Mean[0]-m))
+			around = append(around, d.SquaredDeviations[0]/d.RowCount+(d.Mean[0]-m)*(d.Mean[0]-m))
 		}
 		if v := st.Scale[0] * st.Scale[0]; v < slices.Min(around)*(1-1e-9) || v > slices.Max(around)*(1+1e-9) {
 			t.Fatalf("lie %v: variance %v, the honest say %v", lie, v, around)
 		}
-		if loud := max(math.Abs(lie[0]), math.Abs(lie[1])) > 1e5; loud != (len(far) == 1 && far[0].Device == 0 &&
-			far[0].Column == 0) {
+		if loud := max(math.Abs(lie[0]), math.Abs(lie[1])) > 1e5; loud != (len(far) == 1 && far[0].DeviceIndex == 0 &&
+			far[0].ColumnIndex == 0) {
 			t.Fatalf("lie %v: far off are %+v", lie, far)
 		}
 	}
@@ -247,7 +247,7 @@ func TestFewDevicesArePooled(t *testing.T) {
 func TestCombineFails(t *testing.T) {
 	gone := errors.New("gone")
 	for _, devices := range []int{1, minDevicesToOutvote} {
-		if _, _, err := CombineIntoStandardization(devices, 2, func(func(*Moments)) error { return gone },
+		if _, _, err := CombineIntoStandardization(devices, 2, func(func(*ColumnMoments)) error { return gone },
 			spec.LossSquared,
 			0); !errors.Is(err, gone) {
 			t.Errorf("%d devices: %v", devices, err)
@@ -256,9 +256,9 @@ func TestCombineFails(t *testing.T) {
 }
 
 func TestCombineLeavesLabels(t *testing.T) {
-	var all []*Moments
+	var all []*ColumnMoments
 	for k := range 6 {
-		all = append(all, MomentsOf(NewSamples(1, []float64{1, float64(k)}, []float64{1, 0})))
+		all = append(all, ComputeColumnMoments(NewSamples(1, []float64{1, float64(k)}, []float64{1, 0})))
 	}
 	st, _, err := CombineIntoStandardization(6, 2, giving(all), spec.LossLogistic, 3)
 	if err != nil || st.Mean[1] != 0 || st.Scale[1] != 1 || st.Clip != 3 {
@@ -276,7 +276,7 @@ func TestMomentsCheck(t *testing.T) {
 		{3, 10, "moments: they are of 2 rows; the update names 3"},
 		{2, 1e80, "moments: column 0 has the mean square 5e+79, beyond that of any float32"},
 	} {
-		m, err := MomentsFromVector([]float64{2, 2, 0, tt.q, 0})
+		m, err := ColumnMomentsFromVector([]float64{2, 2, 0, tt.q, 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,9 +293,9 @@ func TestMomentsCheck(t *testing.T) {
 // BenchmarkCombine is for 10⁴ devices of 10³ columns.
 func BenchmarkCombine(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	m := newMoments(999)
-	m.Rows = 100
-	each := func(take func(*Moments)) error {
+	m := newColumnMoments(999)
+	m.RowCount = 100
+	each := func(take func(*ColumnMoments)) error {
 		for range 10_000 {
 			for j := range m.Mean {
 				x := rng.Float64()

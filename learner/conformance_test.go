@@ -22,14 +22,14 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 	}
 	for _, bias := range []bool{false, true} {
 		cases[spec.ModelLinear] = append(cases[spec.ModelLinear],
-			Architecture{Inputs: 4, Outputs: 1, Risk: spec.LossHuber, HuberDelta: 0.5, Bias: bias})
+			Architecture{Inputs: 4, Outputs: 1, Risk: spec.LossHuber, HuberDelta: 0.5, HasBias: bias})
 	}
 	for _, hidden := range [][]int{{2}, {5, 2, 3}} {
 		for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU} {
 			for _, bias := range []bool{false, true} {
 				cases[spec.ModelAutoencoder] = append(cases[spec.ModelAutoencoder],
 					Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, HiddenUnits: hidden, Outputs: 1,
-						Activation: activation, Risk: spec.LossSquared, Bias: bias, Ridge: 0.3})
+						Activation: activation, Risk: spec.LossSquared, HasBias: bias, Ridge: 0.3})
 			}
 		}
 	}
@@ -63,10 +63,10 @@ func TestObjectives(t *testing.T) {
 // hasLayout: the tensors fill the vector and each of them counts; their names differ.
 func hasLayout(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(1)
-	grad, seen, at := make([]float64, a.Params()), map[string]bool{}, 0
-	m.Gradient(grad, randomVector[float64](a.Params(), 0.7, rng), randomSamples[float64](a, 40, rng).All())
+	grad, seen, at := make([]float64, a.ParameterCount()), map[string]bool{}, 0
+	m.Gradient(grad, randomVector[float64](a.ParameterCount(), 0.7, rng), randomSamples[float64](a, 40, rng).All())
 	for _, tensor := range a.Layout() {
-		n := int(tensor.size())
+		n := int(tensor.elementCount())
 		if seen[tensor.Name] || n < 1 || strings.Count(tensor.Name, ".") > 1 {
 			t.Errorf("tensor %q of shape %v", tensor.Name, tensor.Shape)
 		}
@@ -79,8 +79,8 @@ func hasLayout(t *testing.T, a Architecture) {
 		}
 		at += n
 	}
-	if at != a.Params() {
-		t.Errorf("the layout has %d elements of %d", at, a.Params())
+	if at != a.ParameterCount() {
+		t.Errorf("the layout has %d elements of %d", at, a.ParameterCount())
 	}
 }
 
@@ -89,11 +89,11 @@ func hasLayout(t *testing.T, a Architecture) {
 func beginsAlike(t *testing.T, a Architecture) {
 	single, double := newModel[float32](t, a), newModel[float64](t, a)
 	rng, same, other := newRNG(2), newRNG(2), newRNG(2)
-	w, again := make([]float64, a.Params()), randomVector[float64](a.Params(), 1, newRNG(3))
-	rounded := randomVector[float32](a.Params(), 1, newRNG(4))
-	double.Init(w, rng)
-	double.Init(again, same)
-	single.Init(rounded, other)
+	w, again := make([]float64, a.ParameterCount()), randomVector[float64](a.ParameterCount(), 1, newRNG(3))
+	rounded := randomVector[float32](a.ParameterCount(), 1, newRNG(4))
+	double.InitParameters(w, rng)
+	double.InitParameters(again, same)
+	single.InitParameters(rounded, other)
 	for i, v := range w {
 		if again[i] != v || rounded[i] != float32(v) {
 			t.Fatalf("element %d begins at %v, %v and %v", i, v, again[i], rounded[i])
@@ -104,7 +104,7 @@ func beginsAlike(t *testing.T, a Architecture) {
 		t.Errorf("the draws after it are %x, %x and %x", next, a, b)
 	}
 	if next == newRNG(2).Uint64() {
-		double.Init(w, nil) // it draws nothing
+		double.InitParameters(w, nil) // it draws nothing
 	}
 }
 
@@ -113,11 +113,11 @@ func matchesDifferences(t *testing.T, a Architecture) {
 	const h = 1e-6
 	m, rng := newModel[float64](t, a), newRNG(5)
 	for _, rows := range []int{1, 5, rowBlockSize + 3} {
-		if rows > 5 && a.Params() > 100 {
+		if rows > 5 && a.ParameterCount() > 100 {
 			continue // the differences of wide ones take seconds
 		}
 		b := randomSamples[float64](a, rows, rng).All()
-		w := randomVector[float64](a.Params(), 0.5, rng)
+		w := randomVector[float64](a.ParameterCount(), 0.5, rng)
 		grad := randomVector[float64](len(w), 1, rng) // it is overwritten
 		m.Gradient(grad, w, b)
 		for i, v := range w {
@@ -137,7 +137,7 @@ func matchesDifferences(t *testing.T, a Architecture) {
 func meansRows(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(6)
 	for _, rows := range sizes {
-		s, w := randomSamples[float64](a, rows, rng), randomVector[float64](a.Params(), 0.5, rng)
+		s, w := randomSamples[float64](a, rows, rng), randomVector[float64](a.ParameterCount(), 0.5, rng)
 		risk, sum := m.Risk(w, s.All()), 0.0
 		for i := range rows {
 			x, y := s.Row(i)
@@ -147,7 +147,7 @@ func meansRows(t *testing.T, a Architecture) {
 		with := m.Gradient(make([]float64, len(w)), w, s.All())
 		compare(t, fmt.Sprintf("risk of %d rows with the gradient", rows), []float64{with}, []float64{risk}, 1e-13)
 	}
-	if risk := m.Risk(make([]float64, a.Params()), Batch[float64]{}); !math.IsNaN(risk) {
+	if risk := m.Risk(make([]float64, a.ParameterCount()), Batch[float64]{}); !math.IsNaN(risk) {
 		t.Errorf("the risk of no rows is %v", risk)
 	}
 }
@@ -160,7 +160,7 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 		tolerance = 1e-4
 	}
 	for _, rows := range []int{1, 2, 7, rowBlockSize} {
-		b, w := randomSamples[T](a, rows, rng).All(), randomVector[T](a.Params(), 0.5, rng)
+		b, w := randomSamples[T](a, rows, rng).All(), randomVector[T](a.ParameterCount(), 0.5, rng)
 		risk := o.Backward(w, b)
 		if want := o.AddRowRisks(0, w, b); risk != want || risk != o.Backward(w, b) {
 			t.Errorf("%d rows: risk %v, going backward %v", rows, want, risk)
@@ -179,7 +179,7 @@ func addsBlocks[T Float](t *testing.T, a Architecture) {
 // scoresRows: the risk of a score is that of the model; the other numbers are shares.
 func scoresRows(t *testing.T, a Architecture) {
 	m, rng := newModel[float64](t, a), newRNG(8)
-	s, w := randomSamples[float64](a, 2*rowBlockSize+5, rng), randomVector[float64](a.Params(), 0.5, rng)
+	s, w := randomSamples[float64](a, 2*rowBlockSize+5, rng), randomVector[float64](a.ParameterCount(), 0.5, rng)
 	score := m.Score(w, s)
 	compare(t, "risk", []float64{score.Risk}, []float64{m.Risk(w, s.All())}, 1e-13)
 	if score.Samples != s.Len() || score.R2 > 1 || score.Accuracy < 0 || score.Accuracy > 1 {
@@ -205,7 +205,7 @@ func keepsLabels(t *testing.T, a Architecture) {
 // showsNaN: a parameter that is no number reaches the risk, in dead and saturated units too.
 func showsNaN(t *testing.T, a Architecture) {
 	m, rng := newModel[float32](t, a), newRNG(10)
-	b, w := randomSamples[float32](a, 3, rng).All(), randomVector[float32](a.Params(), 1, rng)
+	b, w := randomSamples[float32](a, 3, rng).All(), randomVector[float32](a.ParameterCount(), 1, rng)
 	for i, v := range w {
 		w[i] = float32(math.NaN())
 		if risk := m.Risk(w, b); !math.IsNaN(risk) {
@@ -218,7 +218,7 @@ func showsNaN(t *testing.T, a Architecture) {
 // allocatesNothing: once a block of that size has been seen.
 func allocatesNothing(t *testing.T, a Architecture) {
 	m, rng := newModel[float32](t, a), newRNG(11)
-	b, w := randomSamples[float32](a, rowBlockSize+2, rng).All(), randomVector[float32](a.Params(), 1, rng)
+	b, w := randomSamples[float32](a, rowBlockSize+2, rng).All(), randomVector[float32](a.ParameterCount(), 1, rng)
 	grad := make([]float32, len(w))
 	if n := testing.AllocsPerRun(3, func() { m.Risk(w, b); m.Gradient(grad, w, b) }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -240,9 +240,9 @@ func changesUnits(t *testing.T, a Architecture) {
 		return
 	}
 	a.Ridge = 0 // it knows no units
-	m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+	m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)
 	same := slices.Clone(w)
-	if err := m.Restandardize(same, from, from); err != nil || !slices.Equal(same, w) {
+	if err := m.RestandardizeParameters(same, from, from); err != nil || !slices.Equal(same, w) {
 		t.Errorf("the units stay, and the model changes; error %v", err)
 	}
 	raw := randomSamples[float64](a, 30, rng)
@@ -251,16 +251,17 @@ func changesUnits(t *testing.T, a Architecture) {
 		if err := s.Standardize(st); err != nil {
 			t.Fatal(err)
 		}
-		m.SetReportUnits(st)
+		m.SetReportedRiskUnits(st)
 		return m.Score(w, s)
 	}
 	before := score(from, w)
-	if err := m.Restandardize(w, from, to); (err == nil) != a.Bias {
-		t.Fatalf("bias %v: error %v", a.Bias, err)
+	if err := m.RestandardizeParameters(w, from, to); (err == nil) != a.HasBias {
+		t.Fatalf("bias %v: error %v", a.HasBias, err)
 	}
-	if after := score(to, w); a.Bias && !(math.Abs(after.R2-before.R2) <= 1e-9 || after.Accuracy == before.Accuracy) {
+	if after := score(to,
+		w); a.HasBias && !(math.Abs(after.R2-before.R2) <= 1e-9 || after.Accuracy == before.Accuracy) {
 		t.Errorf("score %+v becomes %+v", before, after)
-	} else if a.Bias && a.Risk != spec.LossHuber && math.Abs(after.Risk-before.Risk) > 1e-9*before.Risk {
+	} else if a.HasBias && a.Risk != spec.LossHuber && math.Abs(after.Risk-before.Risk) > 1e-9*before.Risk {
 		t.Errorf("in the units of the data, the risk %v becomes %v", before.Risk, after.Risk)
 	}
 }
@@ -283,10 +284,10 @@ func TestKindsInDocs(t *testing.T) {
 func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 	rng := newRNG(6)
 	for _, bias := range []bool{false, true} {
-		a := Architecture{Kind: spec.ModelMLP, Inputs: 1, Outputs: 1, HiddenUnits: []int{40000}, Bias: bias,
+		a := Architecture{Kind: spec.ModelMLP, Inputs: 1, Outputs: 1, HiddenUnits: []int{40000}, HasBias: bias,
 			Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 		m := newModel[float32](t, a)
-		s, w := randomSamples[float32](a, 20, rng), randomVector[float32](a.Params(), 0.01, rng)
+		s, w := randomSamples[float32](a, 20, rng), randomVector[float32](a.ParameterCount(), 0.01, rng)
 		one := 0.0
 		for k := range 20 {
 			one = m.objective.AddRowRisks(one, w, s.All().RowRange(k, 1))
@@ -298,9 +299,9 @@ func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 			t.Errorf("score's risk %v, row by row %v", risk, one/20)
 		}
 		n := m.objective.(*network[float32])
-		if len(n.layerActivations[0]) > a.Params() || n.delta[0] != nil {
+		if len(n.layerActivations[0]) > a.ParameterCount() || n.layerDeltas[0] != nil {
 			t.Errorf("%d activations and %d derivatives for %d parameters", len(n.layerActivations[0]),
-				len(n.delta[0]), a.Params())
+				len(n.layerDeltas[0]), a.ParameterCount())
 		}
 	}
 }

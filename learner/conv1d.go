@@ -47,26 +47,26 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 			channels: channels,
 			kernel:   v.KernelSteps, pool: v.PoolSteps, inputSteps: before, outputSteps: steps[i]}
 		offset += f.in * out
-		if a.Bias {
+		if a.HasBias {
 			f.biasOffset = offset
 			offset += out
 		}
 		c.filters = append(c.filters, f)
 		channels, before = out, steps[i]
-		params, units = params+f.in*out, units+f.units()
+		params, units = params+f.in*out, units+f.outputsPerRow()
 	}
-	c.network = networkOf[T](a, layersFrom(offset, channels*before, a))
+	c.network = newNetworkOfLayers[T](a, layersFromOffset(offset, channels*before, a))
 	for _, l := range c.layers {
 		params, units = params+l.in*l.out, units+l.out
 	}
-	c.outputRowsAtOnce = cacheableRows(params, units)
+	c.rowsPerOutputPass = cacheableRows(params, units)
 	c.pooledOutputs, c.pooledDeltas, c.argmaxSteps = make([][]T, len(c.filters)), make([][]T, len(c.filters)),
 		make([][]int32, len(c.filters))
 	return c, nil
 }
 
-// units is how many numbers of a row the layer leaves.
-func (f *filterLayer) units() int { return f.out * f.outputSteps }
+// outputsPerRow is how many numbers of a row the layer leaves.
+func (f *filterLayer) outputsPerRow() int { return f.out * f.outputSteps }
 
 // convolvedSteps is how many steps have a sum: whole pools.
 func (f *filterLayer) convolvedSteps() int { return f.outputSteps * f.pool }
@@ -80,25 +80,25 @@ func (f *filterLayer) stepsPerTile() int {
 // layer, and then those of a network, the first of which has the inputs f·T' + t of filter f and step t.
 func (c *conv1d[T]) Layout() (all []TensorSpec) {
 	for i, f := range c.filters {
-		of := layoutFrom(i, []layer{f.layer})
+		of := tensorLayoutFromLayer(i, []layer{f.layer})
 		of[0].Shape = []int{f.out, f.channels, f.kernel}
 		all = append(all, of...)
 	}
-	return append(all, layoutFrom(len(c.filters), c.layers)...)
+	return append(all, tensorLayoutFromLayer(len(c.filters), c.layers)...)
 }
 
-// Init implements Objective: filters are drawn as hidden layers are, from C·K inputs to F·K outputs.
-func (c *conv1d[T]) Init(w []T, rng *rand.Rand) {
+// InitParameters implements Objective: filters are drawn as hidden layers are, from C·K inputs to F·K outputs.
+func (c *conv1d[T]) InitParameters(w []T, rng *rand.Rand) {
 	for _, f := range c.filters {
-		glorot(w[f.weightOffset:][:f.in*f.out], f.in, f.out*f.kernel, rng)
+		drawGlorotWeights(w[f.weightOffset:][:f.in*f.out], f.in, f.out*f.kernel, rng)
 	}
-	c.network.Init(w, rng)
+	c.network.InitParameters(w, rng)
 }
 
-// reserve makes room for that many rows, in delta only where there will be derivatives.
-func (c *conv1d[T]) reserve(rows int, derivatives bool) {
+// reserveScratch makes room for that many rows, in delta only where there will be derivatives.
+func (c *conv1d[T]) reserveScratch(rows int, derivatives bool) {
 	for i, f := range c.filters {
-		n := rows * f.units()
+		n := rows * f.outputsPerRow()
 		if len(c.pooledOutputs[i]) < n {
 			c.pooledOutputs[i], c.argmaxSteps[i] = make([]T, n), make([]int32, n)
 		}
@@ -115,21 +115,21 @@ func (c *conv1d[T]) reserve(rows int, derivatives bool) {
 // forward runs a block through the model and returns the raw outputs, [rows,outputs].
 func (c *conv1d[T]) forward(w []T, b Batch[T]) []T {
 	rows := len(b.Y)
-	c.reserve(rows, false)
+	c.reserveScratch(rows, false)
 	for i := range c.filters {
 		f := &c.filters[i]
-		out, x := c.pooledOutputs[i][:rows*f.units()], c.input(i, b)
+		out, x := c.pooledOutputs[i][:rows*f.outputsPerRow()], c.filterInput(i, b)
 		for s := range rows {
-			c.convolveAndMaxPool(f, w, x[s*f.channels*f.inputSteps:], out[s*f.units():][:f.units()],
-				c.argmaxSteps[i][s*f.units():])
+			c.convolveAndMaxPool(f, w, x[s*f.channels*f.inputSteps:], out[s*f.outputsPerRow():][:f.outputsPerRow()],
+				c.argmaxSteps[i][s*f.outputsPerRow():])
 		}
-		activate(c.activation, out)
+		applyActivation(c.activation, out)
 	}
 	return c.network.forward(w, c.filterOutput(b))
 }
 
-// input is what filter layer i takes in, [rows,channels,before].
-func (c *conv1d[T]) input(i int, b Batch[T]) []T {
+// filterInput is what filter layer i takes in, [rows,channels,before].
+func (c *conv1d[T]) filterInput(i int, b Batch[T]) []T {
 	if i == 0 {
 		return b.X
 	}
@@ -139,7 +139,7 @@ func (c *conv1d[T]) input(i int, b Batch[T]) []T {
 // filterOutput is a block of what the last filter layer leaves.
 func (c *conv1d[T]) filterOutput(b Batch[T]) Batch[T] {
 	last := len(c.filters) - 1
-	return Batch[T]{X: c.pooledOutputs[last][:len(b.Y)*c.filters[last].units()], Y: b.Y}
+	return Batch[T]{X: c.pooledOutputs[last][:len(b.Y)*c.filters[last].outputsPerRow()], Y: b.Y}
 }
 
 // convolveAndMaxPool fills out, [out,steps], with the largest sum of each pool, and from with its step, for a row x.
@@ -152,7 +152,7 @@ func (c *conv1d[T]) convolveAndMaxPool(f *filterLayer, w, x, out []T, from []int
 	for t := 0; t < used; t += tile {
 		n := min(tile, used-t)
 		sums := c.patchSums[:n*f.out]
-		c.k.forwardLayer(sums, w[f.weightOffset:][:f.in*f.out], bias, c.extractPatches(f, x, t, n), f.in, f.out)
+		c.kernels.forwardLayer(sums, w[f.weightOffset:][:f.in*f.out], bias, c.extractPatches(f, x, t, n), f.in, f.out)
 		for i := range n {
 			j, first := (t+i)/f.pool, (t+i)%f.pool == 0
 			for o, v := range sums[i*f.out:][:f.out] {
@@ -178,8 +178,8 @@ func (c *conv1d[T]) extractPatches(f *filterLayer, x []T, t, n int) []T {
 
 // AddRowRisks implements Objective.
 func (c *conv1d[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
-	for from := 0; from < len(b.Y); from += c.outputRowsAtOnce {
-		part := b.RowRange(from, c.outputRowsAtOnce)
+	for from := 0; from < len(b.Y); from += c.rowsPerOutputPass {
+		part := b.RowRange(from, c.rowsPerOutputPass)
 		sum = addRisks(sum, c.loss, nil, c.forward(w, part), part.Y)
 	}
 	return sum
@@ -189,22 +189,22 @@ func (c *conv1d[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 	rows := len(b.Y)
 	z := c.forward(w, b)
-	c.reserve(rows, true)
-	c.network.reserve(c.delta, rows)
-	sum := addRisks(0, c.loss, c.delta[len(c.layers)-1], z, b.Y)
-	c.backward(w, rows)
+	c.reserveScratch(rows, true)
+	c.network.reserveScratch(c.layerDeltas, rows)
+	sum := addRisks(0, c.loss, c.layerDeltas[len(c.layers)-1], z, b.Y)
+	c.backpropagateLayers(w, rows)
 	last := len(c.filters) - 1
-	c.inputDerivatives(c.pooledDeltas[last], w, 0, rows)
+	c.computeInputDerivatives(c.pooledDeltas[last], w, 0, rows)
 	for i := last; ; i-- {
 		f := &c.filters[i]
-		multiplyByDerivative(c.activation, c.pooledDeltas[i][:rows*f.units()], c.pooledOutputs[i])
+		multiplyByActivationDerivative(c.activation, c.pooledDeltas[i][:rows*f.outputsPerRow()], c.pooledOutputs[i])
 		if i == 0 {
 			return sum
 		}
 		dst, size := c.pooledDeltas[i-1], f.channels*f.inputSteps
 		clear(dst[:rows*size])
 		for s := range rows {
-			at := s * f.units()
+			at := s * f.outputsPerRow()
 			c.backpropagateFilters(f, w, dst[s*size:][:size], c.pooledDeltas[i][at:], c.argmaxSteps[i][at:])
 		}
 	}
@@ -222,7 +222,7 @@ func (c *conv1d[T]) backpropagateFilters(f *filterLayer, w, dst, delta []T, from
 			weights := w[f.weightOffset+o*f.in:][:f.in]
 			for j := o*f.outputSteps + t/f.pool; j <= o*f.outputSteps+(t+n-1)/f.pool; j++ {
 				if at := int(from[j]) - t; at >= 0 && at < n && delta[j] != 0 {
-					c.k.axpy(delta[j], weights, patches[at*f.in:][:f.in])
+					c.kernels.axpy(delta[j], weights, patches[at*f.in:][:f.in])
 				}
 			}
 		}
@@ -241,9 +241,9 @@ func (c *conv1d[T]) backpropagateFilters(f *filterLayer, w, dst, delta []T, from
 // AddGradient implements Objective.
 func (c *conv1d[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 	for i := range c.filters {
-		f, x := &c.filters[i], c.input(i, b)
+		f, x := &c.filters[i], c.filterInput(i, b)
 		for s := range b.Y {
-			at := s * f.units()
+			at := s * f.outputsPerRow()
 			c.addFilterGradient(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.argmaxSteps[i][at:],
 				T(scale))
 		}
@@ -262,7 +262,7 @@ func (c *conv1d[T]) addFilterGradient(f *filterLayer, dst, x, delta []T, from []
 			for j := o*f.outputSteps + t/f.pool; j <= o*f.outputSteps+(t+n-1)/f.pool; j++ {
 				if at := int(from[j]) - t; at >= 0 && at < n && delta[j] != 0 {
 					by := T(scale * delta[j])
-					c.k.axpy(by, patches[at*f.in:][:f.in], row)
+					c.kernels.axpy(by, patches[at*f.in:][:f.in], row)
 					sum += by
 				}
 			}
@@ -278,12 +278,12 @@ func (c *conv1d[T]) RowOutputs(w []T, b Batch[T]) []T { return c.forward(w, b) }
 
 // SumScores implements Objective.
 func (c *conv1d[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
-	return tallyScores(c.loss, s, c.outputRowsAtOnce, func(b Batch[T]) []T { return c.forward(w, b) })
+	return tallyScores(c.loss, s, c.rowsPerOutputPass, func(b Batch[T]) []T { return c.forward(w, b) })
 }
 
-// Restandardize implements Objective. A filter meets each step of a channel with the same weights, so all of them must
-// be rescaled and moved alike.
-func (c *conv1d[T]) Restandardize(w []T, from, to Standardization) (moved bool, err error) {
+// RestandardizeParameters implements Objective. A filter meets each step of a channel with the same weights, so all of
+// them must be rescaled and moved alike.
+func (c *conv1d[T]) RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error) {
 	f := &c.filters[0]
 	scales, moves := make([]float64, f.channels), make([]float64, f.channels)
 	for ch := range f.channels {
@@ -323,18 +323,18 @@ func nearlyEqual(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.A
 // PoolChannelMoments returns moments in which all steps of a channel of a conv1d have those of the channel, so that a
 // standardisation leaves a window's shape as it is: as if each row were one of each of its steps. Those of other kinds
 // are m itself.
-func (a Architecture) PoolChannelMoments(m *Moments) *Moments {
+func (a Architecture) PoolChannelMoments(m *ColumnMoments) *ColumnMoments {
 	if a.Kind != spec.ModelConv1D {
 		return m
 	}
 	channels := a.Convolution.InputChannels
 	steps := a.Inputs / channels
-	p := newMoments(a.Inputs)
-	p.Rows = m.Rows * float64(steps)
+	p := newColumnMoments(a.Inputs)
+	p.RowCount = m.RowCount * float64(steps)
 	for ch := range channels {
 		first := ch * steps
 		for t := range steps {
-			p.mergeColumn(first, m.Rows*float64(t), m.Rows, m.Mean[first+t], m.SquaredDeviations[first+t])
+			p.mergeColumn(first, m.RowCount*float64(t), m.RowCount, m.Mean[first+t], m.SquaredDeviations[first+t])
 		}
 		for t := 1; t < steps; t++ {
 			p.Mean[first+t], p.SquaredDeviations[first+t] = p.Mean[first], p.SquaredDeviations[first]

@@ -15,7 +15,7 @@ import (
 func convolutions() (all []Architecture) {
 	of := func(inputs int, v spec.Convolution, hidden ...int) Architecture {
 		return Architecture{Kind: spec.ModelConv1D, Inputs: inputs, Convolution: v, HiddenUnits: hidden, Outputs: 1,
-			Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true}
+			Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true}
 	}
 	for i, a := range []Architecture{
 		of(5, spec.Convolution{InputChannels: 1, KernelSteps: 3, FiltersPerLayer: []int{2}, PoolSteps: 1}),
@@ -31,7 +31,7 @@ func convolutions() (all []Architecture) {
 		for _, risk := range []spec.LossKind{spec.LossSquared, spec.LossSoftmax, spec.LossLogistic, spec.LossHuber} {
 			for _, bias := range []bool{false, true} {
 				b := a
-				if b.Risk, b.Bias, b.Ridge = risk, bias, float64(i%2)*0.3; risk == spec.LossSoftmax {
+				if b.Risk, b.HasBias, b.Ridge = risk, bias, float64(i%2)*0.3; risk == spec.LossSoftmax {
 					b.Outputs = 3
 				} else if risk == spec.LossHuber {
 					b.HuberDelta = 0.5
@@ -58,9 +58,9 @@ func alikeInChannels(a Architecture, all ...Standardization) {
 
 // TestConv1DByHand: two channels of five steps, one filter of two steps, pairs of which the larger sum is kept. The
 // sums x₀[t] − x₀[t+1] + 2 x₁[t+1] + 0.5 are 3.5, −0.5, 8.5, −5.5, so 3.5 and 8.5 are kept, of the steps 0 and 2, and
-// z = 2·3.5 − 8.5 + 0.25 = −1.25.
+// outputs = 2·3.5 − 8.5 + 0.25 = −1.25.
 func TestConv1DByHand(t *testing.T) {
-	a := Architecture{Kind: spec.ModelConv1D, Inputs: 10, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
+	a := Architecture{Kind: spec.ModelConv1D, Inputs: 10, Outputs: 1, Activation: spec.ActivationReLU, HasBias: true,
 		Risk: spec.LossSquared, Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2,
 			FiltersPerLayer: []int{1},
 			PoolSteps:       2}}
@@ -73,7 +73,7 @@ func TestConv1DByHand(t *testing.T) {
 	m, grad := newModel[float64](t, a), make([]float64, 8)
 	compare(t, "output", m.objective.RowOutputs(w, b), []float64{-1.25}, 0)
 	compare(t, "risk", []float64{m.Gradient(grad, w, b)}, []float64{2}, 0)
-	// z − y = −2; by the kept sums −4 and 2; by the filter −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5)
+	// outputs − y = −2; by the kept sums −4 and 2; by the filter −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5)
 	compare(t, "gradient", grad, []float64{-12, -10, -38, 3, -2, -7, -17, -2}, 0)
 }
 
@@ -92,7 +92,7 @@ func slow(a Architecture, w, x []float64) []float64 {
 	for _, filters := range v.FiltersPerLayer {
 		steps := len(x) / channels
 		weights, bias := w[:filters*channels*v.KernelSteps], make([]float64, filters)
-		if w = w[len(weights):]; a.Bias {
+		if w = w[len(weights):]; a.HasBias {
 			bias, w = w[:filters], w[filters:]
 		}
 		var out []float64
@@ -120,7 +120,7 @@ func slow(a Architecture, w, x []float64) []float64 {
 				out[o] += w[o*len(x)+j] * v
 			}
 		}
-		if w = w[units*len(x):]; a.Bias {
+		if w = w[units*len(x):]; a.HasBias {
 			for o := range out {
 				out[o] += w[o]
 			}
@@ -139,7 +139,7 @@ func slow(a Architecture, w, x []float64) []float64 {
 // TestConv1DSlowly holds outputs against plain sums, also where a row is looked at in several tiles, in the middle of a
 // pool.
 func TestConv1DSlowly(t *testing.T) {
-	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
+	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, HasBias: true,
 		Activation: spec.ActivationTanh, Risk: spec.LossSquared,
 		Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 40, FiltersPerLayer: []int{7, 4}, PoolSteps: 3}}
 	if f := newModel[float64](t,
@@ -149,7 +149,7 @@ func TestConv1DSlowly(t *testing.T) {
 	}
 	rng := newRNG(21)
 	for _, a := range append(convolutions(), long) {
-		m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+		m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)
 		b := randomSamples[float64](a, 5, rng).All()
 		z := slices.Clone(m.objective.RowOutputs(w, b))
 		for s := range b.Y {
@@ -165,7 +165,7 @@ func matchDifferencesOf(t *testing.T, a Architecture, elements int) {
 	t.Helper()
 	const h = 1e-6
 	m, rng := newModel[float64](t, a), newRNG(22)
-	b, w := randomSamples[float64](a, 3, rng).All(), randomVector[float64](a.Params(), 0.1, rng)
+	b, w := randomSamples[float64](a, 3, rng).All(), randomVector[float64](a.ParameterCount(), 0.1, rng)
 	grad := make([]float64, len(w))
 	m.Gradient(grad, w, b)
 	for range elements {
@@ -187,7 +187,7 @@ func matchDifferencesOf(t *testing.T, a Architecture, elements int) {
 func TestConv1DRestandardize(t *testing.T) {
 	rng := newRNG(23)
 	for _, a := range convolutions() {
-		if !a.Bias {
+		if !a.HasBias {
 			continue
 		}
 		n, steps := a.Inputs+1, a.Inputs/a.Convolution.InputChannels
@@ -206,11 +206,11 @@ func TestConv1DRestandardize(t *testing.T) {
 		}
 		from.keepLabelsUnscaled(a.Risk)
 		to.keepLabelsUnscaled(a.Risk)
-		m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+		m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)
 		raw := randomVector[float64](a.Inputs, 2, rng)
 		says := func(st Standardization) []float64 {
 			x := slices.Clone(raw)
-			standardizeRow(st, x)
+			standardizeRowFeatures(st, x)
 			z := slices.Clone(m.objective.RowOutputs(w, Batch[float64]{X: x, Y: []float64{0}}))
 			if a.Risk.IsRegression() {
 				z[0] = st.RestoreTarget(z[0])
@@ -218,7 +218,7 @@ func TestConv1DRestandardize(t *testing.T) {
 			return z
 		}
 		before := says(from)
-		if err := m.Restandardize(w, from, to); err != nil {
+		if err := m.RestandardizeParameters(w, from, to); err != nil {
 			t.Errorf("%+v: %v", a, err)
 		}
 		compare(t, fmt.Sprintf("%+v", a), says(to), before, 1e-9)
@@ -227,7 +227,7 @@ func TestConv1DRestandardize(t *testing.T) {
 		}
 		same := slices.Clone(w)
 		to.Scale[1] *= 1.001
-		if err := m.Restandardize(w, from, to); err == nil || !slices.Equal(w, same) ||
+		if err := m.RestandardizeParameters(w, from, to); err == nil || !slices.Equal(w, same) ||
 			!strings.Contains(err.Error(), "feature 1, step 1 of channel 0") {
 			t.Errorf("another scale of one step: %v, model changed %t", err, !slices.Equal(w, same))
 		}
@@ -237,13 +237,13 @@ func TestConv1DRestandardize(t *testing.T) {
 // TestPooled: the steps of a channel get the mean and the deviation of all of them, with few devices and with many;
 // columns of 0 and 1 keep their unit, and the target's is its own.
 func TestPooled(t *testing.T) {
-	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.LossSquared, Bias: true,
+	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.LossSquared, HasBias: true,
 		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, FiltersPerLayer: []int{1}, PoolSteps: 1},
 		Activation:  spec.ActivationTanh}
 	x := []float64{1, 2, 6, 1, 0, 1, 3, 2, 4, 1, 1, 0}
-	all := MomentsOf(NewSamples(6, x, []float64{10, 30}))
+	all := ComputeColumnMoments(NewSamples(6, x, []float64{10, 30}))
 	for _, devices := range []int{1, 5} {
-		st, _, err := CombineIntoStandardization(devices, 7, func(take func(*Moments)) error {
+		st, _, err := CombineIntoStandardization(devices, 7, func(take func(*ColumnMoments)) error {
 			for range devices {
 				take(a.PoolChannelMoments(all))
 			}
@@ -320,7 +320,7 @@ func TestConv1DWants(t *testing.T) {
 // TestConv1DShowsNaN: a feature that is no number reaches the output, wherever in a pool its sums are.
 func TestConv1DShowsNaN(t *testing.T) {
 	a, rng := convolutions()[8], newRNG(24)
-	m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
+	m, w := newModel[float64](t, a), randomVector[float64](a.ParameterCount(), 0.5, rng)
 	for i := range a.Inputs {
 		x := randomVector[float64](a.Inputs, 1, rng)
 		x[i] = math.NaN()

@@ -12,7 +12,7 @@
 //		Data: samples, Rand: rng}
 //	err = sampler.Validate(model)
 //	descent := learner.Descent[float32]{Model: model, Draws: sampler, Schedule: schedule, NormalizesStepSize: true}
-//	steps, reason := sizing.LocalSteps(pace.PerStep())
+//	steps, reason := sizing.LocalStepCount(pace.EstimatedTimePerStep())
 //	taken, err := descent.Run(w, steps, weight, stepsBefore, stop) // w: the server's model in, ψ_k out
 //	pace.Observe(taken, took)                                      // took: measured by the caller
 //

@@ -36,14 +36,14 @@ func (a Architecture) validateExternal() error {
 type externalObjective[T Float] []TensorSpec
 
 func (e externalObjective[T]) Layout() []TensorSpec                       { return e }
-func (e externalObjective[T]) Init([]T, *rand.Rand)                       {}
+func (e externalObjective[T]) InitParameters([]T, *rand.Rand)             {}
 func (e externalObjective[T]) AddRowRisks(float64, []T, Batch[T]) float64 { return math.NaN() }
 func (e externalObjective[T]) Backward([]T, Batch[T]) float64             { return math.NaN() }
 func (e externalObjective[T]) AddGradient([]T, Batch[T], float64)         {}
 func (e externalObjective[T]) MapLabels([]T, *LabelHistory) error         { return nil }
 func (e externalObjective[T]) RowOutputs(_ []T, b Batch[T]) []T           { return make([]T, b.Len()) }
 
-func (e externalObjective[T]) Restandardize([]T, Standardization, Standardization) (bool, error) {
+func (e externalObjective[T]) RestandardizeParameters([]T, Standardization, Standardization) (bool, error) {
 	return false, nil
 }
 

@@ -39,21 +39,21 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 		return 0, err
 	}
 	m := d.Model
-	m.checkVector("w", w)
+	m.checkVectorLength("w", w)
 	if d.NormalizesStepSize {
 		weight /= float64(steps)
 	}
 	for taken < steps && (stop == nil || !stop()) {
-		mu := weight * d.Schedule.At(offset+uint64(taken)+1)
+		mu := weight * d.Schedule.StepSizeAt(offset+uint64(taken)+1)
 		draw := d.Draws.Next(m)
-		if draw.Scale != 0 {
-			if risk := m.step(w, draw, mu, &d.Correction); !finite(risk) {
+		if draw.GradientScale != 0 {
+			if risk := m.takeStep(w, draw, mu, &d.Correction); !isFinite(risk) {
 				return taken, &DivergenceError{Step: taken + 1, Problem: fmt.Sprintf("the risk is %v", risk)}
 			}
 		}
 		taken++
 	}
-	if i := FirstNotFinite(w); i >= 0 {
+	if i := FirstNonFiniteIndex(w); i >= 0 {
 		return taken, &DivergenceError{Step: taken, Problem: fmt.Sprintf("parameter %d is %v", i, w[i])}
 	}
 	return taken, nil
@@ -64,23 +64,23 @@ func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop f
 func (d *Descent[T]) GradientAt(grad, w []T) {
 	m := d.Model
 	draw := d.Draws.Next(m)
-	if draw.Scale == 0 {
+	if draw.GradientScale == 0 {
 		clear(grad)
 		return
 	}
 	m.Gradient(grad, w, draw.Batch)
 	m.addNoiseAndCorrection(1, draw, &d.Correction, grad)
 	for i, g := range grad {
-		grad[i] = T(T(draw.Scale) * g)
+		grad[i] = T(T(draw.GradientScale) * g)
 	}
-	d.Correction.clearFrozen(grad)
+	d.Correction.clearFrozenGradient(grad)
 }
 
 func (d *Descent[T]) validate(steps int, weight float64) error {
 	switch {
 	case steps < 1:
 		return fmt.Errorf("%d local steps; at least 1", steps)
-	case !(weight >= 0) || !finite(weight):
+	case !(weight >= 0) || !isFinite(weight):
 		return fmt.Errorf("agent weight %v; it must be finite and not negative", weight)
 	}
 	return nil

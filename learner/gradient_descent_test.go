@@ -12,7 +12,7 @@ import (
 // line is y = 2 + 3x and a wobble, as a model with a bias: parameters [slope, intercept].
 func line(t *testing.T, batch int, schedule StepSizeSchedule) *Descent[float64] {
 	t.Helper()
-	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, Bias: true, Risk: spec.LossSquared})
+	m := newModel[float64](t, Architecture{Inputs: 1, Outputs: 1, HasBias: true, Risk: spec.LossSquared})
 	data := NewSamples(1, []float64{-1, 0, 1, 2}, []float64{-1.25, 2.25, 5.25, 7.75})
 	return &Descent[float64]{Model: m,
 		Draws: &StepSampler[float64]{Data: data, GradientConfig: GradientConfig{BatchSize: batch}}, Schedule: schedule}
@@ -32,7 +32,7 @@ func run[T Float](t *testing.T, d *Descent[T], w []T, steps int, weight float64,
 }
 
 func TestExactGradientReachesLeastSquares(t *testing.T) {
-	d := line(t, 0, StepSizeSchedule{StepSize: 0.3})
+	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.3})
 	w := make([]float64, 2)
 	run(t, d, w, 400, 1, 0, nil)
 	// Normal equations: n=4, Σx=2, Σx²=6, Σy=14, Σxy=22 → slope (4·22−2·14)/(4·6−2²), intercept (14−2·slope)/4.
@@ -42,7 +42,7 @@ func TestExactGradientReachesLeastSquares(t *testing.T) {
 // TestGoldenTrajectory holds exact gradient descent on the line against iterates computed by hand arithmetic of
 // φ − μ(Aφ − b) with A = [[1.5 0.5] [0.5 1]], b = [5.5 3.5], μ = 0.1.
 func TestGoldenTrajectory(t *testing.T) {
-	d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
+	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1})
 	w := make([]float64, 2)
 	for step, want := range [][]float64{{0.55, 0.35}, {1, 0.6375}, {1.368125, 0.87375}, {1.66921875, 1.06796875}} {
 		run(t, d, w, 1, 1, uint64(step), nil)
@@ -62,18 +62,18 @@ func TestNormalizeAndWeight(t *testing.T) {
 	}{
 		{false, 5, 1, 0.1}, {true, 5, 1, 0.02}, {true, 5, 2.5, 0.05}, {false, 5, 0.5, 0.05}, {true, 1, 1, 0.1},
 	} {
-		d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
+		d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1})
 		d.NormalizesStepSize = test.normalize
 		got := make([]float64, 2)
 		run(t, d, got, test.steps, test.weight, 0, nil)
 		want := make([]float64, 2)
-		run(t, line(t, 0, StepSizeSchedule{StepSize: test.want}), want, test.steps, 1, 0, nil)
+		run(t, line(t, 0, StepSizeSchedule{ConstantStepSize: test.want}), want, test.steps, 1, 0, nil)
 		compare(t, "w", got, want, 1e-14)
 	}
 }
 
 func TestDecayingScheduleCountsAcrossRuns(t *testing.T) {
-	schedule := NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 3)
+	schedule := NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 3)
 	d := line(t, 2, schedule)
 	whole, parts := make([]float64, 2), make([]float64, 2)
 	run(t, d, whole, 7, 1, 0, newRNG(9))
@@ -113,7 +113,7 @@ func TestFreshBatchEveryStep(t *testing.T) {
 			x[i], y[i] = 1, float64(i)
 		}
 		draws := &StepSampler[float64]{Data: NewSamples(1, x, y), GradientConfig: GradientConfig{BatchSize: batch}}
-		d := &Descent[float64]{Model: m, Draws: draws, Schedule: StepSizeSchedule{StepSize: 1}}
+		d := &Descent[float64]{Model: m, Draws: draws, Schedule: StepSizeSchedule{ConstantStepSize: 1}}
 		w, rng, seen := make([]float64, 1), newRNG(10), map[float64]bool{}
 		for range 40 {
 			run(t, d, w, 1, 1, 0, rng)
@@ -126,19 +126,19 @@ func TestFreshBatchEveryStep(t *testing.T) {
 }
 
 func TestBatchOfOneDrawsLikeDraw(t *testing.T) {
-	d := line(t, 1, StepSizeSchedule{StepSize: 0.1})
+	d := line(t, 1, StepSizeSchedule{ConstantStepSize: 0.1})
 	w, want := make([]float64, 2), make([]float64, 2)
 	run(t, d, w, 5, 1, 0, newRNG(11))
 	rng, b := newRNG(11), Batch[float64]{}
 	for range 5 {
-		d.Draws.(*StepSampler[float64]).Data.Draw(&b, 1, rng)
-		d.Model.step(want, &StepDraw[float64]{Batch: b, Scale: 1}, 0.1, &StepCorrection[float64]{})
+		d.Draws.(*StepSampler[float64]).Data.DrawBatch(&b, 1, rng)
+		d.Model.takeStep(want, &StepDraw[float64]{Batch: b, GradientScale: 1}, 0.1, &StepCorrection[float64]{})
 	}
 	compare(t, "w", w, want, 0)
 }
 
 func TestGradientAt(t *testing.T) {
-	d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
+	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1})
 	grad := make([]float64, 2)
 	d.GradientAt(grad, []float64{0, 0})
 	compare(t, "gradient", grad, []float64{-5.5, -3.5}, 1e-14)
@@ -146,7 +146,7 @@ func TestGradientAt(t *testing.T) {
 
 func TestStopBetweenSteps(t *testing.T) {
 	for _, allowed := range []int{0, 1, 3} {
-		d := line(t, 0, StepSizeSchedule{StepSize: 0.1})
+		d := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1})
 		w, want := make([]float64, 2), make([]float64, 2)
 		polled := 0
 		taken, err := d.Run(w, 10, 1, 0, func() bool { polled++; return polled > allowed })
@@ -161,7 +161,7 @@ func TestStopBetweenSteps(t *testing.T) {
 }
 
 func TestDivergence(t *testing.T) {
-	d := line(t, 0, StepSizeSchedule{StepSize: 1e100})
+	d := line(t, 0, StepSizeSchedule{ConstantStepSize: 1e100})
 	_, err := d.Run(make([]float64, 2), 50, 1, 0, nil)
 	// |w| grows by 1e100 a step: the risk holds w², beyond 1e308 from two steps on, and is seen at the third.
 	check := func(err error, step int, want string) {
@@ -176,7 +176,7 @@ func TestDivergence(t *testing.T) {
 	// A saturated margin hides an infinite parameter from the risk; the end of the run finds it.
 	m := newModel[float32](t, Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossLogistic})
 	big := &StepSampler[float32]{Data: NewSamples(1, []float32{1e30}, []float32{1})}
-	hidden := Descent[float32]{Model: m, Draws: big, Schedule: StepSizeSchedule{StepSize: 1e30}}
+	hidden := Descent[float32]{Model: m, Draws: big, Schedule: StepSizeSchedule{ConstantStepSize: 1e30}}
 	taken, err := hidden.Run(make([]float32, 1), 4, 1, 0, nil)
 	check(err, 4, "diverged at local step 4: parameter 0 is +Inf; use a smaller step size, or check the scale of the "+
 		"data")
@@ -185,7 +185,7 @@ func TestDivergence(t *testing.T) {
 	}
 
 	w := []float64{math.NaN(), 0}
-	taken, err = line(t, 0, StepSizeSchedule{StepSize: 0.1}).Run(w, 4, 1, 0, nil)
+	taken, err = line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1}).Run(w, 4, 1, 0, nil)
 	check(err, 1, "diverged at local step 1: the risk is NaN; use a smaller step size, or check the scale of the data")
 	if taken != 0 || w[1] != 0 {
 		t.Errorf("took %d steps from NaN, w = %v", taken, w)
@@ -202,7 +202,7 @@ func TestRunRefuses(t *testing.T) {
 		{1, -1, "agent weight -1; it must be finite and not negative"},
 		{1, math.Inf(1), "agent weight +Inf; it must be finite and not negative"},
 	} {
-		descent := line(t, 0, StepSizeSchedule{StepSize: 0.1})
+		descent := line(t, 0, StepSizeSchedule{ConstantStepSize: 0.1})
 		taken, err := descent.Run(make([]float64, 2), test.steps, test.weight, 0, nil)
 		if err == nil || err.Error() != test.want || taken != 0 {
 			t.Errorf("got %d, %v; want %s", taken, err, test.want)
@@ -216,11 +216,12 @@ func TestStepsDoNotAllocate(t *testing.T) {
 			for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.1},
 				{Law: spec.NoiseLaplace, Variance: 0.1}} {
 				rng := newRNG(14)
-				d := Descent[float32]{Model: newModel[float32](t, a), Schedule: StepSizeSchedule{StepSize: 1e-3},
+				d := Descent[float32]{Model: newModel[float32](t, a),
+					Schedule: StepSizeSchedule{ConstantStepSize: 1e-3},
 					Draws: &StepSampler[float32]{
 						Data: randomSamples[float32](a, 40, rng), Rand: rng,
 						GradientConfig: GradientConfig{BatchSize: batch, LocalStepProbability: 0.9, Noise: noise}}}
-				w := randomVector[float32](a.Params(), 0.1, rng)
+				w := randomVector[float32](a.ParameterCount(), 0.1, rng)
 				if got := testing.AllocsPerRun(3, func() { // runs once before it counts
 					if _, err := d.Run(w, 4, 1, 0, nil); err != nil {
 						t.Fatal(err)

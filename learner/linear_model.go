@@ -9,42 +9,43 @@ import (
 // linearModel is linear or logistic regression: the output z = hᵀw + b of a layer of one unit, with the bias b, if
 // there is one, at the end of the vector.
 type linearModel[T Float] struct {
-	layer          layer
-	risk           spec.LossKind
-	loss           Loss[T]
-	k              vectorKernels[T]
-	z              []T // of a block: the outputs,
-	delta          []T // and the derivatives of the rows' risks by them
-	hasSquaredLoss bool
+	layer             layer
+	risk              spec.LossKind
+	loss              Loss[T]
+	kernels           vectorKernels[T]
+	outputs           []T // of a block: the outputs,
+	outputDerivatives []T // and the derivatives of the rows' risks by them
+	hasSquaredLoss    bool
 }
 
-func newLinear[T Float](a Architecture) (Objective[T], error) {
-	return &linearModel[T]{layer: layersOf(a)[0], risk: a.Risk, loss: newLoss[T](a), k: nativeKernel[T](),
+func newLinearModel[T Float](a Architecture) (Objective[T], error) {
+	return &linearModel[T]{layer: layersOfArchitecture(a)[0], risk: a.Risk, loss: newLoss[T](a),
+		kernels:        newLoopKernels[T](),
 		hasSquaredLoss: a.Risk == spec.LossSquared}, checkLayers(a)
 }
 
 // Layout implements Objective: "layer0.weight" [1, inputs], and "layer0.bias" [1] if there is a bias.
-func (l *linearModel[T]) Layout() []TensorSpec { return layout(l.layer) }
+func (l *linearModel[T]) Layout() []TensorSpec { return tensorLayout(l.layer) }
 
-// Init implements Objective: the start is zero.
-func (l *linearModel[T]) Init([]T, *rand.Rand) {}
+// InitParameters implements Objective: the start is zero.
+func (l *linearModel[T]) InitParameters([]T, *rand.Rand) {}
 
-// reserve makes room for n rows.
-func (l *linearModel[T]) reserve(n int) {
-	if n > len(l.z) {
-		l.z, l.delta = make([]T, n), make([]T, n)
+// reserveScratch makes room for n rows.
+func (l *linearModel[T]) reserveScratch(n int) {
+	if n > len(l.outputs) {
+		l.outputs, l.outputDerivatives = make([]T, n), make([]T, n)
 	}
 }
 
 // forward returns the outputs of a block, which stay in the scratch memory.
 func (l *linearModel[T]) forward(w []T, b Batch[T]) []T {
-	l.reserve(len(b.Y))
+	l.reserveScratch(len(b.Y))
 	var bias T
 	if l.layer.biasOffset >= 0 {
 		bias = w[l.layer.biasOffset]
 	}
-	l.k.dots(l.z, 1, bias, w[:l.layer.in], b.X)
-	return l.z[:len(b.Y)]
+	l.kernels.dotEachRow(l.outputs, 1, bias, w[:l.layer.in], b.X)
+	return l.outputs[:len(b.Y)]
 }
 
 // AddRowRisks implements Objective.
@@ -55,12 +56,12 @@ func (l *linearModel[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 // Backward implements Objective.
 func (l *linearModel[T]) Backward(w []T, b Batch[T]) float64 {
 	z := l.forward(w, b)
-	return addRisks(0, l.loss, l.delta, z, b.Y)
+	return addRisks(0, l.loss, l.outputDerivatives, z, b.Y)
 }
 
 // AddGradient implements Objective.
 func (l *linearModel[T]) AddGradient(dst []T, b Batch[T], scale float64) {
-	sum := l.k.addNonzeroRows(dst[:l.layer.in], T(scale), l.delta, 1, b.X)
+	sum := l.kernels.addNonzeroRows(dst[:l.layer.in], T(scale), l.outputDerivatives, 1, b.X)
 	if l.layer.biasOffset >= 0 {
 		dst[l.layer.biasOffset] += sum
 	}
@@ -79,17 +80,17 @@ func (l *linearModel[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return tallyScores(l.loss, s, rowBlockSize, func(b Batch[T]) []T { return l.forward(w, b) })
 }
 
-// Restandardize implements Objective.
-func (l *linearModel[T]) Restandardize(w []T, from, to Standardization) (bool, error) {
-	return restandardize(w, l.layer, l.layer, l.risk, from, to), nil
+// RestandardizeParameters implements Objective.
+func (l *linearModel[T]) RestandardizeParameters(w []T, from, to Standardization) (bool, error) {
+	return restandardizeLayers(w, l.layer, l.layer, l.risk, from, to), nil
 }
 
 // hasShortRows reports that rows are too short for assembly.
 func (l *linearModel[T]) hasShortRows() bool { return l.layer.in < minAssemblyLength }
 
-// shortRowStep takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls and
-// the views of other steps would cost four times the arithmetic. It gives the same bits.
-func (l *linearModel[T]) shortRowStep(w, x []T, y T, mu, ridge float64) float64 {
+// takeShortRowStep takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls
+// and the views of other steps would cost four times the arithmetic. It gives the same bits.
+func (l *linearModel[T]) takeShortRowStep(w, x []T, y T, mu, ridge float64) float64 {
 	z := dotLoop(w[:len(x)], x)
 	if l.layer.biasOffset >= 0 {
 		z += w[len(x)]
@@ -97,16 +98,16 @@ func (l *linearModel[T]) shortRowStep(w, x []T, y T, mu, ridge float64) float64 
 	miss := z - y
 	risk := 0.5 * float64(miss) * float64(miss)
 	if !l.hasSquaredLoss {
-		l.reserve(1)
-		l.z[0] = z
-		risk = l.loss.Risk(l.delta[:1], l.z[:1], y)
-		miss = l.delta[0]
+		l.reserveScratch(1)
+		l.outputs[0] = z
+		risk = l.loss.Risk(l.outputDerivatives[:1], l.outputs[:1], y)
+		miss = l.outputDerivatives[0]
 	}
-	if !finite(risk) {
+	if !isFinite(risk) {
 		return risk
 	}
 	if ridge > 0 {
-		l.k.axpy(T(-mu*ridge), w, w)
+		l.kernels.axpy(T(-mu*ridge), w, w)
 	}
 	c := T(T(-mu) * miss)
 	if l.layer.biasOffset >= 0 {

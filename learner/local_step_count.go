@@ -9,8 +9,8 @@ import (
 // StepCountPolicy chooses E_k, the number of local steps, from a device's speed: as many as the budget pays for, within
 // bounds.
 type StepCountPolicy struct {
-	Min, Max int
-	Budget   time.Duration // of computing in one round
+	MinSteps, MaxSteps int
+	TimeBudget         time.Duration // of computing in one round
 }
 
 // StepCountReason says what decided the number of local steps.
@@ -51,29 +51,30 @@ func (r StepCountReason) String() string {
 // Validate reports every field out of its bounds.
 func (s StepCountPolicy) Validate() error {
 	var errs []error
-	if s.Min < 1 {
-		errs = append(errs, fmt.Errorf("sizing: minimum of %d local steps; at least 1", s.Min))
+	if s.MinSteps < 1 {
+		errs = append(errs, fmt.Errorf("sizing: minimum of %d local steps; at least 1", s.MinSteps))
 	}
-	if s.Max < s.Min {
-		errs = append(errs, fmt.Errorf("sizing: maximum of %d local steps is less than the minimum of %d", s.Max,
-			s.Min))
+	if s.MaxSteps < s.MinSteps {
+		errs = append(errs, fmt.Errorf("sizing: maximum of %d local steps is less than the minimum of %d", s.MaxSteps,
+			s.MinSteps))
 	}
-	if s.Budget <= 0 {
-		errs = append(errs, fmt.Errorf("sizing: budget of %v; it must be positive", s.Budget))
+	if s.TimeBudget <= 0 {
+		errs = append(errs, fmt.Errorf("sizing: budget of %v; it must be positive", s.TimeBudget))
 	}
 	return errors.Join(errs...)
 }
 
-// LocalSteps is E_k = clamp(⌊budget ÷ perStep⌋, Min, Max) and what decided it. A perStep of 0 is one not measured yet.
-func (s StepCountPolicy) LocalSteps(perStep time.Duration) (steps int, reason StepCountReason) {
+// LocalStepCount is E_k = clamp(⌊budget ÷ perStep⌋, Min, Max) and what decided it. A perStep of 0 is one not measured
+// yet.
+func (s StepCountPolicy) LocalStepCount(perStep time.Duration) (steps int, reason StepCountReason) {
 	if perStep <= 0 {
-		return s.Min, StepTimeUnmeasured
+		return s.MinSteps, StepTimeUnmeasured
 	}
-	switch n := int64(s.Budget / perStep); { // 64 bits: a long budget of short steps exceeds a 32-bit int
-	case n < int64(s.Min):
-		return s.Min, StepCountByMinimum
-	case n > int64(s.Max):
-		return s.Max, StepCountByMaximum
+	switch n := int64(s.TimeBudget / perStep); { // 64 bits: a long budget of short steps exceeds a 32-bit int
+	case n < int64(s.MinSteps):
+		return s.MinSteps, StepCountByMinimum
+	case n > int64(s.MaxSteps):
+		return s.MaxSteps, StepCountByMaximum
 	default:
 		return int(n), StepCountByBudget
 	}
@@ -84,32 +85,32 @@ func (s StepCountPolicy) LocalSteps(perStep time.Duration) (steps int, reason St
 const newestMeasurementShare = 0.25
 
 // StepTimeEstimator is an exponential moving estimate of the time per local step. Its zero value has measured nothing.
-type StepTimeEstimator struct{ nanoseconds float64 }
+type StepTimeEstimator struct{ nanosecondsPerStep float64 }
 
-// Observe takes in a run of steps that took that long. A run without steps or time says nothing and is ignored.
-func (p *StepTimeEstimator) Observe(steps int, took time.Duration) {
+// AddMeasurement takes in a run of steps that took that long. A run without steps or time says nothing and is ignored.
+func (p *StepTimeEstimator) AddMeasurement(steps int, took time.Duration) {
 	if steps <= 0 || took <= 0 {
 		return
 	}
 	seen := float64(took) / float64(steps)
-	if p.nanoseconds == 0 {
-		p.nanoseconds = seen
+	if p.nanosecondsPerStep == 0 {
+		p.nanosecondsPerStep = seen
 		return
 	}
-	p.nanoseconds += newestMeasurementShare * (seen - p.nanoseconds)
+	p.nanosecondsPerStep += newestMeasurementShare * (seen - p.nanosecondsPerStep)
 }
 
-// PerStep is the estimate, at least 1 ns once there is one; 0 = unmeasured.
-func (p *StepTimeEstimator) PerStep() time.Duration {
-	if p.nanoseconds == 0 {
+// EstimatedTimePerStep is the estimate, at least 1 ns once there is one; 0 = unmeasured.
+func (p *StepTimeEstimator) EstimatedTimePerStep() time.Duration {
+	if p.nanosecondsPerStep == 0 {
 		return 0
 	}
-	return max(1, time.Duration(p.nanoseconds))
+	return max(1, time.Duration(p.nanosecondsPerStep))
 }
 
-// ReduceSteps takes a share of the steps that LocalSteps gave, 0 to 1, but no fewer than Min.
-func (s StepCountPolicy) ReduceSteps(steps int, reason StepCountReason, share float64) (int, StepCountReason) {
-	if eased := max(s.Min, int(float64(steps)*share)); eased < steps {
+// ReduceStepCount takes a share of the steps that LocalStepCount gave, 0 to 1, but no fewer than Min.
+func (s StepCountPolicy) ReduceStepCount(steps int, reason StepCountReason, share float64) (int, StepCountReason) {
+	if eased := max(s.MinSteps, int(float64(steps)*share)); eased < steps {
 		return eased, StepCountReduced
 	}
 	return steps, reason

@@ -7,7 +7,7 @@ import (
 )
 
 func TestLocalSteps(t *testing.T) {
-	s := StepCountPolicy{Min: 2, Max: 50, Budget: time.Second}
+	s := StepCountPolicy{MinSteps: 2, MaxSteps: 50, TimeBudget: time.Second}
 	for _, test := range []struct {
 		perStep time.Duration
 		steps   int
@@ -23,12 +23,12 @@ func TestLocalSteps(t *testing.T) {
 		{501 * time.Millisecond, 2, StepCountByMinimum},
 		{time.Hour, 2, StepCountByMinimum},
 	} {
-		if steps, reason := s.LocalSteps(test.perStep); steps != test.steps || reason != test.reason {
+		if steps, reason := s.LocalStepCount(test.perStep); steps != test.steps || reason != test.reason {
 			t.Errorf("LocalSteps(%v) = %d, %v; want %d, %v", test.perStep, steps, reason, test.steps, test.reason)
 		}
 	}
-	long := StepCountPolicy{Min: 1, Max: math.MaxInt32, Budget: 365 * 24 * time.Hour}
-	if steps, reason := long.LocalSteps(1); steps != math.MaxInt32 || reason != StepCountByMaximum {
+	long := StepCountPolicy{MinSteps: 1, MaxSteps: math.MaxInt32, TimeBudget: 365 * 24 * time.Hour}
+	if steps, reason := long.LocalStepCount(1); steps != math.MaxInt32 || reason != StepCountByMaximum {
 		t.Errorf("a year of nanoseconds: %d, %v", steps, reason)
 	}
 }
@@ -68,20 +68,20 @@ func TestPace(t *testing.T) {
 		{0, time.Hour, 125 * time.Millisecond},
 		{4, 100 * time.Millisecond, 100 * time.Millisecond},
 	} {
-		p.Observe(step.steps, step.took)
-		if got := p.PerStep(); got != step.want {
+		p.AddMeasurement(step.steps, step.took)
+		if got := p.EstimatedTimePerStep(); got != step.want {
 			t.Errorf("after %d steps in %v: %v, want %v", step.steps, step.took, got, step.want)
 		}
 	}
 	var fast StepTimeEstimator
-	fast.Observe(1000, 10)
-	if got := fast.PerStep(); got != 1 {
+	fast.AddMeasurement(1000, 10)
+	if got := fast.EstimatedTimePerStep(); got != 1 {
 		t.Errorf("10 ps a step: %v, want 1ns, since 0 is unmeasured", got)
 	}
 }
 
 func TestEase(t *testing.T) {
-	s := StepCountPolicy{Min: 4, Max: 50, Budget: time.Second}
+	s := StepCountPolicy{MinSteps: 4, MaxSteps: 50, TimeBudget: time.Second}
 	for _, tt := range []struct {
 		steps  int
 		share  float64
@@ -90,7 +90,7 @@ func TestEase(t *testing.T) {
 	}{{40, 1, 40, StepCountByBudget}, {40, 0.5, 20, StepCountReduced}, {41, 0.5, 20, StepCountReduced}, {40, 0.01, 4,
 		StepCountReduced}, {40, 0, 4, StepCountReduced},
 		{4, 0.5, 4, StepCountByBudget}} {
-		if n, why := s.ReduceSteps(tt.steps, StepCountByBudget, tt.share); n != tt.want || why != tt.reason {
+		if n, why := s.ReduceStepCount(tt.steps, StepCountByBudget, tt.share); n != tt.want || why != tt.reason {
 			t.Errorf("%v of %d steps: %d by %v, want %d by %v", tt.share, tt.steps, n, why, tt.want, tt.reason)
 		}
 	}

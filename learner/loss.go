@@ -62,14 +62,14 @@ func (regressionLoss[T]) ClassProbabilities(dst []float64, _ []T) []float64 { re
 
 // LabelHistory is what is known of targets that were mapped before others come. The zero value is of no rows.
 type LabelHistory struct {
-	rows                         int
+	rowCount                     int
 	lastZeroRow, lastMinusOneRow int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
 }
 
 // LabelSet is the set of valid targets of a risk. The zero value contains every number.
 type LabelSet struct {
-	Classes int  // if above 0, the targets are the whole numbers from 0 to Classes − 1
-	Binary  bool // the targets are 0 and 1, or −1 and 1
+	ClassCount int  // if above 0, the targets are the whole numbers from 0 to Classes − 1
+	IsBinary   bool // the targets are 0 and 1, or −1 and 1
 }
 
 // LabelSet returns the set of valid targets for the architecture's risk.
@@ -84,9 +84,9 @@ func (a Architecture) LabelSet() LabelSet {
 // Contains reports whether a target is in the set.
 func (s LabelSet) Contains(y float64) bool {
 	switch {
-	case s.Classes > 0:
-		return y >= 0 && y < float64(s.Classes) && y == float64(int(y))
-	case s.Binary:
+	case s.ClassCount > 0:
+		return y >= 0 && y < float64(s.ClassCount) && y == float64(int(y))
+	case s.IsBinary:
 		return y == 1 || y == 0 || y == -1
 	}
 	return true
@@ -96,9 +96,9 @@ func (s LabelSet) Contains(y float64) bool {
 // number.
 func (s LabelSet) String() string {
 	switch {
-	case s.Classes > 0:
-		return fmt.Sprintf("whole numbers from 0 to %d", s.Classes-1)
-	case s.Binary:
+	case s.ClassCount > 0:
+		return fmt.Sprintf("whole numbers from 0 to %d", s.ClassCount-1)
+	case s.IsBinary:
 		return "0 and 1, or -1 and 1"
 	}
 	return ""
@@ -109,13 +109,13 @@ func (s LabelSet) String() string {
 func (s *Samples[T]) MapLabels(a Architecture, seen LabelHistory) (LabelHistory, error) {
 	for i, y := range s.y {
 		if y-y != 0 {
-			return seen, fmt.Errorf("label %v in row %d: not finite", float64(y), seen.rows+i+1)
+			return seen, fmt.Errorf("label %v in row %d: not finite", float64(y), seen.rowCount+i+1)
 		}
 	}
 	all := seen
 	if err := newObjective[T](a).MapLabels(s.y, &all); err != nil {
 		return seen, err
 	}
-	all.rows += len(s.y)
+	all.rowCount += len(s.y)
 	return all, nil
 }

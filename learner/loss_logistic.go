@@ -22,12 +22,12 @@ func (logisticLoss[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // LabelSet implements Loss.
-func (logisticLoss[T]) LabelSet(int) LabelSet { return LabelSet{Binary: true} }
+func (logisticLoss[T]) LabelSet(int) LabelSet { return LabelSet{IsBinary: true} }
 
 // MapLabels takes 0 and 1, which become −1 and 1, or −1 and 1.
 func (logisticLoss[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	for i, v := range y {
-		row, other := seen.rows+i+1, 0
+		row, other := seen.rowCount+i+1, 0
 		switch v {
 		case 0:
 			seen.lastZeroRow, other = row, seen.lastMinusOneRow

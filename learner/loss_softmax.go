@@ -33,14 +33,14 @@ func (softmaxLoss[T]) Risk(delta, z []T, y T) float64 {
 }
 
 // LabelSet implements Loss.
-func (softmaxLoss[T]) LabelSet(outputs int) LabelSet { return LabelSet{Classes: outputs} }
+func (softmaxLoss[T]) LabelSet(outputs int) LabelSet { return LabelSet{ClassCount: outputs} }
 
 // MapLabels takes whole numbers from 0 to outputs − 1.
 func (softmaxLoss[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	for i, label := range y {
 		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
 			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v,
-				seen.rows+i+1, outputs-1)
+				seen.rowCount+i+1, outputs-1)
 		}
 	}
 	return nil

@@ -11,12 +11,12 @@ import (
 // with the largest batch up to 32 rows.
 type Model[T Float] struct {
 	arch               Architecture
-	params             int
+	parameterCount     int
 	objective          Objective[T]
 	reportedRiskFactor float64         // of risks that are reported
 	rowStepper         *linearModel[T] // the objective, if it takes steps on one row by itself: see linear.step
-	k                  vectorKernels[T]
-	grad               []T // for steps on more rows than one block
+	kernels            vectorKernels[T]
+	gradientScratch    []T // for steps on more rows than one block
 }
 
 // NewModel prepares a model; the error is that of [Architecture.Validate].
@@ -25,8 +25,8 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 		return nil, err
 	}
 	a.HiddenUnits = slices.Clone(a.HiddenUnits)
-	m := &Model[T]{arch: a, params: a.Params(), objective: newObjective[T](a), reportedRiskFactor: 1,
-		k: nativeKernel[T]()}
+	m := &Model[T]{arch: a, parameterCount: a.ParameterCount(), objective: newObjective[T](a), reportedRiskFactor: 1,
+		kernels: newLoopKernels[T]()}
 	if l, ok := m.objective.(*linearModel[T]); ok && l.hasShortRows() {
 		m.rowStepper = l
 	}
@@ -36,29 +36,29 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 // Architecture is what the model was made of.
 func (m *Model[T]) Architecture() Architecture { return m.arch }
 
-// SetReportUnits makes Risk and Score report risks in the units of the data, for samples that are standardised by st,
-// if they are: those of a regression times the square of the target's scale. δ of the huber risk is in units of that
-// scale.
-func (m *Model[T]) SetReportUnits(st Standardization) {
+// SetReportedRiskUnits makes Risk and Score report risks in the units of the data, for samples that are standardised by
+// st, if they are: those of a regression times the square of the target's scale. δ of the huber risk is in units of
+// that scale.
+func (m *Model[T]) SetReportedRiskUnits(st Standardization) {
 	if m.arch.Risk.IsRegression() && m.arch.HasTarget() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
 		m.reportedRiskFactor = float64(scale * scale)
 	}
 }
 
-// Init sets w, of length d, to the start: see [Objective.Init].
-func (m *Model[T]) Init(w []T, rng *rand.Rand) {
-	m.checkVector("w", w)
+// InitParameters sets w, of length d, to the start: see [Objective.Init].
+func (m *Model[T]) InitParameters(w []T, rng *rand.Rand) {
+	m.checkVectorLength("w", w)
 	clear(w)
-	m.objective.Init(w, rng)
+	m.objective.InitParameters(w, rng)
 }
 
 // Gradient overwrites grad with the gradient at w of the mean risk over the batch, +ρw included, and returns that risk,
 // (ρ/2)‖w‖² included. The gradients of blocks of 32 rows are added in their order, the ridge's last. grad and w have
-// length d and do not overlap. An empty batch has risk NaN.
+// parameterCount d and do not overlap. An empty batch has risk NaN.
 func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
-	m.checkVector("grad", grad)
-	m.checkBatch(w, b)
+	m.checkVectorLength("grad", grad)
+	m.checkBatchDimensions(w, b)
 	clear(grad)
 	n := b.Len()
 	sum := 0.0
@@ -68,48 +68,48 @@ func (m *Model[T]) Gradient(grad, w []T, b Batch[T]) float64 {
 		m.objective.AddGradient(grad, block, 1/float64(n))
 	}
 	if m.arch.Ridge > 0 {
-		m.k.axpy(T(m.arch.Ridge), w, grad)
+		m.kernels.axpy(T(m.arch.Ridge), w, grad)
 	}
-	return sum/float64(n) + m.ridge(w)
+	return sum/float64(n) + m.ridgePenalty(w)
 }
 
 // Risk is the mean risk at w over the batch, (ρ/2)‖w‖² included. An empty batch has risk NaN.
 func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
-	m.checkBatch(w, b)
+	m.checkBatchDimensions(w, b)
 	sum, n := 0.0, b.Len()
 	for from := 0; from < n; from += rowBlockSize {
 		sum = m.objective.AddRowRisks(sum, w, b.rowBlock(from))
 	}
-	return m.reportedRiskFactor * (sum/float64(n) + m.ridge(w))
+	return m.reportedRiskFactor * (sum/float64(n) + m.ridgePenalty(w))
 }
 
 // Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
-	m.checkBatch(w, s.All())
+	m.checkBatchDimensions(w, s.All())
 	score := scoreFromSums(m.objective.SumScores(w, s), m.arch, s)
-	score.Risk = m.reportedRiskFactor * (score.Risk + m.ridge(w))
+	score.Risk = m.reportedRiskFactor * (score.Risk + m.ridgePenalty(w))
 	return score
 }
 
 // SumScores counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
 func (m *Model[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
-	m.checkBatch(w, s.All())
+	m.checkBatchDimensions(w, s.All())
 	t := m.objective.SumScores(w, s)
 	t.RiskSum *= m.reportedRiskFactor
 	return t
 }
 
-// ridge is (ρ/2)‖w‖².
-func (m *Model[T]) ridge(w []T) float64 {
+// ridgePenalty is (ρ/2)‖w‖².
+func (m *Model[T]) ridgePenalty(w []T) float64 {
 	if m.arch.Ridge == 0 {
 		return 0
 	}
-	return 0.5 * m.arch.Ridge * m.k.squaredNorm(w)
+	return 0.5 * m.arch.Ridge * m.kernels.squaredNorm(w)
 }
 
-func (m *Model[T]) checkBatch(w []T, b Batch[T]) {
-	m.checkVector("w", w)
-	if b.tableReader != nil && b.tableReader.samples.inputs == m.arch.Inputs {
+func (m *Model[T]) checkBatchDimensions(w []T, b Batch[T]) {
+	m.checkVectorLength("w", w)
+	if b.tableReader != nil && b.tableReader.samples.featureCount == m.arch.Inputs {
 		return
 	}
 	if b.tableReader != nil || len(b.X) != len(b.Y)*m.arch.Inputs {
@@ -118,10 +118,10 @@ func (m *Model[T]) checkBatch(w []T, b Batch[T]) {
 	}
 }
 
-func (m *Model[T]) checkVector(name string, v []T) {
-	if len(v) != m.params {
-		panic(fmt.Sprintf("learner: %s has length %d for a model with %d parameters", name, len(v), m.params))
+func (m *Model[T]) checkVectorLength(name string, v []T) {
+	if len(v) != m.parameterCount {
+		panic(fmt.Sprintf("learner: %s has length %d for a model with %d parameters", name, len(v), m.parameterCount))
 	}
 }
 
-func finite(v float64) bool { return v-v == 0 }
+func isFinite(v float64) bool { return v-v == 0 }

@@ -15,7 +15,7 @@ func TestShortStepIsTheBlockStep(t *testing.T) {
 		for _, inputs := range []int{1, 2, 3, 4, 7, 25, minAssemblyLength - 1} {
 			for _, bias := range []bool{false, true} {
 				for _, ridge := range []float64{0, 0.3} {
-					a := Architecture{Inputs: inputs, Outputs: 1, Risk: risk, Bias: bias, Ridge: ridge}
+					a := Architecture{Inputs: inputs, Outputs: 1, Risk: risk, HasBias: bias, Ridge: ridge}
 					if risk == spec.LossHuber {
 						a.HuberDelta = 0.5
 					}
@@ -34,12 +34,12 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	if m.rowStepper == nil {
 		t.Fatalf("%s with %d inputs is not short", describe(a), a.Inputs)
 	}
-	got := randomVector[T](a.Params(), 1, rng)
+	got := randomVector[T](a.ParameterCount(), 1, rng)
 	want := append([]T(nil), got...)
 	for range 20 {
-		d := &StepDraw[T]{Batch: randomSamples[T](a, 1, rng).All(), Scale: 2}
-		m.step(got, d, 0.05, &StepCorrection[T]{})
-		m.generalStep(want, d, 0.05, &StepCorrection[T]{})
+		d := &StepDraw[T]{Batch: randomSamples[T](a, 1, rng).All(), GradientScale: 2}
+		m.takeStep(got, d, 0.05, &StepCorrection[T]{})
+		m.takeGeneralStep(want, d, 0.05, &StepCorrection[T]{})
 	}
 	compare(t, fmt.Sprintf("%T, %s, %d inputs: w", got, describe(a), a.Inputs), got, want, 0)
 }
@@ -77,7 +77,7 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 		s := &StepSampler[float64]{Data: randomSamples[float64](bilinear, 20, newRNG(54)),
 			GradientConfig: GradientConfig{BatchSize: 1, LocalStepProbability: 0.5, Noise: noise}}
 		d := &Descent[float64]{Model: newModel[float64](t, bilinear), Draws: s,
-			Schedule: StepSizeSchedule{StepSize: 0.05}}
+			Schedule: StepSizeSchedule{ConstantStepSize: 0.05}}
 		w := make([]float64, 18)
 		run(t, d, w, 50, 1, 0, newRNG(55))
 		norm := 0.0
@@ -91,10 +91,10 @@ func TestSaddleIsLeftByNoiseOnly(t *testing.T) {
 }
 
 // TestComposedStepsMatchTwin holds mini-batches, noise and straggling, alone and together, against plain loops that
-// read the generator in the order that StepSampler documents.
+// readTableRows the generator in the order that StepSampler documents.
 func TestComposedStepsMatchTwin(t *testing.T) {
 	for _, a := range []Architecture{bilinear,
-		{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, Bias: true, Ridge: 0.2}} {
+		{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, HasBias: true, Ridge: 0.2}} {
 		for _, batch := range []int{0, 1, 4, rowBlockSize + 1} {
 			for _, response := range []float64{0, 0.5, 1} {
 				for _, noise := range []spec.GradientNoise{{}, {Law: spec.NoiseGaussian, Variance: 0.04},
@@ -103,9 +103,9 @@ func TestComposedStepsMatchTwin(t *testing.T) {
 					s := &StepSampler[float64]{Data: data,
 						GradientConfig: GradientConfig{BatchSize: batch, LocalStepProbability: response, Noise: noise}}
 					d := &Descent[float64]{Model: newModel[float64](t, a), Draws: s,
-						Schedule:           StepSizeSchedule{StepSize: 0.05},
+						Schedule:           StepSizeSchedule{ConstantStepSize: 0.05},
 						NormalizesStepSize: true}
-					got := randomVector[float64](a.Params(), 0.3, newRNG(57))
+					got := randomVector[float64](a.ParameterCount(), 0.3, newRNG(57))
 					want := append([]float64(nil), got...)
 					run(t, d, got, 10, 2, 0, newRNG(58))
 					twin := naiveSampler{a, data, batch, response, noise}

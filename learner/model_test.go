@@ -10,7 +10,7 @@ import (
 )
 
 func describe(a Architecture) string {
-	return fmt.Sprintf("%v_%v%v_bias=%v_ridge=%v", a.Risk, a.Activation, a.HiddenUnits, a.Bias, a.Ridge)
+	return fmt.Sprintf("%v_%v%v_bias=%v_ridge=%v", a.Risk, a.Activation, a.HiddenUnits, a.HasBias, a.Ridge)
 }
 
 // sizes covers one row, a part of a block, whole blocks and a rest.
@@ -28,9 +28,9 @@ func TestGradientMatchesNaiveTwin(t *testing.T) {
 // wideArchitectures have rows long enough for the assembly kernels.
 func wideArchitectures() []Architecture {
 	return []Architecture{
-		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1, Risk: spec.LossSquared},
+		{Inputs: 67, Outputs: 1, HasBias: true, Ridge: 0.1, Risk: spec.LossSquared},
 		{Inputs: 67, HiddenUnits: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.LossSoftmax,
-			Bias: true},
+			HasBias: true},
 		{Inputs: 40, HiddenUnits: []int{17, 16}, Outputs: 1, Risk: spec.LossLogistic, Activation: spec.ActivationReLU,
 			Ridge: 0.1},
 	}
@@ -40,7 +40,7 @@ func twinGradient[T Float](t *testing.T, a Architecture, tolerance float64) {
 	t.Helper()
 	rng := newRNG(3)
 	m := newModel[T](t, a)
-	w := randomVector[T](a.Params(), 0.3, rng)
+	w := randomVector[T](a.ParameterCount(), 0.3, rng)
 	grad, want := randomVector[T](len(w), 1, rng), make([]T, len(w)) // grad starts as rubbish: it is overwritten
 	for _, n := range sizes {
 		batch := randomSamples[T](a, n, rng).All()
@@ -81,20 +81,20 @@ func TestStepIsAGradientStep(t *testing.T) {
 			rng := newRNG(4)
 			m := newModel[float64](t, a)
 			batch := randomSamples[float64](a, n, rng).All()
-			w := randomVector[float64](a.Params(), 0.3, rng)
+			w := randomVector[float64](a.ParameterCount(), 0.3, rng)
 			want, grad := append([]float64(nil), w...), make([]float64, len(w))
 			naive[float64]{a}.meanGradient(grad, w, batch)
 			for i := range want {
 				want[i] -= mu * grad[i]
 			}
-			m.step(w, &StepDraw[float64]{Batch: batch, Scale: 1}, mu, &StepCorrection[float64]{})
+			m.takeStep(w, &StepDraw[float64]{Batch: batch, GradientScale: 1}, mu, &StepCorrection[float64]{})
 			compare(t, fmt.Sprintf("%s, %d rows: w", describe(a), n), w, want, 1e-12)
 		}
 	}
 }
 
 func TestOutputByHand(t *testing.T) {
-	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
+	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, HasBias: true,
 		Risk: spec.LossSquared}
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
@@ -105,19 +105,20 @@ func TestOutputByHand(t *testing.T) {
 }
 
 func TestInit(t *testing.T) {
-	flat := newModel[float64](t, Architecture{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.LossSquared})
+	flat := newModel[float64](t, Architecture{Inputs: 3, Outputs: 1, HasBias: true, Risk: spec.LossSquared})
 	w := []float64{1, 1, 1, 1}
-	flat.Init(w, nil)
+	flat.InitParameters(w, nil)
 	compare(t, "linear start", w, make([]float64, 4), 0)
 
-	a := Architecture{Inputs: 30, HiddenUnits: []int{20, 10}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
-		Risk: spec.LossSquared}
+	a := Architecture{Inputs: 30, HiddenUnits: []int{20, 10}, Outputs: 1, HasBias: true,
+		Activation: spec.ActivationTanh,
+		Risk:       spec.LossSquared}
 	m := newModel[float64](t, a)
-	w = randomVector[float64](a.Params(), 1, newRNG(5))
-	m.Init(w, newRNG(6))
+	w = randomVector[float64](a.ParameterCount(), 1, newRNG(5))
+	m.InitParameters(w, newRNG(6))
 	bounds := map[string]float64{"layer0.weight": math.Sqrt(6. / 50), "layer1.weight": math.Sqrt(6. / 30)}
 	for _, tensor := range a.Layout() {
-		n := tensor.size()
+		n := tensor.elementCount()
 		view := w[:n]
 		w = w[n:]
 		bound := bounds[tensor.Name]
@@ -135,7 +136,7 @@ func TestMismatchedLengthsPanic(t *testing.T) {
 		"w":       func() { m.Risk(three, Batch[float32]{X: two, Y: three[:1]}) },
 		"grad":    func() { m.Gradient(three, two, Batch[float32]{X: two, Y: three[:1]}) },
 		"batch":   func() { m.Risk(two, Batch[float32]{X: three, Y: three[:1]}) },
-		"init":    func() { m.Init(three, nil) },
+		"init":    func() { m.InitParameters(three, nil) },
 		"samples": func() { NewSamples(2, three, two) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,7 +24,7 @@ func (n naive[T]) views(flat []T) (weights [][][]T, biases [][]T) {
 			flat = flat[widths[l-1]:]
 		}
 		weights = append(weights, rows)
-		if n.a.Bias {
+		if n.a.HasBias {
 			biases = append(biases, flat[:widths[l]])
 			flat = flat[widths[l]:]
 		} else {

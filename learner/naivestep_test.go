@@ -17,7 +17,7 @@ func naiveStep(a Architecture) func(w []float32, s *Samples[float32], batch int,
 	if len(a.HiddenUnits) == 1 {
 		hidden = a.HiddenUnits[0]
 	}
-	grad := make([]float32, a.Params())
+	grad := make([]float32, a.ParameterCount())
 	h, dh := make([]float32, hidden), make([]float32, hidden)
 	z := make([]float32, a.Outputs)
 	return func(w []float32, s *Samples[float32], batch int, mu float32, rng *rand.Rand) {

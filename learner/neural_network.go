@@ -15,27 +15,28 @@ type network[T Float] struct {
 	activation spec.Activation
 	risk       spec.LossKind
 	loss       Loss[T]
-	k          vectorKernels[T]
+	kernels    vectorKernels[T]
 
-	outputRowsAtOnce int   // rows that run at once where only the outputs are wanted, see [rowsAtOnce]
-	layerActivations [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
-	delta            [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
+	rowsPerOutputPass int   // rows that run at once where only the outputs are wanted, see [rowsPerForwardPass]
+	layerActivations  [][]T // per layer [rows,out]: activations; of the last layer the raw outputs
+	layerDeltas       [][]T // per layer [rows,out]: derivatives of a row's risk by the layer's sums
 }
 
 func newNetwork[T Float](a Architecture) (Objective[T], error) {
-	return networkOf[T](a, layersOf(a)), checkLayers(a)
+	return newNetworkOfLayers[T](a, layersOfArchitecture(a)), checkLayers(a)
 }
 
-func networkOf[T Float](a Architecture, layers []layer) *network[T] {
+func newNetworkOfLayers[T Float](a Architecture, layers []layer) *network[T] {
 	return &network[T]{layers: layers, activation: a.Activation, risk: a.Risk, loss: newLoss[T](a),
-		k: nativeKernel[T](), outputRowsAtOnce: rowsAtOnce(layers), layerActivations: make([][]T, len(layers)),
-		delta: make([][]T, len(layers))}
+		kernels: newLoopKernels[T](), rowsPerOutputPass: rowsPerForwardPass(layers), layerActivations: make([][]T,
+			len(layers)),
+		layerDeltas: make([][]T, len(layers))}
 }
 
-// rowsAtOnce is how many rows of a block run at once where nothing is kept of them but their outputs: as many as have
-// activations that stay in a cache, or take an eighth of the memory of the parameters. Those of 32 rows of a wide layer
-// with one input would take 16 times the model.
-func rowsAtOnce(layers []layer) int {
+// rowsPerForwardPass is how many rows of a block run at once where nothing is kept of them but their outputs: as many
+// as have activations that stay in a cache, or take an eighth of the memory of the parameters. Those of 32 rows of a
+// wide layer with one input would take 16 times the model.
+func rowsPerForwardPass(layers []layer) int {
 	params, units := 0, 0
 	for _, l := range layers {
 		params += l.in * l.out
@@ -44,14 +45,14 @@ func rowsAtOnce(layers []layer) int {
 	return cacheableRows(params, units)
 }
 
-// cacheableRows is rowsAtOnce of layers with so many weights and units.
+// cacheableRows is rowsPerForwardPass of layers with so many weights and units.
 func cacheableRows(params, units int) int {
 	return min(max(max(params/8, 1<<16)/units, 1), rowBlockSize)
 }
 
 // checkLayers reports layers or a risk that are not of the kind.
 func checkLayers(a Architecture) error {
-	if of := spec.ModelKindOf(len(a.HiddenUnits), a.Risk); a.resolvedKind() != of {
+	if of := spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk); a.resolvedKind() != of {
 		return fmt.Errorf("architecture: kind is %s; %d hidden layers with the risk %s are of the kind %s", a.Kind,
 			len(a.HiddenUnits), a.Risk, of)
 	}
@@ -64,15 +65,15 @@ type layer struct {
 	weightOffset, biasOffset int // bias is −1 if there is none
 }
 
-// layersOf lays out the layers of an architecture, one after the other.
-func layersOf(a Architecture) []layer { return layersFrom(0, a.Inputs, a) }
+// layersOfArchitecture lays out the layers of an architecture, one after the other.
+func layersOfArchitecture(a Architecture) []layer { return layersFromOffset(0, a.Inputs, a) }
 
-// layersFrom lays them out from an offset on, for so many inputs.
-func layersFrom(offset, in int, a Architecture) (layers []layer) {
+// layersFromOffset lays them out from an offset on, for so many inputs.
+func layersFromOffset(offset, in int, a Architecture) (layers []layer) {
 	for _, out := range a.UnitsByLayer() {
 		l := layer{in: in, out: out, weightOffset: offset, biasOffset: -1}
 		offset += l.in * l.out
-		if a.Bias {
+		if a.HasBias {
 			l.biasOffset = offset
 			offset += l.out
 		}
@@ -82,11 +83,11 @@ func layersFrom(offset, in int, a Architecture) (layers []layer) {
 	return layers
 }
 
-// layout names the tensors of layers.
-func layout(layers ...layer) (all []TensorSpec) { return layoutFrom(0, layers) }
+// tensorLayout names the tensors of layers.
+func tensorLayout(layers ...layer) (all []TensorSpec) { return tensorLayoutFromLayer(0, layers) }
 
-// layoutFrom names them where there are so many layers below.
-func layoutFrom(first int, layers []layer) (all []TensorSpec) {
+// tensorLayoutFromLayer names them where there are so many layers below.
+func tensorLayoutFromLayer(first int, layers []layer) (all []TensorSpec) {
 	for i, l := range layers {
 		i += first
 		all = append(all, TensorSpec{Name: fmt.Sprintf("layer%d.weight", i), Shape: []int{l.out, l.in}})
@@ -99,26 +100,26 @@ func layoutFrom(first int, layers []layer) (all []TensorSpec) {
 
 // Layout implements Objective: "layer0.weight" [out,in], "layer0.bias" [out] if there are biases, "layer1.weight", and
 // so on.
-func (n *network[T]) Layout() []TensorSpec { return layout(n.layers...) }
+func (n *network[T]) Layout() []TensorSpec { return tensorLayout(n.layers...) }
 
-// Init implements Objective: zero, but for the weights of hidden layers, which are drawn from Glorot's uniform
-// distribution, ±√(6/(in+out)); equal hidden units would stay equal for ever.
-func (n *network[T]) Init(w []T, rng *rand.Rand) {
+// InitParameters implements Objective: zero, but for the weights of hidden layers, which are drawn from Glorot's
+// uniform distribution, ±√(6/(in+out)); equal hidden units would stay equal for ever.
+func (n *network[T]) InitParameters(w []T, rng *rand.Rand) {
 	for _, l := range n.layers[:len(n.layers)-1] {
-		glorot(w[l.weightOffset:][:l.in*l.out], l.in, l.out, rng)
+		drawGlorotWeights(w[l.weightOffset:][:l.in*l.out], l.in, l.out, rng)
 	}
 }
 
-// glorot draws weights from Glorot's uniform distribution.
-func glorot[T Float](w []T, in, out int, rng *rand.Rand) {
+// drawGlorotWeights draws weights from Glorot's uniform distribution.
+func drawGlorotWeights[T Float](w []T, in, out int, rng *rand.Rand) {
 	bound := math.Sqrt(6 / float64(in+out))
 	for i := range w {
 		w[i] = T(bound * (2*rng.Float64() - 1))
 	}
 }
 
-// reserve makes room in scratch for that many rows.
-func (n *network[T]) reserve(scratch [][]T, rows int) {
+// reserveScratch makes room in scratch for that many rows.
+func (n *network[T]) reserveScratch(scratch [][]T, rows int) {
 	for i, l := range n.layers {
 		if len(scratch[i]) < rows*l.out {
 			scratch[i] = make([]T, rows*l.out)
@@ -130,16 +131,16 @@ func (n *network[T]) reserve(scratch [][]T, rows int) {
 // in the scratch memory.
 func (n *network[T]) forward(w []T, b Batch[T]) []T {
 	rows, x := len(b.Y), b.X
-	n.reserve(n.layerActivations, rows)
+	n.reserveScratch(n.layerActivations, rows)
 	for i, l := range n.layers {
 		out := n.layerActivations[i][:rows*l.out]
 		var bias []T
 		if l.biasOffset >= 0 {
 			bias = w[l.biasOffset:][:l.out]
 		}
-		n.k.forwardLayer(out, w[l.weightOffset:][:l.in*l.out], bias, x[:rows*l.in], l.in, l.out)
+		n.kernels.forwardLayer(out, w[l.weightOffset:][:l.in*l.out], bias, x[:rows*l.in], l.in, l.out)
 		if i < len(n.layers)-1 {
-			activate(n.activation, out)
+			applyActivation(n.activation, out)
 		}
 		x = out
 	}
@@ -148,8 +149,8 @@ func (n *network[T]) forward(w []T, b Batch[T]) []T {
 
 // AddRowRisks implements Objective.
 func (n *network[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
-	for from := 0; from < len(b.Y); from += n.outputRowsAtOnce {
-		part := b.RowRange(from, n.outputRowsAtOnce)
+	for from := 0; from < len(b.Y); from += n.rowsPerOutputPass {
+		part := b.RowRange(from, n.rowsPerOutputPass)
 		sum = addRisks(sum, n.loss, nil, n.forward(w, part), part.Y)
 	}
 	return sum
@@ -158,28 +159,28 @@ func (n *network[T]) AddRowRisks(sum float64, w []T, b Batch[T]) float64 {
 // Backward implements Objective. It leaves the derivatives by the sums of every layer in the scratch memory.
 func (n *network[T]) Backward(w []T, b Batch[T]) float64 {
 	z := n.forward(w, b)
-	n.reserve(n.delta, len(b.Y))
-	sum := addRisks(0, n.loss, n.delta[len(n.layers)-1], z, b.Y)
-	n.backward(w, len(b.Y))
+	n.reserveScratch(n.layerDeltas, len(b.Y))
+	sum := addRisks(0, n.loss, n.layerDeltas[len(n.layers)-1], z, b.Y)
+	n.backpropagateLayers(w, len(b.Y))
 	return sum
 }
 
-// backward takes the derivatives by the sums of the last layer, of so many rows, to the layers below.
-func (n *network[T]) backward(w []T, rows int) {
+// backpropagateLayers takes the derivatives by the sums of the last layer, of so many rows, to the layers below.
+func (n *network[T]) backpropagateLayers(w []T, rows int) {
 	for i := len(n.layers) - 1; i > 0; i-- {
-		n.inputDerivatives(n.delta[i-1], w, i, rows)
-		multiplyByDerivative(n.activation, n.delta[i-1][:rows*n.layers[i].in], n.layerActivations[i-1])
+		n.computeInputDerivatives(n.layerDeltas[i-1], w, i, rows)
+		multiplyByActivationDerivative(n.activation, n.layerDeltas[i-1][:rows*n.layers[i].in], n.layerActivations[i-1])
 	}
 }
 
-// inputDerivatives fills dst, [rows,in], with the derivatives by what layer i takes in.
-func (n *network[T]) inputDerivatives(dst, w []T, i, rows int) {
-	l, above := n.layers[i], n.delta[i]
+// computeInputDerivatives fills dst, [rows,in], with the derivatives by what layer i takes in.
+func (n *network[T]) computeInputDerivatives(dst, w []T, i, rows int) {
+	l, above := n.layers[i], n.layerDeltas[i]
 	clear(dst[:rows*l.in])
 	for o := 0; o < l.out; o += 4 { // four rows of w stay in the nearest cache for all s
 		w := w[l.weightOffset+o*l.in:][:min(4, l.out-o)*l.in]
 		for s := range rows {
-			n.k.addNonzeroRows(dst[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)
+			n.kernels.addNonzeroRows(dst[s*l.in:][:l.in], 1, above[s*l.out+o:], 1, w)
 		}
 	}
 }
@@ -190,7 +191,7 @@ func (n *network[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 	for i, l := range n.layers {
 		for o := range l.out {
 			row := dst[l.weightOffset+o*l.in:][:l.in]
-			sum := n.k.addNonzeroRows(row, T(scale), n.delta[i][o:], l.out, x[:len(b.Y)*l.in])
+			sum := n.kernels.addNonzeroRows(row, T(scale), n.layerDeltas[i][o:], l.out, x[:len(b.Y)*l.in])
 			if l.biasOffset >= 0 {
 				dst[l.biasOffset+o] += sum
 			}
@@ -209,16 +210,16 @@ func (n *network[T]) RowOutputs(w []T, b Batch[T]) []T { return n.forward(w, b) 
 
 // SumScores implements Objective.
 func (n *network[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
-	return tallyScores(n.loss, s, n.outputRowsAtOnce, func(b Batch[T]) []T { return n.forward(w, b) })
+	return tallyScores(n.loss, s, n.rowsPerOutputPass, func(b Batch[T]) []T { return n.forward(w, b) })
 }
 
-// Restandardize implements Objective.
-func (n *network[T]) Restandardize(w []T, from, to Standardization) (bool, error) {
-	return restandardize(w, n.layers[0], n.layers[len(n.layers)-1], n.risk, from, to), nil
+// RestandardizeParameters implements Objective.
+func (n *network[T]) RestandardizeParameters(w []T, from, to Standardization) (bool, error) {
+	return restandardizeLayers(w, n.layers[0], n.layers[len(n.layers)-1], n.risk, from, to), nil
 }
 
-// activate applies the activation in place. A NaN stays a NaN, so that it reaches the risk.
-func activate[T Float](a spec.Activation, v []T) {
+// applyActivation applies the activation in place. A NaN stays a NaN, so that it reaches the risk.
+func applyActivation[T Float](a spec.Activation, v []T) {
 	switch a {
 	case spec.ActivationTanh:
 		tanh(v)
@@ -231,9 +232,10 @@ func activate[T Float](a spec.Activation, v []T) {
 	}
 }
 
-// multiplyByDerivative multiplies delta by the derivative of the activation, given its values act; relu has slope 0 at
+// multiplyByActivationDerivative multiplies delta by the derivative of the activation, given its values act; relu has
+// slope 0 at
 // 0.
-func multiplyByDerivative[T Float](a spec.Activation, delta, act []T) {
+func multiplyByActivationDerivative[T Float](a spec.Activation, delta, act []T) {
 	switch a {
 	case spec.ActivationTanh:
 		for i := range delta {

@@ -8,7 +8,7 @@ import (
 // TestNotFinite: the first of the numbers that are not finite is found wherever it stands.
 func TestNotFinite(t *testing.T) {
 	for n := range 11 {
-		if i := FirstNotFinite(make([]float32, n)); i != -1 {
+		if i := FirstNonFiniteIndex(make([]float32, n)); i != -1 {
 			t.Errorf("of %d zeros number %d", n, i)
 		}
 		for at := range n {
@@ -18,7 +18,7 @@ func TestNotFinite(t *testing.T) {
 					v[i] = math.MaxFloat64 // four of them overflow
 				}
 				v[at], v[n-1] = bad, bad
-				if i := FirstNotFinite(v); i != at {
+				if i := FirstNonFiniteIndex(v); i != at {
 					t.Errorf("%v: number %d, want %d", v, i, at)
 				}
 			}

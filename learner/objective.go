@@ -19,9 +19,9 @@ type Objective[T Float] interface {
 	// Layout lists the tensors in the order in which they fill the vector, with no element between them or left over. A
 	// name is "layer.tensor", or "layer" alone: Frozen names either.
 	Layout() []TensorSpec
-	// Init sets w, which is zero, to the start of training. What it draws from rng depends on the layout alone, and
-	// comes in the order of the vector; it draws nothing if the start is zero, and rng may be nil then.
-	Init(w []T, rng *rand.Rand)
+	// InitParameters sets w, which is zero, to the start of training. What it draws from rng depends on the layout
+	// alone, and comes in the order of the vector; it draws nothing if the start is zero, and rng may be nil then.
+	InitParameters(w []T, rng *rand.Rand)
 	// AddRowRisks returns sum + Q(w) + Q(w) + … over the rows of a block, added in their order. A NaN in w reaches it.
 	AddRowRisks(sum float64, w []T, b Batch[T]) float64
 	// Backward returns Risk(0, w, b), to the bit, and keeps of the block what AddGradient needs.
@@ -37,18 +37,18 @@ type Objective[T Float] interface {
 	RowOutputs(w []T, b Batch[T]) []T
 	// SumScores returns how well w does on all samples.
 	SumScores(w []T, s *Samples[T]) ScoreSums
-	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to
-	// take up other means, and reports whether there are means to take up: see [Model.Restandardize]. An error says why
-	// no w does what it did before; w counts for nothing then.
-	Restandardize(w []T, from, to Standardization) (moved bool, err error)
+	// RestandardizeParameters rewrites w for samples that are standardised by to in place of from, as far as there are
+	// biases to take up other means, and reports whether there are means to take up: see [Model.Restandardize]. An
+	// error says why no w does what it did before; w counts for nothing then.
+	RestandardizeParameters(w []T, from, to Standardization) (moved bool, err error)
 }
 
 // objectiveConstructorByKind is the table of the kinds. The fields of an architecture that gets there are within their
 // bounds; an error is of what the kind cannot do with them.
 func objectiveConstructorByKind[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], error) {
 	return map[spec.ModelKind]func(Architecture) (Objective[T], error){
-		spec.ModelLinear:   newLinear[T],
-		spec.ModelLogistic: newLinear[T],
+		spec.ModelLinear:   newLinearModel[T],
+		spec.ModelLogistic: newLinearModel[T],
 		spec.ModelSoftmax:  newNetwork[T],
 		spec.ModelMLP:      newNetwork[T],
 

@@ -7,38 +7,38 @@ import "slices"
 type ParameterSplit struct {
 	SharedLayout, OwnLayout []TensorSpec // in the order of their vectors
 
-	own      []ElementRange // ascending
-	length   int
-	ownCount int // of own elements
+	ownRanges       []ElementRange // ascending
+	parameterCount  int
+	ownElementCount int // of own elements
 }
 
 // NewParameterSplit returns the parts of a valid architecture whose own tensors have these names; see
 // [Architecture.TensorRanges].
 func (a Architecture) NewParameterSplit(own []string) *ParameterSplit {
-	p := &ParameterSplit{own: a.TensorRanges(own)}
+	p := &ParameterSplit{ownRanges: a.TensorRanges(own)}
 	for _, t := range a.Layout() {
-		n := int(t.size())
-		if slices.Contains(p.own, ElementRange{p.length, p.length + n}) {
+		n := int(t.elementCount())
+		if slices.Contains(p.ownRanges, ElementRange{p.parameterCount, p.parameterCount + n}) {
 			p.OwnLayout = append(p.OwnLayout, t)
-			p.ownCount += n
+			p.ownElementCount += n
 		} else {
 			p.SharedLayout = append(p.SharedLayout, t)
 		}
-		p.length += n
+		p.parameterCount += n
 	}
 	return p
 }
 
-// OwnCount is the number of elements of an agent's own tensors.
-func (p *ParameterSplit) OwnCount() int { return p.ownCount }
+// OwnElementCount is the number of elements of an agent's own tensors.
+func (p *ParameterSplit) OwnElementCount() int { return p.ownElementCount }
 
-// SharedCount is the number of elements of the tensors that all agents share.
-func (p *ParameterSplit) SharedCount() int { return p.length - p.ownCount }
+// SharedElementCount is the number of elements of the tensors that all agents share.
+func (p *ParameterSplit) SharedElementCount() int { return p.parameterCount - p.ownElementCount }
 
 // JoinParameters writes to dst, of length d, the shared and the own elements, of their numbers.
 func JoinParameters[T Float](dst []T, p *ParameterSplit, shared, own []T) {
 	at := 0
-	for _, r := range p.own {
+	for _, r := range p.ownRanges {
 		n := copy(dst[at:r.From], shared)
 		shared, own, at = shared[n:], own[copy(dst[r.From:r.To], own):], r.To
 	}
@@ -49,7 +49,7 @@ func JoinParameters[T Float](dst []T, p *ParameterSplit, shared, own []T) {
 // shared may be the beginning of w itself.
 func SplitParameters[T Float](shared, own []T, p *ParameterSplit, w []T) {
 	at, from := 0, 0
-	for _, r := range p.own {
+	for _, r := range p.ownRanges {
 		if own != nil { // before shared, which may overwrite them
 			own = own[copy(own, w[r.From:r.To]):]
 		}

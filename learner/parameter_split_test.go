@@ -10,8 +10,8 @@ import (
 // TestParts: shared and own tensors, in the order of the layout, make up the vector again.
 func TestParts(t *testing.T) {
 	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 2, Activation: spec.ActivationTanh,
-		Risk: spec.LossSoftmax,
-		Bias: true} // layer0.weight 0–3, layer0.bias 4–5, layer1.weight 6–9, layer1.bias 10–11
+		Risk:    spec.LossSoftmax,
+		HasBias: true} // layer0.weight 0–3, layer0.bias 4–5, layer1.weight 6–9, layer1.bias 10–11
 	for _, tt := range []struct {
 		names []string
 		own   []float64
@@ -28,7 +28,7 @@ func TestParts(t *testing.T) {
 		for j := range w {
 			w[j] = float64(j)
 		}
-		shared, own := make([]float64, p.SharedCount()), make([]float64, p.OwnCount())
+		shared, own := make([]float64, p.SharedElementCount()), make([]float64, p.OwnElementCount())
 		SplitParameters(shared, own, p, w)
 		if !slices.Equal(own, tt.own) || slices.ContainsFunc(shared, func(v float64) bool {
 			return slices.Contains(own, v)
@@ -39,8 +39,8 @@ func TestParts(t *testing.T) {
 		if JoinParameters(again, p, shared, own); !slices.Equal(again, w) {
 			t.Errorf("%v: joined %v", tt.names, again)
 		}
-		if SplitParameters(w[:p.SharedCount()], nil, p, w); !slices.Equal(w[:p.SharedCount()], shared) {
-			t.Errorf("%v: in place %v, want %v", tt.names, w[:p.SharedCount()], shared)
+		if SplitParameters(w[:p.SharedElementCount()], nil, p, w); !slices.Equal(w[:p.SharedElementCount()], shared) {
+			t.Errorf("%v: in place %v, want %v", tt.names, w[:p.SharedElementCount()], shared)
 		}
 	}
 }

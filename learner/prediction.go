@@ -14,12 +14,12 @@ type Prediction struct {
 
 // Predictor predicts from rows in the units of the data. It serves one goroutine at a time.
 type Predictor[T Float] struct {
-	model       *Model[T]
-	loss        Loss[T]
-	w, x        []T
-	dummyTarget [1]T // none: objectives count rows by their targets
-	classes     []float64
-	st          Standardization
+	model              *Model[T]
+	loss               Loss[T]
+	w, x               []T
+	dummyTarget        [1]T // none: objectives count rows by their targets
+	classProbabilities []float64
+	standardization    Standardization
 }
 
 // NewPredictor makes the predictor of a model at w, which was trained on rows that st standardised; st without columns
@@ -29,8 +29,8 @@ func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predicto
 	if err != nil {
 		return nil, err
 	}
-	if len(w) != m.params {
-		return nil, fmt.Errorf("%d parameters for a model of %d", len(w), m.params)
+	if len(w) != m.parameterCount {
+		return nil, fmt.Errorf("%d parameters for a model of %d", len(w), m.parameterCount)
 	}
 	if len(st.Mean) > 0 || len(st.Scale) > 0 {
 		if err := st.Validate(); err != nil {
@@ -40,7 +40,7 @@ func NewPredictor[T Float](a Architecture, st Standardization, w []T) (*Predicto
 			return nil, fmt.Errorf("standardization of %d features for a model of %d inputs", len(st.Mean)-1, a.Inputs)
 		}
 	}
-	return &Predictor[T]{model: m, loss: newLoss[T](a), w: w, x: make([]T, a.Inputs), st: st}, nil
+	return &Predictor[T]{model: m, loss: newLoss[T](a), w: w, x: make([]T, a.Inputs), standardization: st}, nil
 }
 
 // Predict returns the prediction of a row of features, which it does not change. It computes on them as training does:
@@ -49,25 +49,25 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	if copy(p.x, row); len(row) != len(p.x) {
 		panic(fmt.Sprintf("learner: a row of %d features for a model of %d inputs", len(row), len(p.x)))
 	}
-	if len(p.st.Mean) > 0 {
-		standardizeRow(p.st, p.x)
+	if len(p.standardization.Mean) > 0 {
+		standardizeRowFeatures(p.standardization, p.x)
 	}
 	z := p.model.objective.RowOutputs(p.w, Batch[T]{X: p.x, Y: p.dummyTarget[:]})
-	p.classes = p.loss.ClassProbabilities(p.classes[:0], z)
-	if len(p.classes) == 0 {
+	p.classProbabilities = p.loss.ClassProbabilities(p.classProbabilities[:0], z)
+	if len(p.classProbabilities) == 0 {
 		value := float64(p.loss.Predict(z))
-		if len(p.st.Mean) > 0 && p.model.arch.HasTarget() {
-			value = p.st.RestoreTarget(value)
+		if len(p.standardization.Mean) > 0 && p.model.arch.HasTarget() {
+			value = p.standardization.RestoreTarget(value)
 		}
 		return Prediction{Value: value}
 	}
 	best := 0
-	for c, v := range p.classes {
-		if v > p.classes[best] {
+	for c, v := range p.classProbabilities {
+		if v > p.classProbabilities[best] {
 			best = c
 		}
 	}
-	return Prediction{Value: float64(best), ClassProbabilities: p.classes}
+	return Prediction{Value: float64(best), ClassProbabilities: p.classProbabilities}
 }
 
 // ClassCount is how many classes a model of a valid architecture tells apart; 0 for a regression.

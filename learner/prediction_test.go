@@ -13,18 +13,18 @@ import (
 // training has them, to the bit: brought back for a regression whose target has a scale, and hits for classes.
 func TestPredictor(t *testing.T) {
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		{Inputs: 3, Outputs: 1, Risk: spec.LossHuber, HuberDelta: 1, HiddenUnits: []int{4},
 			Activation: spec.ActivationTanh},
-		{Inputs: 3, Outputs: 1, Risk: spec.LossLogistic, Bias: true},
-		{Inputs: 3, Outputs: 4, Risk: spec.LossSoftmax, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossLogistic, HasBias: true},
+		{Inputs: 3, Outputs: 4, Risk: spec.LossSoftmax, HasBias: true},
 	} {
 		rng := rand.New(rand.NewPCG(3, 4))
 		st := Standardization{Mean: []float64{5, 0, -2, 100}, Scale: []float64{3, 0.5, 1, 40}, Clip: 1.25}
 		if !a.Risk.IsRegression() {
 			st.Mean[3], st.Scale[3] = 0, 1
 		}
-		w := make([]float32, a.Params())
+		w := make([]float32, a.ParameterCount())
 		for i := range w {
 			w[i] = float32(rng.NormFloat64())
 		}
@@ -95,9 +95,9 @@ func TestNewPredictorRefuses(t *testing.T) {
 
 // The demo's model, of 25 features.
 func BenchmarkPredict(b *testing.B) {
-	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, Bias: true}
+	a := Architecture{Inputs: 25, Outputs: 1, Risk: spec.LossSquared, HasBias: true}
 	st := Standardization{Mean: make([]float64, 26), Scale: slices.Repeat([]float64{2}, 26), Clip: 5}
-	p, err := NewPredictor(a, st, make([]float32, a.Params()))
+	p, err := NewPredictor(a, st, make([]float32, a.ParameterCount()))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -11,20 +11,20 @@ import (
 // ErrNoBias is the error of Restandardize when the model has no biases to take up a change of means.
 var ErrNoBias = errors.New("a model without biases cannot take up other means")
 
-// Restandardize rewrites w, of length d, for samples that are standardised by to in place of from: on the same data in
-// their own units it predicts what it did before, but where a feature is clipped by one of the two. With x = (raw −
-// m)/s of the old standardisation and (m', s') of the new one, a first layer's W_j becomes W_j s'_j/s_j, and its bias
-// takes up Σ W_j (m'_j − m_j)/s_j; the last layer of a regression becomes (W s + m − m')/s' of the target's. Of a
-// conv1d s'/s and (m' − m)/s must be the same for all steps of a channel, since its filters slide over them: else it is
-// an error. Without biases the means stay behind, and the error is ErrNoBias. An error of another kind leaves w as it
-// was.
-func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
+// RestandardizeParameters rewrites w, of length d, for samples that are standardised by to in place of from: on the
+// same data in their own units it predicts what it did before, but where a feature is clipped by one of the two. With x
+// = (raw − m)/s of the old standardisation and (m', s') of the new one, a first layer's W_j becomes W_j s'_j/s_j, and
+// its bias takes up Σ W_j (m'_j − m_j)/s_j; the last layer of a regression becomes (W s + m − m')/s' of the target's.
+// Of a conv1d s'/s and (m' − m)/s must be the same for all steps of a channel, since its filters slide over them: else
+// it is an error. Without biases the means stay behind, and the error is ErrNoBias. An error of another kind leaves w
+// as it was.
+func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) error {
 	if len(from.Mean) != m.arch.Inputs+1 || len(to.Mean) != len(from.Mean) {
 		return fmt.Errorf("standardizations of %d and %d columns for a model of %d inputs", len(from.Mean),
 			len(to.Mean), m.arch.Inputs)
 	}
 	before := slices.Clone(w)
-	moved, err := m.objective.Restandardize(w, from, to)
+	moved, err := m.objective.RestandardizeParameters(w, from, to)
 	if err != nil {
 		copy(w, before)
 		return err
@@ -35,14 +35,14 @@ func (m *Model[T]) Restandardize(w []T, from, to Standardization) error {
 			return fmt.Errorf("parameter %d would be %v", i, x)
 		}
 	}
-	if moved && !m.arch.Bias {
+	if moved && !m.arch.HasBias {
 		return ErrNoBias
 	}
 	return nil
 }
 
-// restandardize is Objective.Restandardize of layers, of which these are the first and the last.
-func restandardize[T Float](w []T, first, last layer, risk spec.LossKind, from, to Standardization) (moved bool) {
+// restandardizeLayers is Objective.Restandardize of layers, of which these are the first and the last.
+func restandardizeLayers[T Float](w []T, first, last layer, risk spec.LossKind, from, to Standardization) (moved bool) {
 	moved = restandardizeInputs(w, first, from, to)
 	if !risk.IsRegression() {
 		return moved

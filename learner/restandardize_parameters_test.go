@@ -20,11 +20,11 @@ func TestRestandardize(t *testing.T) {
 		return st
 	}
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.LossSquared},
-		{Inputs: 3, HiddenUnits: []int{4, 2}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
+		{Inputs: 3, Outputs: 1, HasBias: true, Risk: spec.LossSquared},
+		{Inputs: 3, HiddenUnits: []int{4, 2}, Outputs: 1, HasBias: true, Activation: spec.ActivationTanh,
 			Risk: spec.LossFullSquared},
-		{Inputs: 2, Outputs: 1, Bias: true, Risk: spec.LossLogistic},
-		{Inputs: 4, HiddenUnits: []int{5}, Outputs: 3, Bias: true, Activation: spec.ActivationReLU,
+		{Inputs: 2, Outputs: 1, HasBias: true, Risk: spec.LossLogistic},
+		{Inputs: 4, HiddenUnits: []int{5}, Outputs: 3, HasBias: true, Activation: spec.ActivationReLU,
 			Risk: spec.LossSoftmax},
 	} {
 		m, err := NewModel[float64](a)
@@ -35,12 +35,12 @@ func TestRestandardize(t *testing.T) {
 		if !a.Risk.IsRegression() {
 			from.Mean[a.Inputs], from.Scale[a.Inputs], to.Mean[a.Inputs], to.Scale[a.Inputs] = 0, 1, 0, 1
 		}
-		before := make([]float64, a.Params())
+		before := make([]float64, a.ParameterCount())
 		for i := range before {
 			before[i] = rng.NormFloat64()
 		}
 		after := slices.Clone(before)
-		if err := m.Restandardize(after, from, to); err != nil {
+		if err := m.RestandardizeParameters(after, from, to); err != nil {
 			t.Fatal(err)
 		}
 		predict := func(w []float64, st Standardization, raw []float64) (all []float64) {
@@ -76,16 +76,17 @@ func TestRestandardizeRefuses(t *testing.T) {
 		return Standardization{Mean: []float64{mean, 0}, Scale: []float64{scale, 1}}
 	}
 	w := []float32{3}
-	if err := m.Restandardize(w, st(1, 2), st(1, 4)); err != nil || w[0] != 6 {
+	if err := m.RestandardizeParameters(w, st(1, 2), st(1, 4)); err != nil || w[0] != 6 {
 		t.Errorf("other scales without biases: %v, %v", w, err)
 	}
-	if err := m.Restandardize(w, st(1, 4), st(2, 2)); !errors.Is(err, ErrNoBias) || w[0] != 3 {
+	if err := m.RestandardizeParameters(w, st(1, 4), st(2, 2)); !errors.Is(err, ErrNoBias) || w[0] != 3 {
 		t.Errorf("other means without biases: %v, %v", w, err)
 	}
-	if err := m.Restandardize(w, st(0, 1), st(0, 1e39)); err == nil || errors.Is(err, ErrNoBias) || w[0] != 3 {
+	if err := m.RestandardizeParameters(w, st(0, 1), st(0, 1e39)); err == nil || errors.Is(err,
+		ErrNoBias) || w[0] != 3 {
 		t.Errorf("beyond float32: %v, %v", w, err)
 	}
-	if err := m.Restandardize(w, st(0, 1), Standardization{}); err == nil {
+	if err := m.RestandardizeParameters(w, st(0, 1), Standardization{}); err == nil {
 		t.Error("a standardisation of no columns is taken")
 	}
 }

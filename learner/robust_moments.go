@@ -53,12 +53,12 @@ var sentinels = []float64{-999, -9999, 9999, -99999, 99999, -999999, 999999, mat
 // If all values of a column are equal, the interval is the whole line.
 type OutlierBounds struct{ Low, Median, High float64 }
 
-// Outside reports whether v is an outlier.
-func (b OutlierBounds) Outside(v float64) bool { return v < b.Low || v > b.High }
+// IsOutlier reports whether v is an outlier.
+func (b OutlierBounds) IsOutlier(v float64) bool { return v < b.Low || v > b.High }
 
-// medianIfOutside returns v, or the median in the place of an outlier.
-func (b OutlierBounds) medianIfOutside(v float64) float64 {
-	if b.Outside(v) {
+// medianIfOutlier returns v, or the median in the place of an outlier.
+func (b OutlierBounds) medianIfOutlier(v float64) float64 {
+	if b.IsOutlier(v) {
 		return b.Median
 	}
 	return v
@@ -68,26 +68,26 @@ func (b OutlierBounds) medianIfOutside(v float64) float64 {
 // that are spread evenly over s.
 func FindOutlierBounds[T Float](s *Samples[T]) []OutlierBounds {
 	const piece = 64
-	columns := make([][]float64, s.Inputs()+1)
+	columns := make([][]float64, s.FeatureCount()+1)
 	all, step := s.All(), max(piece, s.Len()/(maxBoundsRows/piece))
 	for from := 0; from < s.Len(); from += step {
 		b := all.RowRange(from, min(piece, s.Len()-from))
 		for i, y := range b.Y {
-			for j, v := range b.X[i*s.inputs:][:s.inputs] {
+			for j, v := range b.X[i*s.featureCount:][:s.featureCount] {
 				columns[j] = append(columns[j], float64(v))
 			}
-			columns[s.inputs] = append(columns[s.inputs], float64(y))
+			columns[s.featureCount] = append(columns[s.featureCount], float64(y))
 		}
 	}
 	bounds := make([]OutlierBounds, len(columns))
 	for j, values := range columns {
-		bounds[j] = boundsOf(values)
+		bounds[j] = outlierBoundsOf(values)
 	}
 	return bounds
 }
 
-// boundsOf returns the bounds of a column. It reorders the values.
-func boundsOf(values []float64) OutlierBounds {
+// outlierBoundsOf returns the bounds of a column. It reorders the values.
+func outlierBoundsOf(values []float64) OutlierBounds {
 	if len(values) == 0 {
 		return OutlierBounds{math.Inf(-1), 0, math.Inf(1)}
 	}
@@ -101,9 +101,9 @@ func boundsOf(values []float64) OutlierBounds {
 	reach := outlierMADFactor * sigmaPerMAD * distances[len(values)/2]
 	b := OutlierBounds{median - reach, median, median + reach}
 	if reach == 0 {
-		b = boundsWithoutMAD(slices.Clone(values), median)
+		b = outlierBoundsWithoutMAD(slices.Clone(values), median)
 	}
-	outside := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !b.Outside(v) })
+	outside := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return !b.IsOutlier(v) })
 	share, distinct := float64(len(outside))/float64(len(values)), slices.Compact(outside)
 	isSentinel := func(v float64) bool { return slices.Contains(sentinels, v) }
 	if share > maxOutlierShare && slices.ContainsFunc(distinct, func(v float64) bool { return !isSentinel(v) }) ||
@@ -113,8 +113,8 @@ func boundsOf(values []float64) OutlierBounds {
 	return b
 }
 
-// boundsWithoutMAD returns the bounds of a column whose MAD is 0, from its sorted values. It changes the values.
-func boundsWithoutMAD(values []float64, median float64) OutlierBounds {
+// outlierBoundsWithoutMAD returns the bounds of a column whose MAD is 0, from its sorted values. It changes the values.
+func outlierBoundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	values = slices.DeleteFunc(slices.Compact(values), func(v float64) bool { return v == median })
 	if len(values) == 0 {
 		return OutlierBounds{math.Inf(-1), median, math.Inf(1)}
@@ -122,7 +122,7 @@ func boundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	distance := func(v float64) float64 { return math.Abs(v - median) }
 	slices.SortFunc(values, func(a, b float64) int { return cmp.Compare(distance(a), distance(b)) })
 	for n := 9*(len(values)-1)/10 + 1; n < len(values); n++ {
-		if b := boundsFromDeviatingValues(values[:n], median); b.Outside(values[n]) {
+		if b := boundsFromDeviatingValues(values[:n], median); b.IsOutlier(values[n]) {
 			return b
 		}
 	}
@@ -145,7 +145,7 @@ func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 
 // ColumnOutliers describes the values of a column outside of its bounds.
 type ColumnOutliers struct {
-	Column        int // the target is the last
+	ColumnIndex   int // the target is the last
 	OutlierCount  int
 	WorstOutlier  float64 // the outlier with the largest distance from the bounds
 	LowestInlier  float64 // the least of the other values
@@ -159,23 +159,24 @@ func FindOutliers[T Float](s *Samples[T]) []ColumnOutliers {
 	bounds := FindOutlierBounds(s)
 	found := make([]ColumnOutliers, len(bounds))
 	for j := range found {
-		found[j] = ColumnOutliers{Column: j, LowestInlier: math.Inf(1), HighestInlier: math.Inf(-1), bounds: bounds[j]}
+		found[j] = ColumnOutliers{ColumnIndex: j, LowestInlier: math.Inf(1), HighestInlier: math.Inf(-1),
+			bounds: bounds[j]}
 	}
 	all := s.All()
 	for from := 0; from < s.Len(); from += rowBlockSize {
 		block := all.rowBlock(from)
 		for i, y := range block.Y {
-			for j, v := range block.X[i*s.inputs:][:s.inputs] {
+			for j, v := range block.X[i*s.featureCount:][:s.featureCount] {
 				found[j].addValue(float64(v))
 			}
-			found[s.inputs].addValue(float64(y))
+			found[s.featureCount].addValue(float64(y))
 		}
 	}
 	return slices.DeleteFunc(found, func(o ColumnOutliers) bool { return o.OutlierCount == 0 })
 }
 
 func (o *ColumnOutliers) addValue(v float64) {
-	if !o.bounds.Outside(v) {
+	if !o.bounds.IsOutlier(v) {
 		o.LowestInlier, o.HighestInlier = min(o.LowestInlier, v), max(o.HighestInlier, v)
 		return
 	}
@@ -185,21 +186,21 @@ func (o *ColumnOutliers) addValue(v float64) {
 	}
 }
 
-// RobustMoments returns the moments of all rows of s, with each outlier replaced by the median of its column: two
-// readings of −9999 among 1,500 of 0.5 do not set the scale. Without outliers the result is that of MomentsOf, to the
-// bit.
-func RobustMoments[T Float](s *Samples[T]) *Moments {
+// RobustColumnMoments returns the moments of all rows of s, with each outlier replaced by the median of its column: two
+// readings of −9999 among 1,500 of 0.5 do not set the scale. Without outliers the result is that of
+// ComputeColumnMoments, to the bit.
+func RobustColumnMoments[T Float](s *Samples[T]) *ColumnMoments {
 	bounds := FindOutlierBounds(s)
-	m := newMoments(s.Inputs())
+	m := newColumnMoments(s.FeatureCount())
 	all := s.All()
-	row := make([]float64, s.Inputs())
+	row := make([]float64, s.FeatureCount())
 	for from := 0; from < s.Len(); from += rowBlockSize {
 		block := all.rowBlock(from)
 		for i, y := range block.Y {
-			for j, v := range block.X[i*s.inputs:][:s.inputs] {
-				row[j] = bounds[j].medianIfOutside(float64(v))
+			for j, v := range block.X[i*s.featureCount:][:s.featureCount] {
+				row[j] = bounds[j].medianIfOutlier(float64(v))
 			}
-			addRowToMoments(m, row, bounds[s.inputs].medianIfOutside(float64(y)))
+			addRowToColumnMoments(m, row, bounds[s.featureCount].medianIfOutlier(float64(y)))
 		}
 	}
 	return m

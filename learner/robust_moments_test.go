@@ -19,7 +19,8 @@ func TestRobustMoments(t *testing.T) {
 		x[2*i], x[2*i+1], y[i] = float32(0.5+0.26*rng.NormFloat64()), float32(i%2), float32(rng.ExpFloat64())
 	}
 	clean := NewSamples(2, x, y)
-	if exact, robust := MomentsOf(clean).Vector(), RobustMoments(clean).Vector(); !slices.Equal(exact, robust) {
+	if exact, robust := ComputeColumnMoments(clean).Vector(), RobustColumnMoments(clean).Vector(); !slices.Equal(exact,
+		robust) {
 		t.Errorf("without outliers %v, want %v", robust, exact)
 	}
 	if found := FindOutliers(clean); len(found) > 0 {
@@ -28,13 +29,14 @@ func TestRobustMoments(t *testing.T) {
 	dirty := slices.Clone(x)
 	dirty[2*700], dirty[2*701] = -9999, -9999
 	s := NewSamples(2, dirty, y)
-	scale := func(m *Moments) float64 { return m.Standardization(spec.LossSquared, 0).Scale[0] }
-	want := scale(MomentsOf(clean))
-	if exact, robust := scale(MomentsOf(s)), scale(RobustMoments(s)); exact < 300 || math.Abs(robust-want) > 0.01*want {
+	scale := func(m *ColumnMoments) float64 { return m.Standardization(spec.LossSquared, 0).Scale[0] }
+	want := scale(ComputeColumnMoments(clean))
+	if exact, robust := scale(ComputeColumnMoments(s)),
+		scale(RobustColumnMoments(s)); exact < 300 || math.Abs(robust-want) > 0.01*want {
 		t.Errorf("the scale is %v, exactly %v; want %v", robust, exact, want)
 	}
 	found := FindOutliers(s)
-	if len(found) != 1 || found[0].Column != 0 || found[0].OutlierCount != 2 || found[0].WorstOutlier != -9999 ||
+	if len(found) != 1 || found[0].ColumnIndex != 0 || found[0].OutlierCount != 2 || found[0].WorstOutlier != -9999 ||
 		found[0].LowestInlier < -1 ||
 		found[0].HighestInlier > 2 {
 		t.Errorf("%+v", found)
@@ -107,8 +109,8 @@ func TestRobustBoundsMostlyEqual(t *testing.T) {
 				return NewSamples(1, x, y)
 			}
 			clean := samples(tt.more)
-			exact := MomentsOf(clean).Vector()
-			if robust := RobustMoments(clean).Vector(); !slices.Equal(exact, robust) {
+			exact := ComputeColumnMoments(clean).Vector()
+			if robust := RobustColumnMoments(clean).Vector(); !slices.Equal(exact, robust) {
 				t.Errorf("without outliers %v, want %v; %+v", robust, exact, FindOutliers(clean))
 			}
 			found := FindOutliers(samples(append(slices.Clone(tt.more), tt.wrong...)))
@@ -128,7 +130,7 @@ func TestRobustBoundsMostlyEqual(t *testing.T) {
 // TestRobustBounds tests the interval of a few values, and that exponential values have no outliers.
 func TestRobustBounds(t *testing.T) {
 	for name, values := range map[string][]float64{"none": nil, "one": {3}, "constant": {2, 2, 2, 2}} {
-		if b := boundsOf(slices.Clone(values)); b.Outside(1e30) || b.Outside(-1e30) {
+		if b := outlierBoundsOf(slices.Clone(values)); b.IsOutlier(1e30) || b.IsOutlier(-1e30) {
 			t.Errorf("%s: %+v", name, b)
 		}
 	}
@@ -137,7 +139,7 @@ func TestRobustBounds(t *testing.T) {
 	for i := range tails {
 		tails[i] = rng.ExpFloat64()
 	}
-	if b := boundsOf(slices.Clone(tails)); slices.ContainsFunc(tails, b.Outside) {
+	if b := outlierBoundsOf(slices.Clone(tails)); slices.ContainsFunc(tails, b.IsOutlier) {
 		t.Errorf("%+v of exponential values", b)
 	}
 	for name, tt := range map[string]struct {
@@ -161,12 +163,12 @@ func TestRobustBounds(t *testing.T) {
 	} {
 		median := slices.Sorted(slices.Values(tt.values))[len(tt.values)/2]
 		values := append(slices.Repeat([]float64{median}, 100), tt.values...)
-		if b := boundsOf(values); b.Low != tt.low || b.High != tt.high {
+		if b := outlierBoundsOf(values); b.Low != tt.low || b.High != tt.high {
 			t.Errorf("%s: %+v, want %v and %v", name, b, tt.low, tt.high)
 		}
 	}
 	values := []float64{1, 2, 3, 4, 5} // median 3, MAD 1
-	if b := boundsOf(values); math.Abs(b.Low-(3-20*1.4826)) > 1e-12 || math.Abs(b.High-(3+20*1.4826)) > 1e-12 {
+	if b := outlierBoundsOf(values); math.Abs(b.Low-(3-20*1.4826)) > 1e-12 || math.Abs(b.High-(3+20*1.4826)) > 1e-12 {
 		t.Errorf("%+v", b)
 	}
 }
@@ -207,7 +209,8 @@ func TestRobustBoundsOfTwoModes(t *testing.T) {
 		if n != tt.outliers {
 			t.Errorf("%s: %d outliers, want %d", name, n, tt.outliers)
 		}
-		if exact, robust := MomentsOf(s).Vector(), RobustMoments(s).Vector(); slices.Equal(exact, robust) != (n == 0) {
+		if exact, robust := ComputeColumnMoments(s).Vector(), RobustColumnMoments(s).Vector(); slices.Equal(exact,
+			robust) != (n == 0) {
 			t.Errorf("%s: moments %v, exactly %v", name, robust, exact)
 		}
 	}

@@ -15,7 +15,7 @@ func TestDrawIsUniformAndWhole(t *testing.T) {
 	}
 	s := NewSamples(2, x, y)
 	var b Batch[float32]
-	s.Draw(&b, draws, newRNG(20))
+	s.DrawBatch(&b, draws, newRNG(20))
 	count := make([]float64, rows)
 	for i, label := range b.Y {
 		if b.X[2*i] != 10*label || b.X[2*i+1] != 10*label+1 {
@@ -29,23 +29,23 @@ func TestDrawIsUniformAndWhole(t *testing.T) {
 		}
 	}
 	first := &b.X[0]
-	s.Draw(&b, 3, newRNG(21))
+	s.DrawBatch(&b, 3, newRNG(21))
 	if len(b.X) != 6 || len(b.Y) != 3 || &b.X[0] != first {
 		t.Errorf("a smaller draw has %d features and %d targets, in the same memory: %v", len(b.X), len(b.Y),
 			&b.X[0] == first)
 	}
 	b.X[0] = -1
-	if x[0] != 0 || s.Len() != rows || s.Inputs() != 2 {
-		t.Errorf("a draw is not a copy, or Len %d or Inputs %d is wrong", s.Len(), s.Inputs())
+	if x[0] != 0 || s.Len() != rows || s.FeatureCount() != 2 {
+		t.Errorf("a draw is not a copy, or Len %d or Inputs %d is wrong", s.Len(), s.FeatureCount())
 	}
 }
 
-// FirstSamples and SkipFirst part the samples, wherever.
+// FirstSamples and SkipFirstSamples part the samples, wherever.
 func TestFirstAndAfter(t *testing.T) {
 	s := NewSamples(2, []float32{1, 2, 3, 4, 5, 6}, []float32{7, 8, 9})
 	for n, want := range []int{0, 1, 2, 3, 3, 3} {
-		a, b := s.FirstSamples(n), s.SkipFirst(n)
-		if a.Len() != want || b.Len() != 3-want || a.Inputs() != 2 || b.Inputs() != 2 {
+		a, b := s.FirstSamples(n), s.SkipFirstSamples(n)
+		if a.Len() != want || b.Len() != 3-want || a.FeatureCount() != 2 || b.FeatureCount() != 2 {
 			t.Errorf("%d: %d and %d samples", n, a.Len(), b.Len())
 			continue
 		}

@@ -2,7 +2,7 @@ package learner
 
 import "math"
 
-// ResidualBins is the number of bins of a histogram of residuals: see [ResidualBin].
+// ResidualBins is the number of bins of a histogram of residuals: see [ResidualBinIndex].
 const ResidualBins = 64
 
 // MaxConfusionClasses is the number of classes up to which a tally says which were taken for which.
@@ -14,7 +14,7 @@ type ScoreSums struct {
 	Samples int
 	RiskSum float64 // Σ Q, without the ridge
 	// Of a regression, in the units of the targets that were trained on: Σ (z − y)², Σ y and Σ y². Residuals counts
-	// |z − y| by [ResidualBin].
+	// |z − y| by [ResidualBinIndex].
 	SSE, TargetSum, TargetSquareSum float64
 	ResidualHistogram               []uint32
 	// Of classes: the samples whose class is the predicted one, and [actual,predicted], for up to MaxConfusionClasses
@@ -23,9 +23,9 @@ type ScoreSums struct {
 	ConfusionMatrix []uint32
 }
 
-// ResidualBin is the place of a residual: 0 for |r| < 2^−9.75, then four bins for each factor of two, and the last one
-// for 2^5.75 and more. A residual that is no number has the last.
-func ResidualBin(r float64) int {
+// ResidualBinIndex is the place of a residual: 0 for |r| < 2^−9.75, then four bins for each factor of two, and the last
+// one for 2^5.75 and more. A residual that is no number has the last.
+func ResidualBinIndex(r float64) int {
 	r = math.Abs(r)
 	switch i := math.Floor(4*math.Log2(r)) + 40; {
 	case i >= ResidualBins-1 || math.IsNaN(r):
@@ -36,9 +36,9 @@ func ResidualBin(r float64) int {
 	return 0
 }
 
-// ResidualBinEnd is the upper end of a bin: no residual in it, or in one before it, is larger. That of the last one is
-// +Inf.
-func ResidualBinEnd(i int) float64 {
+// ResidualBinUpperEnd is the upper end of a bin: no residual in it, or in one before it, is larger. That of the last
+// one is +Inf.
+func ResidualBinUpperEnd(i int) float64 {
 	if i >= ResidualBins-1 {
 		return math.Inf(1)
 	}
@@ -62,7 +62,7 @@ func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b 
 			if classes == 0 {
 				t.addResidual(float64(loss.Predict(out))-float64(y), float64(y))
 			} else {
-				t.countClassification(classes, classOf(outputs, y), classOf(outputs, loss.Predict(out)))
+				t.countClassification(classes, classOfLabel(outputs, y), classOfLabel(outputs, loss.Predict(out)))
 			}
 		}
 	}
@@ -83,7 +83,7 @@ func (t *ScoreSums) addResidual(miss, y float64) {
 	t.SSE += float64(miss * miss)
 	t.TargetSum += y
 	t.TargetSquareSum += float64(y * y)
-	t.ResidualHistogram[ResidualBin(miss)]++
+	t.ResidualHistogram[ResidualBinIndex(miss)]++
 }
 
 func (t *ScoreSums) countClassification(classes, actual, predicted int) {
@@ -95,8 +95,8 @@ func (t *ScoreSums) countClassification(classes, actual, predicted int) {
 	}
 }
 
-// classOf is the class that a label stands for: −1 and 1 are 0 and 1 where there is one output.
-func classOf[T Float](outputs int, label T) int {
+// classOfLabel is the class that a label stands for: −1 and 1 are 0 and 1 where there is one output.
+func classOfLabel[T Float](outputs int, label T) int {
 	if outputs == 1 {
 		return (int(label) + 1) / 2
 	}

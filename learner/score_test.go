@@ -48,7 +48,7 @@ func TestScoreAgreesWithOutputs(t *testing.T) {
 		rng := newRNG(40)
 		m := newModel[float32](t, a)
 		s := randomSamples[float32](a, 2*rowBlockSize+5, rng)
-		w := randomVector[float32](a.Params(), 0.5, rng)
+		w := randomVector[float32](a.ParameterCount(), 0.5, rng)
 		got := m.Score(w, s)
 		want := Score{Risk: m.Risk(w, s.All()), R2: math.NaN(), Accuracy: math.NaN(), Samples: s.Len()}
 		hits, sse, mean, sst := 0.0, 0.0, 0.0, 0.0
@@ -80,7 +80,7 @@ func TestTally(t *testing.T) {
 		rng := newRNG(41)
 		m := newModel[float64](t, a)
 		s := randomSamples[float64](a, 2*rowBlockSize+5, rng)
-		w := randomVector[float64](a.Params(), 0.5, rng)
+		w := randomVector[float64](a.ParameterCount(), 0.5, rng)
 		got := m.SumScores(w, s)
 		want := ScoreSums{Samples: s.Len()}
 		classes := max(a.Outputs, 2)
@@ -146,16 +146,17 @@ func TestBins(t *testing.T) {
 		bin int
 	}{{0, 0}, {math.Exp2(-9.75) * 0.999, 0}, {math.Exp2(-9.75), 1}, {1, 40}, {-1, 40}, {1.18, 40}, {1.19, 41},
 		{2, 44}, {math.Exp2(5.75), 63}, {1e9, 63}, {math.Inf(-1), 63}, {math.NaN(), 63}} {
-		if got := ResidualBin(c.r); got != c.bin {
+		if got := ResidualBinIndex(c.r); got != c.bin {
 			t.Errorf("%v is in bin %d, want %d", c.r, got, c.bin)
 		}
 	}
 	for i := range ResidualBins - 1 {
-		if end := ResidualBinEnd(i); ResidualBin(end*(1-1e-12)) != i || ResidualBin(end*(1+1e-12)) != i+1 {
-			t.Errorf("bin %d ends at %v, which is in bin %d", i, end, ResidualBin(end))
+		if end := ResidualBinUpperEnd(i); ResidualBinIndex(end*(1-1e-12)) != i ||
+			ResidualBinIndex(end*(1+1e-12)) != i+1 {
+			t.Errorf("bin %d ends at %v, which is in bin %d", i, end, ResidualBinIndex(end))
 		}
 	}
-	if !math.IsInf(ResidualBinEnd(ResidualBins-1), 1) {
+	if !math.IsInf(ResidualBinUpperEnd(ResidualBins-1), 1) {
 		t.Error("the last bin has an end")
 	}
 }

@@ -19,13 +19,13 @@ type Standardization struct {
 // Standardization takes each feature's mean and standard deviation from the moments; a feature without spread gets
 // scale 1. The target of a regression is treated as a feature, and labels are left as they are. The moments must have
 // rows.
-func (m *Moments) Standardization(risk spec.LossKind, clip float64) Standardization {
+func (m *ColumnMoments) Standardization(risk spec.LossKind, clip float64) Standardization {
 	columns := len(m.Mean)
 	st := Standardization{Mean: make([]float64, columns), Scale: make([]float64, columns), Clip: clip}
 	for j := range columns {
 		st.Mean[j], st.Scale[j] = m.Mean[j], 1
 		if !m.IsConstantColumn(j) {
-			st.Scale[j] = math.Sqrt(m.SquaredDeviations[j] / m.Rows)
+			st.Scale[j] = math.Sqrt(m.SquaredDeviations[j] / m.RowCount)
 		}
 	}
 	st.keepLabelsUnscaled(risk)
@@ -59,17 +59,17 @@ func (st Standardization) Validate() error {
 				len(st.Mean), len(st.Scale)))
 	}
 	for j, v := range st.Mean {
-		if !finite(v) {
+		if !isFinite(v) {
 			errs = append(errs, fmt.Errorf("standardization: mean of column %d is %v", j, v))
 		}
 	}
 	for j, v := range st.Scale {
-		if !(v > 0) || !finite(v) {
+		if !(v > 0) || !isFinite(v) {
 			errs = append(errs, fmt.Errorf("standardization: scale of column %d is %v; it must be positive and finite",
 				j, v))
 		}
 	}
-	if !(st.Clip >= 0) || !finite(st.Clip) {
+	if !(st.Clip >= 0) || !isFinite(st.Clip) {
 		errs = append(errs, fmt.Errorf("standardization: clip is %v; it must be finite and not negative", st.Clip))
 	}
 	return errors.Join(errs...)
@@ -78,17 +78,17 @@ func (st Standardization) Validate() error {
 // Standardize applies a valid standardisation in place to samples in memory. The error says that it is for another
 // number of features.
 func (s *Samples[T]) Standardize(st Standardization) error {
-	if len(st.Mean) != s.inputs+1 {
-		return fmt.Errorf("standardization of %d features for samples of %d", len(st.Mean)-1, s.inputs)
+	if len(st.Mean) != s.featureCount+1 {
+		return fmt.Errorf("standardization of %d features for samples of %d", len(st.Mean)-1, s.featureCount)
 	}
-	standardize(st, s.inputs, s.x, s.y)
+	standardizeRows(st, s.featureCount, s.x, s.y)
 	return nil
 }
 
-// standardize applies a standardisation to rows in place.
-func standardize[T Float](st Standardization, inputs int, x, y []T) {
+// standardizeRows applies a standardisation to rows in place.
+func standardizeRows[T Float](st Standardization, inputs int, x, y []T) {
 	for i, target := range y {
-		standardizeRow(st, x[i*inputs:][:inputs])
+		standardizeRowFeatures(st, x[i*inputs:][:inputs])
 		y[i] = T((float64(target) - st.Mean[inputs]) / st.Scale[inputs])
 	}
 }
@@ -99,12 +99,12 @@ func standardize[T Float](st Standardization, inputs int, x, y []T) {
 func (m *Model[T]) MapAndStandardizeAgain(st Standardization, x, y []T) {
 	_ = m.objective.MapLabels(y, &LabelHistory{}) // they were found good, with all others
 	if len(st.Mean) > 0 {
-		standardize(st, m.arch.Inputs, x, y)
+		standardizeRows(st, m.arch.Inputs, x, y)
 	}
 }
 
-// standardizeRow applies a standardisation to the features of one row, in place.
-func standardizeRow[T Float](st Standardization, x []T) {
+// standardizeRowFeatures applies a standardisation to the features of one row, in place.
+func standardizeRowFeatures[T Float](st Standardization, x []T) {
 	for j, v := range x {
 		z := (float64(v) - st.Mean[j]) / st.Scale[j]
 		if st.Clip > 0 {

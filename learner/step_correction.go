@@ -13,7 +13,7 @@ type StepCorrection[T Float] struct {
 	// FrozenRanges are the tensors whose elements no step changes.
 	FrozenRanges []ElementRange
 
-	savedFrozen []T
+	savedFrozenElements []T
 }
 
 // ElementRange is the elements From to To − 1 of the flat vector.
@@ -38,23 +38,23 @@ func (c *StepCorrection[T]) applyRidgeAndProximal(w []T, mu, ridge float64, k *v
 	}
 }
 
-// saveFrozen remembers the frozen elements of w before a step, and restore puts them back after it.
-func (c *StepCorrection[T]) saveFrozen(w []T) {
-	c.savedFrozen = c.savedFrozen[:0]
+// saveFrozenElements remembers the frozen elements of w before a step, and restore puts them back after it.
+func (c *StepCorrection[T]) saveFrozenElements(w []T) {
+	c.savedFrozenElements = c.savedFrozenElements[:0]
 	for _, r := range c.FrozenRanges {
-		c.savedFrozen = append(c.savedFrozen, w[r.From:r.To]...)
+		c.savedFrozenElements = append(c.savedFrozenElements, w[r.From:r.To]...)
 	}
 }
 
-func (c *StepCorrection[T]) restoreFrozen(w []T) {
+func (c *StepCorrection[T]) restoreFrozenElements(w []T) {
 	at := 0
 	for _, r := range c.FrozenRanges {
-		at += copy(w[r.From:r.To], c.savedFrozen[at:])
+		at += copy(w[r.From:r.To], c.savedFrozenElements[at:])
 	}
 }
 
-// clearFrozen takes the frozen elements out of a gradient.
-func (c *StepCorrection[T]) clearFrozen(grad []T) {
+// clearFrozenGradient takes the frozen elements out of a gradient.
+func (c *StepCorrection[T]) clearFrozenGradient(grad []T) {
 	for _, r := range c.FrozenRanges {
 		clear(grad[r.From:r.To])
 	}

@@ -11,7 +11,7 @@ import (
 // row and for many, with and without a ridge, and scaled by 1/δ.
 func TestProximalStep(t *testing.T) {
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Ridge: 0.3},
 		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.LossSoftmax,
 			Ridge: 0.2},
@@ -19,13 +19,13 @@ func TestProximalStep(t *testing.T) {
 		for _, rows := range []int{1, 5, 2*rowBlockSize + 3} {
 			rng := newRNG(60)
 			m := newModel[float64](t, a)
-			anchor := randomVector[float64](a.Params(), 1, rng)
+			anchor := randomVector[float64](a.ParameterCount(), 1, rng)
 			by := StepCorrection[float64]{ProximalWeight: 0.7, Anchor: slices.Clone(anchor)}
-			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
+			w, grad := randomVector[float64](a.ParameterCount(), 1, rng), make([]float64, a.ParameterCount())
 			want := slices.Clone(w)
 			for range 10 {
-				d := &StepDraw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
-				m.step(w, d, 0.05, &by)
+				d := &StepDraw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), GradientScale: 2}
+				m.takeStep(w, d, 0.05, &by)
 				m.Gradient(grad, want, d.Batch)
 				for j := range want {
 					want[j] -= 0.05 * 2 * (grad[j] + 0.7*(want[j]-anchor[j]))
@@ -42,16 +42,16 @@ func TestProximalStep(t *testing.T) {
 // TestPlus: the vector is added to each gradient, of one row and of many, and scaled with it; in gradient exchange too.
 func TestPlus(t *testing.T) {
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.LossSoftmax,
 			Ridge: 0.2},
 	} {
 		for _, rows := range []int{1, 5, 2*rowBlockSize + 3} {
 			rng := newRNG(63)
 			m := newModel[float64](t, a)
-			plus := randomVector[float64](a.Params(), 1, rng)
-			d := &StepDraw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
-			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
+			plus := randomVector[float64](a.ParameterCount(), 1, rng)
+			d := &StepDraw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), GradientScale: 2}
+			w, grad := randomVector[float64](a.ParameterCount(), 1, rng), make([]float64, a.ParameterCount())
 			m.Gradient(grad, w, d.Batch)
 			want, exchanged := slices.Clone(w), slices.Clone(grad)
 			for j := range grad {
@@ -62,7 +62,7 @@ func TestPlus(t *testing.T) {
 			descent := Descent[float64]{Model: m, Correction: by, Draws: fixed[float64]{d}}
 			descent.GradientAt(grad, w)
 			compare(t, describe(a)+": gradient", grad, exchanged, 1e-12)
-			m.step(w, d, 0.05, &by)
+			m.takeStep(w, d, 0.05, &by)
 			compare(t, describe(a), w, want, 1e-12)
 		}
 	}
@@ -80,15 +80,15 @@ func TestProximalIsInNoRisk(t *testing.T) {
 	w := []float64{1, 2}
 	by := StepCorrection[float64]{ProximalWeight: 10, Anchor: []float64{-50, 50}}
 	want := m.Risk(w, s.All())
-	got := m.step(w, &StepDraw[float64]{Batch: s.All(), Scale: 1}, 0.01, &by)
+	got := m.takeStep(w, &StepDraw[float64]{Batch: s.All(), GradientScale: 1}, 0.01, &by)
 	compare(t, "risk", []float64{got}, []float64{want}, 1e-14)
 }
 
 // TestFrozen: frozen tensors keep their bits, whatever else is in a step, and the others move as they would.
 func TestFrozen(t *testing.T) {
 	a := Architecture{Inputs: 4, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationTanh,
-		Risk: spec.LossSquared,
-		Bias: true, Ridge: 0.1}
+		Risk:    spec.LossSquared,
+		HasBias: true, Ridge: 0.1}
 	rng := newRNG(62)
 	m := newModel[float32](t, a)
 	frozen := a.TensorRanges([]string{"layer0.weight", "layer1.bias"})
@@ -96,16 +96,17 @@ func TestFrozen(t *testing.T) {
 		[]ElementRange{{15, 18}, {18, 19}}) || a.TensorRanges([]string{"layer2", "layer0.wait"}) != nil {
 		t.Fatalf("ranges %v, %v", frozen, a.TensorRanges([]string{"layer1"}))
 	}
-	start := randomVector[float32](a.Params(), 1, rng)
-	by := StepCorrection[float32]{ProximalWeight: 0.5, Anchor: make([]float32, a.Params()), FrozenRanges: frozen}
+	start := randomVector[float32](a.ParameterCount(), 1, rng)
+	by := StepCorrection[float32]{ProximalWeight: 0.5, Anchor: make([]float32, a.ParameterCount()),
+		FrozenRanges: frozen}
 	free := StepCorrection[float32]{ProximalWeight: 0.5, Anchor: by.Anchor}
 	for _, rows := range []int{1, 2*rowBlockSize + 1} {
 		w, one := slices.Clone(start), slices.Clone(start)
-		d := &StepDraw[float32]{Batch: randomSamples[float32](a, rows, rng).All(), Scale: 1,
-			Noise: randomVector[float32](a.Params(), 1, rng)}
-		m.step(one, d, 0.1, &free)
+		d := &StepDraw[float32]{Batch: randomSamples[float32](a, rows, rng).All(), GradientScale: 1,
+			Noise: randomVector[float32](a.ParameterCount(), 1, rng)}
+		m.takeStep(one, d, 0.1, &free)
 		for range 3 {
-			m.step(w, d, 0.1, &by)
+			m.takeStep(w, d, 0.1, &by)
 		}
 		for j := range w {
 			isFrozen := j < 12 || j == 18
@@ -114,14 +115,14 @@ func TestFrozen(t *testing.T) {
 			}
 		}
 		again := slices.Clone(start)
-		m.step(again, d, 0.1, &by)
+		m.takeStep(again, d, 0.1, &by)
 		for j := range again {
 			if j >= 12 && j != 18 && again[j] != one[j] {
 				t.Errorf("%d rows: element %d moves to %v, without frozen ones to %v", rows, j, again[j], one[j])
 			}
 		}
 	}
-	grad := make([]float32, a.Params())
+	grad := make([]float32, a.ParameterCount())
 	d := Descent[float32]{Model: m, Correction: by, Draws: &StepSampler[float32]{Data: randomSamples[float32](a, 3,
 		rng)}}
 	d.GradientAt(grad, start)

@@ -7,9 +7,9 @@ package learner
 // the composition of mini-batch, perturbation and straggling in the order of 2nd-order (42): the perturbation is added
 // inside the bracket, and the whole is scaled.
 type StepDraw[T Float] struct {
-	Batch Batch[T]
-	Scale float64 // 1/δ_k if the agent responds at this step, 0 if it straggles: 2nd-order (9)
-	Noise []T     // v of 2nd-order (8), of length d; nil = none
+	Batch         Batch[T]
+	GradientScale float64 // 1/δ_k if the agent responds at this step, 0 if it straggles: 2nd-order (9)
+	Noise         []T     // v of 2nd-order (8), of length d; nil = none
 }
 
 // StepDrawSource is where the local steps of a [Descent] get what they use.

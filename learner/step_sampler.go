@@ -68,8 +68,8 @@ func (s *StepSampler[T]) Validate(m *Model[T]) error {
 		return errors.New("a sampler takes either stored samples or a stream")
 	case s.Data != nil && s.Data.Len() == 0:
 		return errors.New("no samples to learn from")
-	case s.Data != nil && s.Data.Inputs() != m.arch.Inputs:
-		return fmt.Errorf("samples with %d features for a model with %d inputs", s.Data.Inputs(), m.arch.Inputs)
+	case s.Data != nil && s.Data.FeatureCount() != m.arch.Inputs:
+		return fmt.Errorf("samples with %d features for a model with %d inputs", s.Data.FeatureCount(), m.arch.Inputs)
 	case s.BatchSize == 0 && s.Stream != nil:
 		return fmt.Errorf("batch size 0 with a stream, which has no end; 1 to %d", maxBatch)
 	}
@@ -79,27 +79,27 @@ func (s *StepSampler[T]) Validate(m *Model[T]) error {
 // Next is the next draw, in the order that is written above.
 func (s *StepSampler[T]) Next(m *Model[T]) *StepDraw[T] {
 	d := &s.draw
-	d.Scale = 1
+	d.GradientScale = 1
 	if s.LocalStepProbability > 0 && s.LocalStepProbability < 1 {
-		d.Scale = 0
+		d.GradientScale = 0
 		if s.Rand.Float64() < s.LocalStepProbability {
-			d.Scale = 1 / s.LocalStepProbability
+			d.GradientScale = 1 / s.LocalStepProbability
 		}
 	}
 	switch {
 	case s.BatchSize == 1 && s.Data != nil && s.Data.table == nil:
 		x, y := s.Data.x, s.Data.y
 		i := s.Rand.IntN(len(y))
-		d.Batch.X, d.Batch.Y = x[i*s.Data.inputs:][:s.Data.inputs], y[i:][:1]
+		d.Batch.X, d.Batch.Y = x[i*s.Data.featureCount:][:s.Data.featureCount], y[i:][:1]
 	case s.Stream != nil:
-		s.fillFromStream(m.arch.Inputs)
+		s.fillBatchFromStream(m.arch.Inputs)
 		d.Batch.X, d.Batch.Y = s.batch.X, s.batch.Y
 	default:
 		d.Batch = s.nextBatch()
 	}
 	d.Noise = nil
 	if s.Noise.Variance != 0 {
-		s.noise = resize(s.noise, m.params)
+		s.noise = resizeSlice(s.noise, m.parameterCount)
 		drawNoise(s.Noise, s.noise, s.Rand)
 		d.Noise = s.noise
 	}
@@ -115,14 +115,14 @@ func (s *StepSampler[T]) nextBatch() Batch[T] {
 		}
 		return s.batch
 	}
-	s.Data.Draw(&s.batch, s.BatchSize, s.Rand)
+	s.Data.DrawBatch(&s.batch, s.BatchSize, s.Rand)
 	return s.batch
 }
 
-// fillFromStream fills the batch of one step from the stream.
-func (s *StepSampler[T]) fillFromStream(inputs int) {
+// fillBatchFromStream fills the batch of one step from the stream.
+func (s *StepSampler[T]) fillBatchFromStream(inputs int) {
 	if len(s.batch.Y) != s.BatchSize || len(s.batch.X) != s.BatchSize*inputs {
-		s.batch.X, s.batch.Y = resize(s.batch.X, s.BatchSize*inputs), resize(s.batch.Y, s.BatchSize)
+		s.batch.X, s.batch.Y = resizeSlice(s.batch.X, s.BatchSize*inputs), resizeSlice(s.batch.Y, s.BatchSize)
 	}
 	for i := range s.batch.Y {
 		s.batch.Y[i] = s.Stream.Sample(s.batch.X[i*inputs:][:inputs:inputs])

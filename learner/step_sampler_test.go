@@ -100,8 +100,8 @@ func TestResponseLeavesOtherDrawsAlone(t *testing.T) {
 		x, y := often.Next(m), seldom.Next(m)
 		compare(t, "features", y.Batch.X, x.Batch.X, 0)
 		compare(t, "noise", y.Noise, x.Noise, 0)
-		responses[x.Scale]++
-		responses[-y.Scale]++
+		responses[x.GradientScale]++
+		responses[-y.GradientScale]++
 	}
 	if n := responses[1/0.9]; n < 850 || n > 950 {
 		t.Errorf("%d responses of 1000 at δ = 0.9", n)
@@ -183,7 +183,7 @@ func TestValidateSampler(t *testing.T) {
 }
 
 func TestStragglingStepsCount(t *testing.T) {
-	d := line(t, 1, StepSizeSchedule{StepSize: 0.1})
+	d := line(t, 1, StepSizeSchedule{ConstantStepSize: 0.1})
 	d.Draws.(*StepSampler[float64]).LocalStepProbability = 1e-9
 	w := []float64{1, 2}
 	run(t, d, w, 20, 1, 0, newRNG(66))

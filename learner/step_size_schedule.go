@@ -11,19 +11,19 @@ import (
 //
 //	η_t = 2/(μ_sc(γ+t))
 //
-// (feddec Thm 1). The constant one has only StepSize.
+// (feddec Thm 1). The constant one has only ConstantStepSize.
 type StepSizeSchedule struct {
-	StepSize        float64 // μ of the constant schedule
-	StrongConvexity float64 // μ_sc
-	DecayOffset     float64 // γ
+	ConstantStepSize float64 // μ of the constant schedule
+	StrongConvexity  float64 // μ_sc
+	DecayOffset      float64 // γ
 }
 
 // NewStepSizeSchedule is the schedule of a step size, in which nothing is left to a problem. serverEvery is H, the
 // number of local steps between server rounds, in γ = max{8 L_s/μ_sc − 1, H}.
 func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 	switch {
-	case !s.Diminishing:
-		return StepSizeSchedule{StepSize: s.Constant}
+	case !s.IsDiminishing:
+		return StepSizeSchedule{ConstantStepSize: s.Constant}
 	case s.DecayOffset > 0:
 		return StepSizeSchedule{StrongConvexity: s.StrongConvexity, DecayOffset: s.DecayOffset}
 	}
@@ -35,27 +35,28 @@ func NewStepSizeSchedule(s spec.StepSize, serverEvery int) StepSizeSchedule {
 func (s StepSizeSchedule) Validate() error {
 	var errs []error
 	positive := func(field string, v float64) {
-		if !(v > 0) || !finite(v) {
+		if !(v > 0) || !isFinite(v) {
 			errs = append(errs, fmt.Errorf("schedule: %s is %v; it must be positive and finite", field, v))
 		}
 	}
 	if s.StrongConvexity == 0 && s.DecayOffset == 0 {
-		positive("step size", s.StepSize)
+		positive("step size", s.ConstantStepSize)
 		return errors.Join(errs...)
 	}
-	if s.StepSize != 0 {
+	if s.ConstantStepSize != 0 {
 		errs = append(errs, fmt.Errorf("schedule: step size %v and a strong convexity or gamma: "+
-			"give either the constant step size or the other two", s.StepSize))
+			"give either the constant step size or the other two", s.ConstantStepSize))
 	}
 	positive("strong convexity", s.StrongConvexity)
 	positive("gamma", s.DecayOffset)
 	return errors.Join(errs...)
 }
 
-// At is the step size of local step t of a valid schedule. t counts local steps across rounds, from 1 (feddec Alg. 1).
-func (s StepSizeSchedule) At(t uint64) float64 {
-	if s.StepSize > 0 {
-		return s.StepSize
+// StepSizeAt is the step size of local step t of a valid schedule. t counts local steps across rounds, from 1 (feddec
+// Alg. 1).
+func (s StepSizeSchedule) StepSizeAt(t uint64) float64 {
+	if s.ConstantStepSize > 0 {
+		return s.ConstantStepSize
 	}
 	return 2 / (s.StrongConvexity * (s.DecayOffset + float64(t)))
 }

@@ -13,18 +13,18 @@ func TestScheduleAt(t *testing.T) {
 		t    uint64
 		want float64
 	}{
-		{StepSizeSchedule{StepSize: 0.1}, 1, 0.1},
-		{StepSizeSchedule{StepSize: 0.1}, 1e9, 0.1},
+		{StepSizeSchedule{ConstantStepSize: 0.1}, 1, 0.1},
+		{StepSizeSchedule{ConstantStepSize: 0.1}, 1e9, 0.1},
 		// γ = 8·4 − 1
-		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 1,
+		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 1,
 			2 / (0.5 * (31 + 1))},
 		// γ = H
-		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 100), 1,
+		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 100), 1,
 			2 / (0.5 * (100 + 1))},
-		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 5000,
+		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 10), 5000,
 			2 / (0.5 * (31 + 5000))},
 	} {
-		if got := test.s.At(test.t); math.Abs(got-test.want) > 1e-15 {
+		if got := test.s.StepSizeAt(test.t); math.Abs(got-test.want) > 1e-15 {
 			t.Errorf("%+v.At(%d) = %v, want %v", test.s, test.t, got, test.want)
 		}
 	}
@@ -35,12 +35,13 @@ func TestScheduleValidate(t *testing.T) {
 		s    StepSizeSchedule
 		want string
 	}{
-		{StepSizeSchedule{StepSize: 0.1}, ""},
-		{NewStepSizeSchedule(spec.StepSize{Diminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 1), ""},
-		{StepSizeSchedule{StepSize: -1}, "schedule: step size is -1; it must be positive and finite"},
-		{StepSizeSchedule{StepSize: math.NaN()}, "schedule: step size is NaN; it must be positive and finite"},
-		{StepSizeSchedule{StepSize: math.Inf(1)}, "schedule: step size is +Inf; it must be positive and finite"},
-		{StepSizeSchedule{StepSize: 0.1, StrongConvexity: 0.5, DecayOffset: 1},
+		{StepSizeSchedule{ConstantStepSize: 0.1}, ""},
+		{NewStepSizeSchedule(spec.StepSize{IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 2}, 1), ""},
+		{StepSizeSchedule{ConstantStepSize: -1}, "schedule: step size is -1; it must be positive and finite"},
+		{StepSizeSchedule{ConstantStepSize: math.NaN()}, "schedule: step size is NaN; it must be positive and finite"},
+		{StepSizeSchedule{ConstantStepSize: math.Inf(1)},
+			"schedule: step size is +Inf; it must be positive and finite"},
+		{StepSizeSchedule{ConstantStepSize: 0.1, StrongConvexity: 0.5, DecayOffset: 1},
 			"schedule: step size 0.1 and a strong convexity or gamma: " +
 				"give either the constant step size or the other two"},
 		{StepSizeSchedule{StrongConvexity: 1}, "schedule: gamma is 0; it must be positive and finite"},

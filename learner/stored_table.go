@@ -10,17 +10,17 @@ type StoredTable[T Float] interface {
 
 // NewTableSamples is the first n rows of a table.
 func NewTableSamples[T Float](inputs, n int, table StoredTable[T]) *Samples[T] {
-	return &Samples[T]{inputs: inputs, n: n, table: table}
+	return &Samples[T]{featureCount: inputs, sampleCount: n, table: table}
 }
 
-// read reads rows of a table.
-func (s *Samples[T]) read(x, y []T, from int) { s.table.ReadRows(x, y, s.firstTableRow+from) }
+// readTableRows reads rows of a table.
+func (s *Samples[T]) readTableRows(x, y []T, from int) { s.table.ReadRows(x, y, s.firstTableRow+from) }
 
 // bufferedTableReader goes over the rows of a table, which it reads in pieces.
 type bufferedTableReader[T Float] struct {
-	samples    *Samples[T]
-	pieceStart int // the row that the piece begins with
-	piece      Batch[T]
+	samples          *Samples[T]
+	firstBufferedRow int // the row that the piece begins with
+	bufferedBatch    Batch[T]
 }
 
 // pieceElements is how much is read at once: enough that the calls of the system do not count, and little beside the
@@ -29,12 +29,13 @@ const pieceElements = 16 << 10
 
 // readRows is Batch.Part.
 func (p *bufferedTableReader[T]) readRows(from, rows int) Batch[T] {
-	inputs, to := p.samples.inputs, min(from+rows, p.samples.n)
-	if from < p.pieceStart || to > p.pieceStart+len(p.piece.Y) {
-		n := min(max(rows, pieceElements/(inputs+1)/rows*rows), p.samples.n-from)
-		p.pieceStart, p.piece.X, p.piece.Y = from, resize(p.piece.X, n*inputs), resize(p.piece.Y, n)
-		p.samples.read(p.piece.X, p.piece.Y, from)
+	inputs, to := p.samples.featureCount, min(from+rows, p.samples.sampleCount)
+	if from < p.firstBufferedRow || to > p.firstBufferedRow+len(p.bufferedBatch.Y) {
+		n := min(max(rows, pieceElements/(inputs+1)/rows*rows), p.samples.sampleCount-from)
+		p.firstBufferedRow, p.bufferedBatch.X, p.bufferedBatch.Y = from, resizeSlice(p.bufferedBatch.X, n*inputs),
+			resizeSlice(p.bufferedBatch.Y, n)
+		p.samples.readTableRows(p.bufferedBatch.X, p.bufferedBatch.Y, from)
 	}
-	from, to = from-p.pieceStart, to-p.pieceStart
-	return Batch[T]{X: p.piece.X[from*inputs : to*inputs], Y: p.piece.Y[from:to]}
+	from, to = from-p.firstBufferedRow, to-p.firstBufferedRow
+	return Batch[T]{X: p.bufferedBatch.X[from*inputs : to*inputs], Y: p.bufferedBatch.Y[from:to]}
 }

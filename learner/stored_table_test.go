@@ -35,10 +35,10 @@ func (m *memoryTable) ReadRows(x, y []float32, from int) {
 func TestTableEqualsMemory(t *testing.T) {
 	const rows = 9000 // more than a piece of narrow rows
 	for _, a := range []Architecture{
-		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		{Inputs: 40, Outputs: 1, Risk: spec.LossLogistic, Ridge: 0.1},
 		{Inputs: 7, HiddenUnits: []int{9}, Outputs: 3, Risk: spec.LossSoftmax, Activation: spec.ActivationReLU,
-			Bias: true},
+			HasBias: true},
 	} {
 		for _, n := range []int{20, rows} {
 			m := newModel[float32](t, a)
@@ -48,7 +48,7 @@ func TestTableEqualsMemory(t *testing.T) {
 					raw.y[i] = max(y, 0) // 0 and 1, which become −1 and 1
 				}
 			}
-			st := MomentsOf(raw).Standardization(a.Risk, 1.5)
+			st := ComputeColumnMoments(raw).Standardization(a.Risk, 1.5)
 			table := &memoryTable{inputs: a.Inputs, x: slices.Clone(raw.x), y: slices.Clone(raw.y),
 				again: func(x, y []float32) { m.MapAndStandardizeAgain(st, x, y) }}
 			memory := NewSamples(a.Inputs, raw.x, raw.y)
@@ -60,7 +60,7 @@ func TestTableEqualsMemory(t *testing.T) {
 			}
 			far := NewTableSamples(a.Inputs, n, StoredTable[float32](table))
 			same(t, m, memory, far)
-			same(t, m, memory.FirstSamples(n-3).SkipFirst(4), far.FirstSamples(n-3).SkipFirst(4))
+			same(t, m, memory.FirstSamples(n-3).SkipFirstSamples(4), far.FirstSamples(n-3).SkipFirstSamples(4))
 		}
 	}
 }
@@ -71,21 +71,21 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 	equal := func(what string, a, b []float32) {
 		t.Helper()
 		if len(a) == 0 || !slices.Equal(a, b) {
-			t.Errorf("%d rows of %d: %s differ", memory.Len(), memory.Inputs(), what)
+			t.Errorf("%d rows of %d: %s differ", memory.Len(), memory.FeatureCount(), what)
 		}
 	}
-	d, w := m.arch.Params(), randomVector[float32](m.arch.Params(), 0.3, newRNG(2))
+	d, w := m.arch.ParameterCount(), randomVector[float32](m.arch.ParameterCount(), 0.3, newRNG(2))
 	for _, i := range []int{0, memory.Len() / 2, memory.Len() - 1} {
 		x, y := memory.Row(i)
 		fx, fy := far.Row(i)
 		equal("rows", append(fx, fy), append(slices.Clone(x), y))
 	}
 	var a, b Batch[float32]
-	memory.Draw(&a, 50, newRNG(3))
-	far.Draw(&b, 50, newRNG(3))
+	memory.DrawBatch(&a, 50, newRNG(3))
+	far.DrawBatch(&b, 50, newRNG(3))
 	equal("features drawn", a.X, b.X)
 	equal("targets drawn", a.Y, b.Y)
-	s, fs := memory.Subset(100, newRNG(4)), far.Subset(100, newRNG(4))
+	s, fs := memory.RandomSubset(100, newRNG(4)), far.RandomSubset(100, newRNG(4))
 	if s.Len() > 100 || memory.Len() <= 100 && (s != memory || fs != far) {
 		t.Errorf("a subset of %d", s.Len())
 	}
@@ -97,7 +97,7 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 		t.Errorf("risks %v and %v", r, fr)
 	}
 	equal("gradients", g, fg)
-	if r, fr := m.Risk(w, memory.All()), m.Risk(w, far.All()); r != fr || finite(r) != true {
+	if r, fr := m.Risk(w, memory.All()), m.Risk(w, far.All()); r != fr || isFinite(r) != true {
 		t.Errorf("risks %v and %v", r, fr)
 	}
 	r, fr := m.Score(w, memory), m.Score(w, far)
@@ -105,7 +105,7 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 		r.Accuracy == r.Accuracy {
 		t.Errorf("scores %+v and %+v", r, fr)
 	}
-	if v, fv := MomentsOf(memory).Vector(), MomentsOf(far).Vector(); !slices.Equal(v, fv) {
+	if v, fv := ComputeColumnMoments(memory).Vector(), ComputeColumnMoments(far).Vector(); !slices.Equal(v, fv) {
 		t.Error("moments differ")
 	}
 	for _, size := range []int{0, 1, 5} {
@@ -114,7 +114,7 @@ func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
 			if err := sampler.Validate(m); err != nil {
 				t.Fatal(err)
 			}
-			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: StepSizeSchedule{StepSize: 0.01}}
+			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: StepSizeSchedule{ConstantStepSize: 0.01}}
 			v := slices.Clone(w)
 			if _, err := descent.Run(v, 3, 1, 0, nil); err != nil {
 				t.Fatal(err)
@@ -131,14 +131,14 @@ func TestLostTable(t *testing.T) {
 		m, s := newModel[float32](t, a), randomSamples[float32](a, 100, newRNG(1))
 		far := NewTableSamples(a.Inputs, s.Len(), StoredTable[float32](&memoryTable{inputs: a.Inputs, x: s.x, y: s.y,
 			lost: true}))
-		w := randomVector[float32](a.Params(), 0.3, newRNG(2))
-		if r := m.Risk(w, far.All()); finite(r) {
+		w := randomVector[float32](a.ParameterCount(), 0.3, newRNG(2))
+		if r := m.Risk(w, far.All()); isFinite(r) {
 			t.Errorf("%+v: risk %v", a, r)
 		}
 		for _, size := range []int{0, 1, 5} {
 			sampler := &StepSampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: far,
 				Rand: newRNG(5)}
-			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: StepSizeSchedule{StepSize: 0.01}}
+			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: StepSizeSchedule{ConstantStepSize: 0.01}}
 			if _, err := descent.Run(slices.Clone(w), 3, 1, 0, nil); err == nil {
 				t.Errorf("%+v: steps of %d rows are taken", a, size)
 			}

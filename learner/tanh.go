@@ -14,7 +14,7 @@ func tanh[T Float](v []T) {
 }
 
 // tanh32 gives the bits of float32(math.Tanh(float64(x))), small numbers in assembly where there is some.
-func tanh32(v []float32) { tanhPure(v[tanhPrefixInAssembly(v):]) }
+func tanh32(v []float32) { tanhPureGo(v[tanhPrefixInAssembly(v):]) }
 
 // The terms of the series of the hyperbolic tangent: s + s³·tanh3 + s⁵·tanh5 + …
 const (
@@ -26,10 +26,10 @@ const (
 	tanh13 = 21844. / 6081075
 )
 
-// tanhPure is tanh32 in Go. Wide layers begin with small weights, and most of their sums stay small. There the series
+// tanhPureGo is tanh32 in Go. Wide layers begin with small weights, and most of their sums stay small. There the series
 // is faster than math.Tanh: it has no call and no division. Its error, of 4e-16 of the value at 1/8, is so far below
 // float32's that no float32 rounds to another one.
-func tanhPure(v []float32) {
+func tanhPureGo(v []float32) {
 	for i, x := range v {
 		if !usesTanhSeries(x) || x == 0 { // of −0 the series makes 0
 			v[i] = float32(math.Tanh(float64(x)))

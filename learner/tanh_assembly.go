@@ -17,7 +17,7 @@ var tanhTerms = [...]float64{tanh13, tanh11, tanh9, tanh7, tanh5, tanh3}
 // tanhBlock is how many elements tanhSmall takes at a time.
 const tanhBlock = 8
 
-// tanhPrefixInAssembly is tanhPure for the first elements, with the same bits, and returns how many those are.
+// tanhPrefixInAssembly is tanhPureGo for the first elements, with the same bits, and returns how many those are.
 func tanhPrefixInAssembly(v []float32) int {
 	if !hasTanhAssembly {
 		return 0

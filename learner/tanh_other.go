@@ -2,5 +2,5 @@
 
 package learner
 
-// tanhPrefixInAssembly leaves all elements to tanhPure.
+// tanhPrefixInAssembly leaves all elements to tanhPureGo.
 func tanhPrefixInAssembly([]float32) int { return 0 }

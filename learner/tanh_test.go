@@ -35,7 +35,7 @@ func againstMath(t *testing.T, in []float32) {
 	for in := range slices.Chunk(in, 1<<12) {
 		v, pure := slices.Clone(in), slices.Clone(in)
 		tanh(v)
-		tanhPure(pure)
+		tanhPureGo(pure)
 		sameFloats(t, v, pure)
 		for i, x := range in {
 			want := float32(math.Tanh(float64(x)))
@@ -69,7 +69,7 @@ func TestTanhOfBlocks(t *testing.T) {
 						v[at] = x
 					}
 					want := slices.Clone(all)
-					tanhPure(want[shift+1:][:n])
+					tanhPureGo(want[shift+1:][:n])
 					tanh32(v)
 					sameFloats(t, all, want)
 				}
@@ -94,7 +94,7 @@ func FuzzTanh(f *testing.F) {
 			v[i] = math.Float32frombits(binary.LittleEndian.Uint32(p[4*i:]))
 		}
 		want := slices.Clone(all)
-		tanhPure(want[shift%8:])
+		tanhPureGo(want[shift%8:])
 		tanh32(v)
 		sameFloats(t, all, want)
 	})
@@ -114,7 +114,7 @@ func sameFloats(t *testing.T, got, want []float32) {
 func BenchmarkTanh(b *testing.B) {
 	in := randomVector[float32](4096, 0.03, newRNG(1))
 	v := make([]float32, len(in))
-	for name, tanh := range map[string]func([]float32){"fast": tanh32, "pure": tanhPure} {
+	for name, tanh := range map[string]func([]float32){"fast": tanh32, "pure": tanhPureGo} {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
 				copy(v, in)

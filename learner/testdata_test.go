@@ -66,7 +66,7 @@ func architectures() []Architecture {
 				for _, bias := range []bool{false, true} {
 					for _, ridge := range []float64{0, 0.3} {
 						all = append(all, Architecture{Inputs: 4, HiddenUnits: hidden, Outputs: outputs,
-							Activation: activation, Risk: risk, Bias: bias, Ridge: ridge})
+							Activation: activation, Risk: risk, HasBias: bias, Ridge: ridge})
 					}
 				}
 			}

@@ -11,7 +11,7 @@ import (
 // would cost as much as a short loop. dots and rows take all rows of a block at once for the same reason.
 type vectorKernels[T Float] struct {
 	// dst[s·stride] = bias + wᵀx_s, for each row x_s of x
-	dots func(dst []T, stride int, bias T, w, x []T)
+	dotEachRow func(dst []T, stride int, bias T, w, x []T)
 	// y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
 	addScaledRows func(y []T, scale T, a []T, stride int, x []T) (sum T)
 	axpy          func(alpha T, x, y []T)    // y += alpha x; y may be x
@@ -49,7 +49,7 @@ func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 		if bias != nil {
 			b = bias[o]
 		}
-		k.dots(dst[o:], out, b, w[o*in:][:in], x)
+		k.dotEachRow(dst[o:], out, b, w[o*in:][:in], x)
 	}
 }
 
@@ -108,10 +108,10 @@ const minAssemblyLength = 32
 // newVectorKernels picks gonum where it has assembly. On other processors its loops are plain ones, slower than the
 // unrolled loops here, which do not wait for one accumulator.
 func newVectorKernels[T Float](arch string) vectorKernels[T] {
-	k := vectorKernels[T]{dots: dotsLoop[T], addScaledRows: addScaledRowsLoop[T], axpy: axpyLoop[T],
+	k := vectorKernels[T]{dotEachRow: dotEachRowLoop[T], addScaledRows: addScaledRowsLoop[T], axpy: axpyLoop[T],
 		squaredNorm: squaredNormLoop[T]}
 	if arch == "amd64" {
-		k.useGonum()
+		k.useGonumAssembly()
 	}
 	if arch == runtime.GOARCH {
 		k.useFourRowKernels()
@@ -119,30 +119,30 @@ func newVectorKernels[T Float](arch string) vectorKernels[T] {
 	return k
 }
 
-// useGonum takes all that gonum has in assembly for the type.
-func (k *vectorKernels[T]) useGonum() {
+// useGonumAssembly takes all that gonum has in assembly for the type.
+func (k *vectorKernels[T]) useGonumAssembly() {
 	switch k := any(k).(type) {
 	case *vectorKernels[float32]:
 		impl := blas32.Implementation()
-		*k = assemblyKernel(impl.Sdot, impl.Saxpy)
+		*k = newGonumKernels(impl.Sdot, impl.Saxpy)
 		k.squaredNorm = func(x []float32) float64 { return impl.Dsdot(len(x), x, 1, x, 1) }
 	case *vectorKernels[float64]:
 		impl := blas64.Implementation()
-		*k = assemblyKernel(impl.Ddot, impl.Daxpy)
+		*k = newGonumKernels(impl.Ddot, impl.Daxpy)
 		k.squaredNorm = func(x []float64) float64 { return impl.Ddot(len(x), x, 1, x, 1) }
 	}
 }
 
-func nativeKernel[T Float]() vectorKernels[T] { return newVectorKernels[T](runtime.GOARCH) }
+func newLoopKernels[T Float]() vectorKernels[T] { return newVectorKernels[T](runtime.GOARCH) }
 
-// assemblyKernel is all but sumq, from gonum's dot and axpy.
-func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T,
+// newGonumKernels is all but sumq, from gonum's dot and axpy.
+func newGonumKernels[T Float](dot func(n int, x []T, incX int, y []T, incY int) T,
 	axpy func(n int, alpha T, x []T, incX int, y []T, incY int)) vectorKernels[T] {
 	return vectorKernels[T]{
-		dots: func(dst []T, stride int, bias T, w, x []T) {
+		dotEachRow: func(dst []T, stride int, bias T, w, x []T) {
 			n := len(w)
 			if n < minAssemblyLength {
-				dotsLoop(dst, stride, bias, w, x)
+				dotEachRowLoop(dst, stride, bias, w, x)
 				return
 			}
 			for at := 0; len(x) >= n; at += stride {
@@ -169,7 +169,7 @@ func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T
 
 // The conversions T(a*b) below round each product, so that no compiler may fuse it with the addition.
 
-func dotsLoop[T Float](dst []T, stride int, bias T, w, x []T) {
+func dotEachRowLoop[T Float](dst []T, stride int, bias T, w, x []T) {
 	for at := 0; len(x) >= len(w); at += stride {
 		dst[at] = bias + dotLoop(w, x)
 		x = x[len(w):]

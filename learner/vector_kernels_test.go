@@ -40,7 +40,7 @@ func testKernel[T Float](t *testing.T, k vectorKernels[T], tolerance float64) {
 		for _, v := range w {
 			wantSquares += float64(v) * float64(v)
 		}
-		k.dots(dots, stride, 0.25, w, x)
+		k.dotEachRow(dots, stride, 0.25, w, x)
 		compare(t, "dots", dots, wantDots, tolerance)
 		got := k.addNonzeroRows(y, 0.5, a, stride, x)
 		compare(t, "combine", y, wantY, tolerance)
@@ -56,7 +56,7 @@ func testKernel[T Float](t *testing.T, k vectorKernels[T], tolerance float64) {
 
 // TestFourRows: what takes four rows at once gives the bits of what takes one, wherever in memory the rows are.
 func TestFourRows(t *testing.T) {
-	k, rng := nativeKernel[float32](), newRNG(9)
+	k, rng := newLoopKernels[float32](), newRNG(9)
 	if k.dotFourRows == nil || k.axpyFourRows == nil {
 		t.Skip("this processor has no assembly for it")
 	}
@@ -81,7 +81,7 @@ func TestFourRows(t *testing.T) {
 					if b != nil {
 						add = b[o]
 					}
-					k.dots(want[o:], out, add, w[o*n:][:n], x)
+					k.dotEachRow(want[o:], out, add, w[o*n:][:n], x)
 				}
 				same("layer", n, got, want)
 			}
@@ -96,7 +96,7 @@ func TestFourRows(t *testing.T) {
 
 // TestFourRowsOfNaN: it stays in its row.
 func TestFourRowsOfNaN(t *testing.T) {
-	k := nativeKernel[float32]()
+	k := newLoopKernels[float32]()
 	for _, n := range []int{7, 40} {
 		w, got := make([]float32, 4*n), make([]float32, 4)
 		w[n+1] = float32(math.NaN())
@@ -137,15 +137,15 @@ func TestPortableKernelTrains(t *testing.T) {
 	for _, a := range wideArchitectures() {
 		rng := newRNG(8)
 		m, portable := newModel[float64](t, a), newModel[float64](t, a)
-		portable.k = newVectorKernels[float64]("arm64")
+		portable.kernels = newVectorKernels[float64]("arm64")
 		switch o := portable.objective.(type) {
 		case *linearModel[float64]:
-			o.k = portable.k
+			o.kernels = portable.kernels
 		case *network[float64]:
-			o.k = portable.k
+			o.kernels = portable.kernels
 		}
 		batch := randomSamples[float64](a, 40, rng).All()
-		w := randomVector[float64](a.Params(), 0.3, rng)
+		w := randomVector[float64](a.ParameterCount(), 0.3, rng)
 		got, want := make([]float64, len(w)), make([]float64, len(w))
 		portable.Gradient(got, w, batch)
 		m.Gradient(want, w, batch)

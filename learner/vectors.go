@@ -1,7 +1,8 @@
 package learner
 
-// FirstNotFinite returns the index of the first element that is not finite, or −1. It tests four elements at a time.
-func FirstNotFinite[T Float](v []T) int {
+// FirstNonFiniteIndex returns the index of the first element that is not finite, or −1. It tests four elements at a
+// time.
+func FirstNonFiniteIndex[T Float](v []T) int {
 	at := 0
 	for rest := v; len(rest) >= 4; rest = rest[4:] {
 		x := (*[4]T)(rest)

@@ -17,19 +17,19 @@ import (
 func TestCollected(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
-	first := data.Report{Columns: []data.ColumnReport{
-		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 2}},
-		{Name: "temp", Used: 2, Newest: 1772366300e9}, {Name: "door"}},
+	first := data.QualityReport{Columns: []data.ColumnReport{
+		{Name: "pm25", Used: 40, NewestTime: 1772366400e9, Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 2}},
+		{Name: "temp", Used: 2, NewestTime: 1772366300e9}, {Name: "door"}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent}, {Kind: data.TroubleSilent},
 			{Kind: data.TroubleBroker}}}
-	second := data.Report{LargestWrongShare: 0.25, Columns: []data.ColumnReport{
-		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 3}},
-		{Name: "temp", Used: 2, Newest: 1772366300e9}},
+	second := data.QualityReport{LargestWrongShare: 0.25, Columns: []data.ColumnReport{
+		{Name: "pm25", Used: 45, NewestTime: 1772366460e9, Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 3}},
+		{Name: "temp", Used: 2, NewestTime: 1772366300e9}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleBroker}, {Kind: data.TroubleOutlier},
 			{Kind: data.TroubleOutlier}}}
-	apply(a.Events, taskdata.SourceReportReceived{Report: first})
-	apply(a.Events, taskdata.SourceReportReceived{Report: first}) // another agent's
-	apply(a.Events, taskdata.SourceReportReceived{Report: second, PreviousReport: first})
+	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first})
+	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first}) // another agent's
+	apply(a.Events, taskdata.SourceReportReceived{QualityReport: second, PreviousReport: first})
 	text := exposition(t, reg)
 	for _, want := range []string{`agentd_data_values_total{input="pm25",result="used"} 85`,
 		`agentd_data_values_total{input="temp",result="used"} 4`,
@@ -49,12 +49,12 @@ func TestCollected(t *testing.T) {
 func TestInputsAreBounded(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
-	var wide data.Report
+	var wide data.QualityReport
 	for i := range 5000 {
 		wide.Columns = append(wide.Columns, data.ColumnReport{Name: fmt.Sprint("x", i), Used: 2})
 	}
 	for range 2 {
-		apply(a.Events, taskdata.SourceReportReceived{Report: wide})
+		apply(a.Events, taskdata.SourceReportReceived{QualityReport: wide})
 	}
 	text := exposition(t, reg)
 	if n := strings.Count(text, "agentd_data_values_total{"); n != 65*(len(data.UnusedReasons())+1) {

@@ -25,13 +25,13 @@ type registeredMetric struct {
 	histograms *prometheus.HistogramVec
 
 	// the series of a metric without labels that exists from the start
-	counter  prometheus.Counter
-	gauge    prometheus.Gauge
-	observer prometheus.Observer
+	unlabeledCounter   prometheus.Counter
+	unlabeledGauge     prometheus.Gauge
+	unlabeledHistogram prometheus.Observer
 
-	mu               sync.Mutex      // of what follows, and of the series of a state set
-	firstSkipped     bool            // of a metric with SkipsFirstAdd
-	firstLabelValues map[string]bool // of a metric with MaxLabelValues
+	mu                   sync.Mutex      // of what follows, and of the series of a state set
+	isFirstSampleSkipped bool            // of a metric with SkipsFirstAdd
+	keptLabelValues      map[string]bool // of a metric with MaxLabelValues
 }
 
 // NewEventMetrics registers metrics, with the series that exist from the start. now is the clock for timestamps.
@@ -41,58 +41,58 @@ func NewEventMetrics(r Registrar, now func() time.Time, lists ...[]*observe.Metr
 		k := &registeredMetric{}
 		switch m.Kind {
 		case observe.CounterKind:
-			k.counters = r.Counters(m.Name, m.Help, m.LabelNames...)
+			k.counters = r.NewCounterVec(m.Name, m.Help, m.LabelNames...)
 		case observe.GaugeKind:
-			k.gauges = r.Gauges(m.Name, m.Help, m.LabelNames...)
+			k.gauges = r.NewGaugeVec(m.Name, m.Help, m.LabelNames...)
 		case observe.HistogramKind:
-			k.histograms = r.Histograms(m.Name, m.Help, m.BucketBounds, m.LabelNames...)
+			k.histograms = r.NewHistogramVec(m.Name, m.Help, m.BucketBounds, m.LabelNames...)
 		}
 		for _, labels := range m.InitialSeries {
 			switch m.Kind {
 			case observe.CounterKind:
-				k.counter = k.counters.WithLabelValues(labels...)
+				k.unlabeledCounter = k.counters.WithLabelValues(labels...)
 			case observe.GaugeKind:
-				k.gauge = k.gauges.WithLabelValues(labels...)
-				k.gauge.Set(m.InitialValue)
+				k.unlabeledGauge = k.gauges.WithLabelValues(labels...)
+				k.unlabeledGauge.Set(m.InitialValue)
 			case observe.HistogramKind:
-				k.observer = k.histograms.WithLabelValues(labels...)
+				k.unlabeledHistogram = k.histograms.WithLabelValues(labels...)
 			}
 		}
 		if len(m.LabelNames) > 0 {
-			k.counter, k.gauge, k.observer = nil, nil, nil
+			k.unlabeledCounter, k.unlabeledGauge, k.unlabeledHistogram = nil, nil, nil
 		}
 		if m.MaxLabelValues > 0 {
-			k.firstLabelValues = map[string]bool{}
+			k.keptLabelValues = map[string]bool{}
 		}
 		e.registeredByMetric[m] = k
 	}
 	return e
 }
 
-// Apply changes the metrics by the samples of an event. It ignores samples of metrics that are not registered: a test
-// of each program wants all of them to be.
-func (e *EventMetrics) Apply(samples []observe.MetricSample) {
+// ApplySamples changes the metrics by the samples of an event. It ignores samples of metrics that are not registered: a
+// test of each program wants all of them to be.
+func (e *EventMetrics) ApplySamples(samples []observe.MetricSample) {
 	for i := range samples {
 		s := &samples[i]
 		if k := e.registeredByMetric[s.Metric]; k != nil {
-			k.apply(s, e.now)
+			k.applySample(s, e.now)
 		}
 	}
 }
 
-func (k *registeredMetric) apply(s *observe.MetricSample, now func() time.Time) {
+func (k *registeredMetric) applySample(s *observe.MetricSample, now func() time.Time) {
 	labels := s.LabelValues[:len(s.Metric.LabelNames)]
-	if k.firstLabelValues != nil {
+	if k.keptLabelValues != nil {
 		labels = slices.Clone(labels)
 		labels[0] = k.boundedLabelValue(labels[0], s.Metric.MaxLabelValues)
 	}
 	switch s.Operation {
 	case observe.AddOperation:
-		if s.Metric.SkipsFirstAdd && k.skipFirstSample() {
+		if s.Metric.SkipsFirstAdd && k.isFirstSample() {
 			return
 		}
-		if k.counter != nil {
-			k.counter.Add(s.Value)
+		if k.unlabeledCounter != nil {
+			k.unlabeledCounter.Add(s.Value)
 			return
 		}
 		k.counters.WithLabelValues(labels...).Add(s.Value)
@@ -113,8 +113,8 @@ func (k *registeredMetric) apply(s *observe.MetricSample, now func() time.Time) 
 			k.gauges.WithLabelValues(series[0]).Set(x)
 		}
 	case observe.ObserveOperation:
-		if k.observer != nil {
-			k.observer.Observe(s.Value)
+		if k.unlabeledHistogram != nil {
+			k.unlabeledHistogram.Observe(s.Value)
 			return
 		}
 		k.histograms.WithLabelValues(labels...).Observe(s.Value)
@@ -125,8 +125,8 @@ func (k *registeredMetric) apply(s *observe.MetricSample, now func() time.Time) 
 // alerts and means over the fleet.
 func (k *registeredMetric) setGauge(x float64, labels []string) {
 	switch {
-	case k.gauge != nil:
-		k.gauge.Set(x)
+	case k.unlabeledGauge != nil:
+		k.unlabeledGauge.Set(x)
 	case math.IsNaN(x) || math.IsInf(x, 0):
 		k.gauges.DeleteLabelValues(labels...)
 	default:
@@ -134,12 +134,12 @@ func (k *registeredMetric) setGauge(x float64, labels []string) {
 	}
 }
 
-// skipFirstSample reports whether this is its first call.
-func (k *registeredMetric) skipFirstSample() bool {
+// isFirstSample reports whether this is its first call.
+func (k *registeredMetric) isFirstSample() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	first := !k.firstSkipped
-	k.firstSkipped = true
+	first := !k.isFirstSampleSkipped
+	k.isFirstSampleSkipped = true
 	return first
 }
 
@@ -148,11 +148,11 @@ func (k *registeredMetric) boundedLabelValue(name string, most int) string {
 	name = SanitizeLabelValue(name)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.firstLabelValues[name] {
-		if len(k.firstLabelValues) >= most {
+	if !k.keptLabelValues[name] {
+		if len(k.keptLabelValues) >= most {
 			return observe.OtherLabelValues
 		}
-		k.firstLabelValues[name] = true
+		k.keptLabelValues[name] = true
 	}
 	return name
 }

@@ -75,7 +75,7 @@ func TestEventMetrics(t *testing.T) {
 	} {
 		var d observe.EventDescription
 		tt.event(&d)
-		m.Apply(d.Samples)
+		m.ApplySamples(d.MetricSamples)
 		if got := seriesOf(t, reg)[tt.series]; got != tt.want {
 			t.Errorf("%s: %s is %q, want %q", tt.what, tt.series, got, tt.want)
 		}

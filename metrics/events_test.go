@@ -45,7 +45,7 @@ func TestMetricsAreListed(t *testing.T) {
 		for _, event := range p.script {
 			var d observe.EventDescription
 			event.Describe(&d)
-			for _, s := range d.Samples {
+			for _, s := range d.MetricSamples {
 				if changed[s.Metric] = true; !listed[s.Metric] {
 					t.Errorf("%T changes %s, which is in no list Metrics", event, s.Metric.Name)
 				}

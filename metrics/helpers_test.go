@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
 
-// observer is what Agent and Coordinator have in common.
+// unlabeledHistogram is what Agent and Coordinator have in common.
 type observer struct {
 	tell    func(event observe.Event)
 	Traffic func(t mqtt.ObservedMessage, kind mqtt.TopicKind)
@@ -45,11 +45,11 @@ var programs = []program{
 	}, coordinatorScript},
 }
 
-// apply changes the metrics by what an event says.
+// applySample changes the metrics by what an event says.
 func apply(m *metrics.EventMetrics, e observe.Event) {
 	var d observe.EventDescription
 	e.Describe(&d)
-	m.Apply(d.Samples)
+	m.ApplySamples(d.MetricSamples)
 }
 
 func clock() time.Time { return time.Unix(1_800_000_000, 250e6) }
@@ -77,10 +77,10 @@ var traffic = []struct {
 }{
 	{mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 300}, mqtt.KindAnnouncement},
 	{mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 60000}, mqtt.KindBlob},
-	{mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 50, Dropped: true}, mqtt.KindUnknown},
+	{mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 50, IsDropped: true}, mqtt.KindUnknown},
 	{mqtt.ObservedMessage{PayloadBytes: 700}, mqtt.KindAgentToCoordinator},
 	{mqtt.ObservedMessage{PayloadBytes: 800}, mqtt.KindAgentToCoordinator},
-	{mqtt.ObservedMessage{PayloadBytes: 900, Dropped: true}, mqtt.KindUpdate},
+	{mqtt.ObservedMessage{PayloadBytes: 900, IsDropped: true}, mqtt.KindUpdate},
 }
 
 // exposition is what a scrape gets in the text format.

@@ -44,8 +44,8 @@ func TestSetsAreClosed(t *testing.T) {
 			}
 			for _, kind := range mqtt.TopicKinds() {
 				for _, how := range []mqtt.ObservedMessage{{IsIncoming: true, PayloadBytes: 1}, {IsIncoming: true,
-					Dropped: true},
-					{IsIncoming: true, Dropped: true, SizeLimit: 1}, {PayloadBytes: 1}, {Dropped: true}} {
+					IsDropped: true},
+					{IsIncoming: true, IsDropped: true, ExceededSizeLimit: 1}, {PayloadBytes: 1}, {IsDropped: true}} {
 					o.Traffic(how, kind)
 				}
 			}
@@ -103,12 +103,14 @@ func everyAgentLabel() []observe.Event {
 		}
 	}
 	for _, why := range data.UnusedReasons() {
-		events = append(events, taskdata.SourceReportReceived{Report: data.Report{Columns: []data.ColumnReport{
-			{Used: 1, Unused: map[data.UnusedReason]uint64{why: 1}}}}})
+		events = append(events,
+			taskdata.SourceReportReceived{QualityReport: data.QualityReport{Columns: []data.ColumnReport{
+				{Used: 1, Unused: map[data.UnusedReason]uint64{why: 1}}}}})
 	}
 	for _, kind := range data.TroubleKinds() {
 		events = append(events,
-			taskdata.SourceReportReceived{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
+			taskdata.SourceReportReceived{QualityReport: data.QualityReport{Troubles: []data.SourceTrouble{{
+				Kind: kind}}}})
 	}
 	for _, file := range state.FileNames() {
 		events = append(events, state.FileLost{File: file})
@@ -116,7 +118,7 @@ func everyAgentLabel() []observe.Event {
 	for _, from := range training.BlockOrigins() {
 		events = append(events, training.EndlessBlockBegan{Origin: from})
 	}
-	for _, result := range predict.Results() {
+	for _, result := range predict.JudgmentResults() {
 		events = append(events, predict.ModelJudged{Result: result})
 	}
 	for _, fate := range wire.UpdateFates() {
@@ -139,7 +141,7 @@ func everyCoordinatorLabel() []observe.Event {
 		events = append(events, enrol.JoinRefused{Reason: reason})
 	}
 	for _, reason := range wire.RenewalRefusalReasons() {
-		events = append(events, enrol.RenewRefused{Reason: reason})
+		events = append(events, enrol.RenewalRefused{Reason: reason})
 	}
 	for _, kind := range wire.RoundKinds() {
 		events = append(events, round.RoundClosed{Kind: kind})

@@ -52,7 +52,7 @@ func TestLabelValue(t *testing.T) {
 // scrapers read has each value as it is.
 func TestExternalNames(t *testing.T) {
 	want := map[string]float64{}
-	var first, second data.Report
+	var first, second data.QualityReport
 	for i, tt := range externalNames {
 		n := uint64(1) << i
 		first.Columns = append(first.Columns, data.ColumnReport{Name: tt.name, Used: n})
@@ -61,8 +61,8 @@ func TestExternalNames(t *testing.T) {
 	}
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
-	apply(a.Events, taskdata.SourceReportReceived{Report: first})
-	apply(a.Events, taskdata.SourceReportReceived{Report: second, PreviousReport: first})
+	apply(a.Events, taskdata.SourceReportReceived{QualityReport: first})
+	apply(a.Events, taskdata.SourceReportReceived{QualityReport: second, PreviousReport: first})
 	text := exposition(t, reg)
 	if at := strings.IndexByte(text, 0); at >= 0 {
 		t.Errorf("a NUL at %d, where Prometheus ends a scrape", at)

@@ -17,8 +17,9 @@ func NewRegistry(program string) *prometheus.Registry {
 	info, _ := debug.ReadBuildInfo() // nil in a binary without module support
 	version, revision := buildVersionOf(info)
 	Registrar{Reg: reg, Namespace: program}.
-		Gauges("build_info", "Always 1; the labels tell the program's version, its commit and the Go release that "+
-			"built it.",
+		NewGaugeVec("build_info",
+			"Always 1; the labels tell the program's version, its commit and the Go release that "+
+				"built it.",
 			"version", "revision", "goversion").
 		WithLabelValues(version, revision, runtime.Version()).Set(1)
 	return reg

@@ -136,8 +136,8 @@ func labelsMatch[L interface {
 	return strings.Trim(labels, ",") == ""
 }
 
-// Type is the metric's type in the exposition format.
-func (r ReportedSeries) Type() string {
+// MetricType is the metric's type in the exposition format.
+func (r ReportedSeries) MetricType() string {
 	if r.IsCounter {
 		return "counter"
 	}

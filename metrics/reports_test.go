@@ -64,8 +64,9 @@ func readingsOf(pairs ...float64) (all []wire.ReportMetric) {
 }
 
 func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) {
-	w.Observe(coordinator.AgentReportReceived{Agent: agent, Boot: boot,
-		Report: wire.AgentMetricsReport{IntervalSeconds: 60, Software: "agentd 1", Metrics: readingsOf(pairs...)}})
+	w.Observe(coordinator.AgentReportReceived{Agent: agent, BootEpoch: boot,
+		Report: wire.AgentMetricsReport{IntervalSeconds: 60, SoftwareVersion: "agentd 1",
+			Metrics: readingsOf(pairs...)}})
 }
 
 // TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
@@ -154,7 +155,7 @@ func TestTargets(t *testing.T) {
 	}
 	for agent, scrape := range map[wire.AgentID]string{"b": "192.0.2.7:9465", "a": "", "c": "[2001:db8::1]:9465",
 		"d": "evil/path?:80", "e": "host:0"} {
-		w.Observe(coordinator.AgentReportReceived{Agent: agent, Boot: 1,
+		w.Observe(coordinator.AgentReportReceived{Agent: agent, BootEpoch: 1,
 			Report: wire.AgentMetricsReport{IntervalSeconds: 60,
 				ScrapeAddress: scrape}})
 	}
@@ -211,8 +212,9 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	w := newWatched(t)
-	w.Observe(coordinator.AgentReportReceived{Agent: "a", Boot: 1, Report: wire.AgentMetricsReport{IntervalSeconds: 60,
-		Metrics: all}})
+	w.Observe(coordinator.AgentReportReceived{Agent: "a", BootEpoch: 1,
+		Report: wire.AgentMetricsReport{IntervalSeconds: 60,
+			Metrics: all}})
 	text := w.get("/agents/a/metrics").Body.String()
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
 		t.Errorf("the exposition does not parse: %v\n%s", err, text)

@@ -56,14 +56,14 @@ var agentScript = []observe.Event{
 	host.BrokerLinkChanged{IsConnected: true},
 	host.RefusedSubscriptionsChanged{Filters: []string{"fl/v1/air/d/a1"},
 		NeighborBrokerFilters: []string{"fl/v1/air/b/hall/+"}},
-	host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
+	host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestPassed}},
 	agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1,
 		Phase: wire.PhaseGathering}},
-	taskdata.RowsLoaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
+	taskdata.RowsLoaded{Task: "power", Rows: 1200, LoadDuration: 1500 * time.Millisecond},
 	agentround.TaskFitnessChecked{RowCount: 1200},
 	agentround.WorkStarted{Round: 1, Kind: wire.KindTraining, TimeLeft: time.Minute},
 	agent.BaseModelFetched{Version: 3, Bytes: 4096},
-	training.LockAwaited{LockHolder: "power"},
+	training.LockAwaited{HolderFederation: "power"},
 	training.LockAwaited{Waited: 1500 * time.Millisecond},
 	training.LocalTrainingFinished{
 		Round: 1, Version: 3, LocalSteps: 50, StepCountReason: learner.StepCountByBudget,
@@ -73,18 +73,21 @@ var agentScript = []observe.Event{
 	agentround.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: agentround.WorkAccepted},
 	host.BrokerLinkChanged{Err: errors.New("reset by peer")},
 	host.BrokerLinkChanged{IsConnected: true},
-	budget.UplinkUsageChanged{Month: "2026-03", Bytes: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
+	budget.UplinkUsageChanged{Month: "2026-03", UsedBytes: 30_000_000, LimitBytes: 500_000_000,
+		EstimatedRoundBytes: 90_000},
 	device.RulesChecked{RuleVerdict: device.RuleVerdict{LocalStepShare: 0.25, DecidingRule: device.RuleTemperature,
 		SystemReading: device.SystemReading{
-			Load: &half, Temperature: &warm, BatteryPercent: &warm, AvailableMemory: &warm,
+			LoadPerCore: &half, TemperatureCelsius: &warm, BatteryPercent: &warm, AvailableMemoryBytes: &warm,
 		}}},
 	device.RulesChecked{RuleVerdict: device.RuleVerdict{DecidingRule: device.RuleBattery},
 		PreviousVerdict: device.RuleVerdict{LocalStepShare: 0.25, DecidingRule: device.RuleTemperature}},
 	device.RulesChecked{RuleVerdict: device.RuleVerdict{LocalStepShare: 0.5, DecidingRule: device.RuleBattery},
 		PreviousVerdict: device.RuleVerdict{DecidingRule: device.RuleBattery}},
-	taskdata.SourceReportReceived{Report: data.Report{LargestWrongShare: 0.125, Columns: []data.ColumnReport{
-		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.UnusedReason]uint64{grid.ReasonNoRoom: 2}},
-		{Name: "temp", Used: 30, Newest: 1772366300e9}},
+	taskdata.SourceReportReceived{QualityReport: data.QualityReport{LargestWrongShare: 0.125,
+		Columns: []data.ColumnReport{
+			{Name: "pm25", Used: 40, NewestTime: 1772366400e9,
+				Unused: map[data.UnusedReason]uint64{grid.ReasonNoRoom: 2}},
+			{Name: "temp", Used: 30, NewestTime: 1772366300e9}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent, Text: "pm25: nothing has come since noon"}}}},
 	agentround.NeighborEdgeEnded{Round: 2, Neighbor: "a3", Reason: wire.EdgeEndTooDistant},
 	agentround.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
@@ -120,17 +123,17 @@ var agentScript = []observe.Event{
 	},
 	predict.ModelJudged{Run: 7, Version: 4, Result: predict.Adopted, HeldOutRows: 300, Risk: 0.375,
 		RiskOfModelInUse: 0.5},
-	predict.ModelInUseChanged{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
+	predict.ModelInUseChanged{Run: 7, Version: 4, Task: "air", InstalledAt: time.Unix(1_700_000_000, 0)},
 	predict.ActivationCommandFailed{Err: errors.New("exit status 1")},
 	external.ProgramEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second},
 	predict.ForecastsMade{NewForecasts: 6, PublishedForecasts: 4, LostForecasts: 2, FailedRows: 1, Anomalies: 1,
-		MeanResidual: 0.125,
-		Took:         12 * time.Millisecond},
+		MeanResidual:     0.125,
+		ForecastDuration: 12 * time.Millisecond},
 	upload.UpdateFateReceived{Round: 1, Fate: wire.FateAggregated},
 	upload.ResidualChanged{Round: 1, ResidualLost: true},
 	upload.ResidualChanged{Round: 1, Norm: 0.5},
-	training.EndlessBlockBegan{EdgeBlockRound: 2, Origin: training.BlockFromNeighbor, Neighbors: 2},
-	mesh.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
+	training.EndlessBlockBegan{EdgesMadeForRound: 2, Origin: training.BlockFromNeighbor, Neighbors: 2},
+	mesh.NeighborsChosen{Neighbors: []wire.AgentID{"a2", "a5"}, AliveOtherAgentCount: 7},
 	training.LocalTrainingFailed{Round: 2, Err: errors.New("diverged")},
 	agentround.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: agentround.WorkDeclined,
 		DeclineReason: wire.DeclineDiverged},
@@ -146,7 +149,7 @@ var coordinatorScript = []observe.Event{
 	coordinator.AgentListChanged{ListedAgents: 3},
 	host.BrokerLinkChanged{IsConnected: true},
 	host.RefusedSubscriptionsChanged{Filters: []string{"fl/v1/air/s/+"}},
-	host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
+	host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestSwallowed}},
 	publish.BlobChecked{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorIdle},
 	round.AgentEligible{Agent: "a1", RowCount: 100, EligibleAgents: 1},
@@ -161,7 +164,7 @@ var coordinatorScript = []observe.Event{
 		Participants: []wire.AgentID{"a1", "a2"}},
 	round.AgentJoined{Agent: "a1", Round: 1},
 	round.UpdateAccepted{Agent: "a1", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}, Norm: 1e9,
-		SinceAnnouncement: 500 * time.Millisecond},
+		TimeSinceAnnouncement: 500 * time.Millisecond},
 	round.PhaseEntered{Phase: round.CoordinatorClosing, PreviousPhase: round.CoordinatorCollecting,
 		PreviousPhaseDuration: 2 * time.Second},
 	aggregation.StateFileRecovered{File: aggregation.StateModel, PreviousVersion: 8, Version: 7},
@@ -185,7 +188,7 @@ var coordinatorScript = []observe.Event{
 	},
 	round.RoundClosed{Round: 2, Kind: wire.KindTraining, NewModelVersion: 1, SelectedAgents: 2, AcceptedUpdates: 2,
 		RoundDuration: 4 * time.Second},
-	meshplan.Computed{Round: 3, Graph: meshplan.Graph{
+	meshplan.MeshComputed{Round: 3, MixingGraph: meshplan.MixingGraph{
 		Edges: []round.MixingEdge{{A: "a1", B: "a2", MixingWeight: 0.5}}, MixingAgents: 2, SecondEigenvalue: 0.25,
 		EigenvalueRatio:     1. / 3,
 		ConnectedComponents: [][]wire.AgentID{{"a1", "a2"}},
@@ -195,22 +198,22 @@ var coordinatorScript = []observe.Event{
 		Participants:    []wire.AgentID{"a1", "a2"}},
 	host.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")},
 	host.StorageRecovered{},
-	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "trimmed_mean",
+	coordinator.RoundMachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "trimmed_mean",
 		ServerOptimizer: "fedavgm"},
 	duplicate.ForeignAnnouncementSeen{Foreign: wire.AnnouncementPosition{Round: 2},
 		Own: wire.AnnouncementPosition{Round: 3}},
 	cleanup.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
-		Agents: []wire.AgentID{"a1"}},
-	duplicate.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
+		TopicAgents: []wire.AgentID{"a1"}},
+	duplicate.AheadAgentsChanged{Agents: 3, NewestRun: 7, NewestRound: 20},
 	replica.StandingBy{Leader: "c2"}, replica.StoreFailing{Operation: "read who leads", Err: errors.New("no server")},
 	replica.StoreRecovered{}, replica.LeadershipGained{Epoch: 4, TakeoverDuration: time.Second},
-	replica.LeaseRenewed{Until: clock()},
+	replica.LeaseRenewed{LeaseEndsAt: clock()},
 	replica.LeadershipLost{Err: replica.ErrLost}, replica.LeadershipGained{Epoch: 6, TakeoverDuration: time.Second},
 	enrol.OpenJoinChanged{OpenUntil: clock()},
 	enrol.DeviceJoined{Agent: "a1"},
 	enrol.JoinRefused{Reason: wire.EnrolmentTokenUsed},
 	enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true},
-	enrol.RenewRefused{Reason: wire.RenewalStorageFailed},
+	enrol.RenewalRefused{Reason: wire.RenewalStorageFailed},
 	devices.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
 	coordinator.MessageDropped{Kind: mqtt.KindAgentToCoordinator, Agent: "a9", Reason: devices.DropUnknown,
 		Err: errors.New("no key")},
@@ -220,7 +223,8 @@ var coordinatorScript = []observe.Event{
 	round.UploaderReplaced{Round: 3, ReplacedAgent: "a1", ReplacementAgent: "a2"},
 	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNormTooLarge},
 	aggregation.UpdateLeftOut{Round: 3, Agent: "a2", Reason: aggregation.LeftOutNorm, Norm: 1e30, UsualNorm: 1},
-	aggregation.ModelRejected{Round: 3, Version: 2, EarlierVersion: 1, NextVersion: 3, Agents: []wire.AgentID{"a2"}},
+	aggregation.ModelRejected{Round: 3, Version: 2, EarlierVersion: 1, NextVersion: 3,
+		SuspectAgents: []wire.AgentID{"a2"}},
 	aggregation.UpdatesClipped{Round: 3, Reason: aggregation.ClippedAbove, Agents: []wire.AgentID{"a1", "a2"},
 		LongestNorm: 7, MaxNorm: 3},
 	aggregation.UpdatesExcludedByRule{Round: 3, Rule: "krum", Agents: []wire.AgentID{"a1", "a2", "a3"}},
@@ -274,14 +278,14 @@ func resultOfBoth() evaluation.Result {
 func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, after,
 	norm float64) round.UpdateAccepted {
 	return round.UpdateAccepted{
-		Agent: agent, Round: r, Norm: norm, SinceAnnouncement: 3 * time.Second, BytesSavedByCodec: 100,
+		Agent: agent, Round: r, Norm: norm, TimeSinceAnnouncement: 3 * time.Second, BytesSavedByCodec: 100,
 		Update: wire.Update{Kind: wire.KindTraining, LocalSteps: steps, RiskBefore: before, RiskAfter: after},
 	}
 }
 
 // reportOf is an agent's report in which each count is rounds, and each gauge x.
 func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReportReceived {
-	m := wire.AgentMetricsReport{IntervalSeconds: 300, Software: software}
+	m := wire.AgentMetricsReport{IntervalSeconds: 300, SoftwareVersion: software}
 	for _, r := range metrics.ReportedSeriesTable {
 		value := x
 		if r.IsCounter {
@@ -291,5 +295,5 @@ func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x fl
 		}
 		m.Metrics = append(m.Metrics, wire.ReportMetric{ID: r.ID, Value: value})
 	}
-	return coordinator.AgentReportReceived{Agent: agent, Boot: boot, Report: m}
+	return coordinator.AgentReportReceived{Agent: agent, BootEpoch: boot, Report: m}
 }

@@ -53,7 +53,7 @@ func ask(t *testing.T, method, url string) (status int, contentType, body string
 func TestHandler(t *testing.T) {
 	var notReady error
 	reg := NewRegistry("agentd")
-	Registrar{Reg: reg, Namespace: "agentd"}.Gauge("broker_connected", "Whether the broker is connected.")
+	Registrar{Reg: reg, Namespace: "agentd"}.NewGauge("broker_connected", "Whether the broker is connected.")
 	base := "http://" + start(t, "127.0.0.1:0", Handler(reg, func() error { return notReady })).Addr().String()
 	for _, tt := range []struct {
 		name, method, path string

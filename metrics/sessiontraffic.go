@@ -22,36 +22,36 @@ func trafficMetric(name, help string) *observe.Metric {
 	return m
 }
 
-// TrafficMetrics are the metrics that SessionTraffic needs, beside those of dropped messages.
+// TrafficMetrics are the metrics that SessionTrafficCounter needs, beside those of dropped messages.
 var TrafficMetrics = []*observe.Metric{mqttMessages, payloadBytes}
 
-// SessionTraffic counts the messages of a program's sessions with brokers. They are no events: a session reports each
-// message from a goroutine of its own.
-type SessionTraffic struct {
-	Metrics *EventMetrics
-	Dropped *observe.Metric // made by host.NewDroppedMessagesMetric
+// SessionTrafficCounter counts the messages of a program's sessions with brokers. They are no events: a session reports
+// each message from a goroutine of its own.
+type SessionTrafficCounter struct {
+	Metrics         *EventMetrics
+	DroppedMessages *observe.Metric // made by host.NewDroppedMessagesMetric
 }
 
 // CountMessage counts a message. A received message that was dropped has used the network; a message that was not sent
 // has not. Several goroutines may call it.
-func (t SessionTraffic) CountMessage(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
+func (t SessionTrafficCounter) CountMessage(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	var d observe.EventDescription
 	direction := host.DirectionSent
 	switch {
-	case x.IsIncoming && x.SizeLimit > 0:
+	case x.IsIncoming && x.ExceededSizeLimit > 0:
 		direction = host.DirectionReceived
-		d.IncCounter(t.Dropped, direction, host.DropReasonOversized)
-	case x.IsIncoming && x.Dropped:
+		d.IncCounter(t.DroppedMessages, direction, host.DropReasonOversized)
+	case x.IsIncoming && x.IsDropped:
 		direction = host.DirectionReceived
-		d.IncCounter(t.Dropped, direction, host.DropReasonOverflow)
+		d.IncCounter(t.DroppedMessages, direction, host.DropReasonOverflow)
 	case x.IsIncoming:
 		direction = host.DirectionReceived
-	case x.Dropped:
-		d.IncCounter(t.Dropped, direction, host.DropReasonUnsent)
-		t.Metrics.Apply(d.Samples)
+	case x.IsDropped:
+		d.IncCounter(t.DroppedMessages, direction, host.DropReasonUnsent)
+		t.Metrics.ApplySamples(d.MetricSamples)
 		return
 	}
 	d.IncCounter(mqttMessages, direction, kind.String())
 	d.AddToCounter(payloadBytes, float64(x.PayloadBytes), direction, kind.String())
-	t.Metrics.Apply(d.Samples)
+	t.Metrics.ApplySamples(d.MetricSamples)
 }

@@ -101,7 +101,7 @@ func TestTrafficFromManyGoroutines(t *testing.T) {
 		for range goroutines {
 			wg.Go(func() {
 				for i := range each {
-					o.Traffic(mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 2, Dropped: i%5 == 0},
+					o.Traffic(mqtt.ObservedMessage{IsIncoming: true, PayloadBytes: 2, IsDropped: i%5 == 0},
 						mqtt.KindAnnouncement)
 				}
 			})

@@ -29,8 +29,8 @@ func Decode(file []byte) (*Model, error) {
 		return nil, fmt.Errorf("its format_version is %q, this program reads %d: use the program that wrote it, or a "+
 			"later one", v, FormatVersion)
 	}
-	m := &Model{Task: meta["task"], Target: meta["target"], ParentModel: meta["from"]}
-	if err := m.decodeMeta(meta); err != nil {
+	m := &Model{TaskName: meta["task"], Target: meta["target"], ParentModel: meta["from"]}
+	if err := m.decodeMetadata(meta); err != nil {
 		return nil, err
 	}
 	if names := meta["personal"]; names != "" {
@@ -46,9 +46,10 @@ func Decode(file []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Hash = wire.BlobDigest(m.ParameterBytes)
-	if text := meta["hash"]; text != "" && text != hex.EncodeToString(m.Hash[:]) {
-		return nil, fmt.Errorf("its tensors have the hash %x, and its metadata tell %s: the file is damaged", m.Hash,
+	m.ParameterDigest = wire.BlobDigest(m.ParameterBytes)
+	if text := meta["hash"]; text != "" && text != hex.EncodeToString(m.ParameterDigest[:]) {
+		return nil, fmt.Errorf("its tensors have the hash %x, and its metadata tell %s: the file is damaged",
+			m.ParameterDigest,
 			text)
 	}
 	if external {
@@ -58,7 +59,7 @@ func Decode(file []byte) (*Model, error) {
 	return m, err
 }
 
-func (m *Model) decodeMeta(meta map[string]string) error {
+func (m *Model) decodeMetadata(meta map[string]string) error {
 	for key, into := range map[string]any{"features": &m.Features, "mean": &m.Standardization.Mean,
 		"scale": &m.Standardization.Scale, "clip": &m.Standardization.Clip, "version": &m.Version} {
 		if err := json.Unmarshal([]byte(meta[key]), into); err != nil {
@@ -129,7 +130,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.ModelKindOf(len(a.HiddenUnits),
+	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.ModelKindFromLayers(len(a.HiddenUnits),
 		a.Risk))) {
 		if spec.ModelKind(kind).Validate() != nil {
 			return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
@@ -157,7 +158,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 // decodeArchitecture returns the model's architecture, by its tensors; it has not been checked.
 func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]string) (learner.Architecture, error) {
 	_, biased := by["layer0.bias"]
-	a := learner.Architecture{Inputs: len(m.Features), Bias: biased, Risk: spec.LossKind(meta["risk"]),
+	a := learner.Architecture{Inputs: len(m.Features), HasBias: biased, Risk: spec.LossKind(meta["risk"]),
 		Activation: spec.Activation(meta["activation"])}
 	first := 0
 	if meta["kind"] == string(spec.ModelConv1D) {

@@ -28,15 +28,16 @@ func TestExternal(t *testing.T) {
 	m := external()
 	file := encode(t, m)
 	got, err := modelfile.Decode(file)
-	if err != nil || !got.Same(m) || !got.ComparableWith(m) || !got.IsExternal() || !bytes.Equal(got.ParameterBytes,
-		m.ParameterBytes) {
+	if err != nil || !got.IsSameModel(m) || !got.IsComparableWith(m) || !got.IsExternal() ||
+		!bytes.Equal(got.ParameterBytes,
+			m.ParameterBytes) {
 		t.Fatalf("%+v, error %v", got, err)
 	}
 	if _, err := got.Predictor(); err == nil || !strings.Contains(err.Error(), "the program that trained it") {
 		t.Errorf("it predicts: %v", err)
 	}
 	got.Architecture.ExternalTensors = slices.Clone(got.Architecture.ExternalTensors)
-	if got.Architecture.ExternalTensors[2].Shape = []int{3, 1}; got.ComparableWith(m) {
+	if got.Architecture.ExternalTensors[2].Shape = []int{3, 1}; got.IsComparableWith(m) {
 		t.Error("models of other shapes are alike")
 	}
 	for was, is := range map[string]string{`["z","s","a"]`: `["z","s","s"]`, `["z","s"`: `["z","S"`,

@@ -33,7 +33,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := modelfile.Decode(again); err != nil || !got.Same(m) {
+		if got, err := modelfile.Decode(again); err != nil || !got.IsSameModel(m) {
 			t.Errorf("%+v, %v; want %+v", got, err, m)
 		}
 	})

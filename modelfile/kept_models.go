@@ -37,14 +37,14 @@ type KeptModels struct {
 
 // KeptModel describes a model that is kept.
 type KeptModel struct {
-	Number uint64
-	Bytes  int64
-	Meta   map[string]string
-	InUse  bool
+	InstallNumber uint64
+	FileBytes     int64
+	Metadata      map[string]string
+	IsInUse       bool
 }
 
 // Name names the model as the coordinator's commands do: RUN/VERSION.
-func (k *KeptModel) Name() string { return k.Meta["run"] + "/" + k.Meta["version"] }
+func (k *KeptModel) Name() string { return k.Metadata["run"] + "/" + k.Metadata["version"] }
 
 // ErrNoEarlierModel is the error of Rollback when there is no model from before the one in use.
 var ErrNoEarlierModel = errors.New("there is no earlier model")
@@ -86,15 +86,15 @@ func (k *KeptModels) List() ([]KeptModel, error) {
 	inUse := sha256.Sum256(file)
 	var all []KeptModel
 	for _, i := range infos {
-		all = append(all, KeptModel{Number: i.Version, Bytes: i.Size, Meta: i.Metadata,
-			InUse: i.Digest == inUse})
+		all = append(all, KeptModel{InstallNumber: i.Version, FileBytes: i.Size, Metadata: i.Metadata,
+			IsInUse: i.Digest == inUse})
 	}
 	return all, err
 }
 
 // Find returns a model that is kept; nil if it is not there.
 func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
-	number, err := k.numberOf(name)
+	number, err := k.installNumberOf(name)
 	if number == 0 || err != nil {
 		return nil, err
 	}
@@ -105,15 +105,15 @@ func (k *KeptModels) Find(name wire.ModelRef) (*Model, error) {
 	return Decode(file)
 }
 
-// numberOf returns the newest number of a model; 0 if it is not there.
-func (k *KeptModels) numberOf(name wire.ModelRef) (uint64, error) {
+// installNumberOf returns the newest number of a model; 0 if it is not there.
+func (k *KeptModels) installNumberOf(name wire.ModelRef) (uint64, error) {
 	if !name.IsSet() {
 		return 0, nil
 	}
 	all, err := k.List()
 	for _, m := range slices.Backward(all) {
-		if m.Name() == name.String() && m.Meta["hash"] == name.Hash.String() {
-			return m.Number, nil
+		if m.Name() == name.String() && m.Metadata["hash"] == name.ParametersDigest.String() {
+			return m.InstallNumber, nil
 		}
 	}
 	return 0, err
@@ -140,7 +140,7 @@ func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelRef) error {
 	if err := k.disk.WriteFileDurably(ActiveModelPath(k.stateDir), file, 0o644); err != nil {
 		return err
 	}
-	stays, _ := k.numberOf(spare) // of damaged ones nobody knows
+	stays, _ := k.installNumberOf(spare) // of damaged ones nobody knows
 	return k.models.Prune(keep, number, stays)
 }
 
@@ -184,11 +184,11 @@ func (k *KeptModels) writeActiveModel(number uint64) error {
 // Rollback puts the model from before the one in use into use, pins it, and returns its number.
 func (k *KeptModels) Rollback() (uint64, error) {
 	all, err := k.List()
-	at := slices.IndexFunc(all, func(m KeptModel) bool { return m.InUse })
+	at := slices.IndexFunc(all, func(m KeptModel) bool { return m.IsInUse })
 	if at < 1 {
 		return 0, errors.Join(ErrNoEarlierModel, err)
 	}
-	return all[at-1].Number, k.Activate(all[at-1].Number)
+	return all[at-1].InstallNumber, k.Activate(all[at-1].InstallNumber)
 }
 
 // IsPinned reports whether the device's owner has said which model is in use.

@@ -22,14 +22,14 @@ const FormatVersion = 1
 
 // Model is a model, where it comes from, and what it is used with.
 type Model struct {
-	Task        string
-	Run         wire.RunID        // 0 in files that were written before it was told
-	Version     wire.ModelVersion // in the run
-	Hash        wire.Digest       // of Vector: the model's address in the federation
-	ParentModel string            // the model with which its run began; empty = an initial one
-	Features    []string
-	Target      string          // empty of an autoencoder
-	Recipe      *spec.RowRecipe // how rows are made of readings; nil if they are not
+	TaskName        string
+	Run             wire.RunID        // 0 in files that were written before it was told
+	Version         wire.ModelVersion // in the run
+	ParameterDigest wire.Digest       // of Vector: the model's address in the federation
+	ParentModel     string            // the model with which its run began; empty = an initial one
+	Features        []string
+	Target          string          // empty of an autoencoder
+	Recipe          *spec.RowRecipe // how rows are made of readings; nil if they are not
 
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
@@ -48,20 +48,21 @@ func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Diges
 		recipe = &r
 	}
 	return &Model{Recipe: recipe,
-		Task: t.Name, Hash: hash, Features: t.Features, Target: t.Target, ParameterBytes: data, Architecture: a,
+		TaskName: t.Name, ParameterDigest: hash, Features: t.Features, Target: t.TargetColumn, ParameterBytes: data,
+		Architecture:    a,
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
 // PredictionTarget is the target of a model, with its unit and horizon.
 type PredictionTarget struct {
-	Target  string        // the column; empty of an autoencoder
-	Unit    string        // of predictions; empty if the task names none
-	Horizon time.Duration // from the row's time to the time that a prediction is for
+	TargetColumn string        // the column; empty of an autoencoder
+	Unit         string        // of predictions; empty if the task names none
+	Horizon      time.Duration // from the row's time to the time that a prediction is for
 }
 
 // PredictionTarget returns the target of the model, its unit and its horizon.
 func (m *Model) PredictionTarget() PredictionTarget {
-	g := PredictionTarget{Target: m.Target}
+	g := PredictionTarget{TargetColumn: m.Target}
 	if m.Recipe == nil || m.Target == "" {
 		return g
 	}
@@ -72,7 +73,7 @@ func (m *Model) PredictionTarget() PredictionTarget {
 	if c.Operation == spec.OperationHorizon {
 		g.Horizon = c.LagOrWindow
 	}
-	if i := m.Recipe.InputIndex(c.Input); i >= 0 {
+	if i := m.Recipe.InputIndex(c.InputName); i >= 0 {
 		in := &m.Recipe.Inputs[i]
 		if g.Unit = in.Unit; g.Unit != "" && in.Transform == spec.TransformLog1p {
 			g.Unit = "log1p(" + g.Unit + ")"
@@ -92,10 +93,10 @@ func (m *Model) Encode() ([]byte, error) {
 func (m *Model) EncodePieces() ([][]byte, error) {
 	a := m.Architecture
 	meta := map[string]string{
-		"format": "fedmesh", "format_version": strconv.Itoa(FormatVersion), "task": m.Task,
+		"format": "fedmesh", "format_version": strconv.Itoa(FormatVersion), "task": m.TaskName,
 		"run": strconv.FormatUint(uint64(m.Run), 10), "version": strconv.FormatUint(uint64(m.Version), 10),
-		"hash": hex.EncodeToString(m.Hash[:]),
-		"kind": string(cmp.Or(a.Kind, spec.ModelKindOf(len(a.HiddenUnits), a.Risk))), "risk": string(a.Risk),
+		"hash": hex.EncodeToString(m.ParameterDigest[:]),
+		"kind": string(cmp.Or(a.Kind, spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk))), "risk": string(a.Risk),
 		"activation": string(a.Activation), "target": m.Target,
 	}
 	if m.ParentModel != "" {
@@ -166,17 +167,19 @@ func (m *Model) Parameters() ([]float32, error) {
 	return w, wire.DecodeVector(w, m.ParameterBytes)
 }
 
-// Same reports whether two models are one.
-func (m *Model) Same(other *Model) bool { return other != nil && m.ModelName() == other.ModelName() }
-
-// ModelName names the model for programs.
-func (m *Model) ModelName() wire.ModelRef {
-	return wire.ModelRef{Run: m.Run, Version: m.Version, Hash: m.Hash}
+// IsSameModel reports whether two models are one.
+func (m *Model) IsSameModel(other *Model) bool {
+	return other != nil && m.ModelRef() == other.ModelRef()
 }
 
-// ComparableWith reports whether both predict one target from the same columns, so that they may be compared; external
-// ones, whether they have the same tensors.
-func (m *Model) ComparableWith(other *Model) bool {
+// ModelRef names the model for programs.
+func (m *Model) ModelRef() wire.ModelRef {
+	return wire.ModelRef{Run: m.Run, Version: m.Version, ParametersDigest: m.ParameterDigest}
+}
+
+// IsComparableWith reports whether both predict one target from the same columns, so that they may be compared;
+// external ones, whether they have the same tensors.
+func (m *Model) IsComparableWith(other *Model) bool {
 	a, b := m.Architecture, other.Architecture
 	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
 		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe) && m.IsExternal() == other.IsExternal() &&
@@ -186,4 +189,4 @@ func (m *Model) ComparableWith(other *Model) bool {
 }
 
 // DisplayName names the model for a person: RUN/VERSION, as the coordinator's commands do.
-func (m *Model) DisplayName() string { return m.ModelName().String() }
+func (m *Model) DisplayName() string { return m.ModelRef().String() }

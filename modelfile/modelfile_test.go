@@ -26,17 +26,17 @@ import (
 // models are one of each kind, with a target whose scale is not 1 where that means something.
 func models() map[string]*modelfile.Model {
 	of := func(a learner.Architecture, standardized bool) *modelfile.Model {
-		a.Inputs, a.Bias = 3, a.Risk != spec.LossHuber
+		a.Inputs, a.HasBias = 3, a.Risk != spec.LossHuber
 		if a.Kind == spec.ModelConv1D {
 			a.Inputs = width
 		}
 		a.Outputs = max(a.Outputs, 1)
 		rng := rand.New(rand.NewPCG(uint64(len(a.HiddenUnits)), 7))
-		w := make([]float32, a.Params())
+		w := make([]float32, a.ParameterCount())
 		for i := range w {
 			w[i] = float32(rng.NormFloat64())
 		}
-		t := &wire.Task{Name: "air", Features: []string{"temp", "µ", `a "b"`}, Target: "pm"}
+		t := &wire.Task{Name: "air", Features: []string{"temp", "µ", `a "b"`}, TargetColumn: "pm"}
 		if standardized {
 			t.Standardization = wire.Standardization{Mean: []float64{10, -3, 0.5, 80}, Scale: []float64{4, 0.1, 2, 25},
 				Clip: 1.5}
@@ -50,7 +50,7 @@ func models() map[string]*modelfile.Model {
 		if len(a.HiddenUnits) > 0 {
 			m.Features, m.Target = []string{"temp lag 2h", "wd = N", "hour sin"}, "pm in 6h"
 			m.Recipe = &spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute,
-				Zone: "Europe/Berlin"},
+				TimeZone: "Europe/Berlin"},
 				Inputs: []spec.InputSeries{{Name: "temp", Unit: "°C", ValidRange: []float64{-50, 60},
 					Resampling: spec.ResampleMean,
 					Transform:  spec.TransformNone, StuckAfter: 90 * time.Minute},
@@ -144,7 +144,7 @@ func TestPersonal(t *testing.T) {
 	if err := wire.DecodeVector(w, m.ParameterBytes); err != nil {
 		t.Fatal(err)
 	}
-	shared := make([]float32, parts.SharedCount())
+	shared := make([]float32, parts.SharedElementCount())
 	learner.SplitParameters(shared, nil, parts, w)
 	m.PersonalTensors, m.ParameterBytes = []string{"layer1"}, wire.AppendVector(nil, shared)
 	file := encode(t, &m)
@@ -180,7 +180,7 @@ func TestEarlier(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := modelfile.Decode(file)
-	if err != nil || got.Hash != m.Hash || got.Run != 0 || got.Version != 17 {
+	if err != nil || got.ParameterDigest != m.ParameterDigest || got.Run != 0 || got.Version != 17 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -339,7 +339,7 @@ func TestGoal(t *testing.T) {
 		"y in 6h":     {nil, modelfile.PredictionTarget{}}, // a column of a file
 		"":            {recipe, modelfile.PredictionTarget{}},
 	} {
-		tt.want.Target = target
+		tt.want.TargetColumn = target
 		m := &modelfile.Model{Target: target, Recipe: tt.recipe}
 		if got := m.PredictionTarget(); got != tt.want {
 			t.Errorf("%q: %+v, want %+v", target, got, tt.want)

@@ -9,15 +9,15 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// gridMetadata and inputMetadata are a recipe as the keys "grid" and "inputs" have it: in the words of
+// recipeGridMetadata and recipeInputMetadata are a recipe as the keys "grid" and "inputs" have it: in the words of
 // coordinator.yaml.
-type gridMetadata struct {
+type recipeGridMetadata struct {
 	Step     string `json:"step"`
 	Lateness string `json:"lateness"`
 	Zone     string `json:"zone"`
 }
 
-type inputMetadata struct {
+type recipeInputMetadata struct {
 	Name          string              `json:"name"`
 	Unit          string              `json:"unit"`
 	Range         []float64           `json:"range,omitempty"`
@@ -31,9 +31,9 @@ type inputMetadata struct {
 
 // encodeRecipe adds how rows are made of readings.
 func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
-	var inputs []inputMetadata
+	var inputs []recipeInputMetadata
 	for _, in := range r.Inputs {
-		text := inputMetadata{in.Name, in.Unit, in.ValidRange, in.Resampling, in.Transform, in.Classes,
+		text := recipeInputMetadata{in.Name, in.Unit, in.ValidRange, in.Resampling, in.Transform, in.Classes,
 			in.LabelLateness.String(),
 			"",
 			in.MaxJump}
@@ -43,7 +43,7 @@ func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
 		inputs = append(inputs, text)
 	}
 	for key, v := range map[string]any{
-		"grid": gridMetadata{r.Grid.Step.String(), r.Grid.Lateness.String(), r.Grid.Zone}, "inputs": inputs,
+		"grid": recipeGridMetadata{r.Grid.Step.String(), r.Grid.Lateness.String(), r.Grid.TimeZone}, "inputs": inputs,
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -59,14 +59,14 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	if meta["inputs"] == "" && meta["grid"] == "" {
 		return nil
 	}
-	var g gridMetadata
-	var inputs []inputMetadata
+	var g recipeGridMetadata
+	var inputs []recipeInputMetadata
 	for key, into := range map[string]any{"grid": &g, "inputs": &inputs} {
 		if err := json.Unmarshal([]byte(meta[key]), into); err != nil {
 			return fmt.Errorf("metadata: %s is %q: %w", key, meta[key], err)
 		}
 	}
-	r := &spec.RowRecipe{Grid: spec.TimeGrid{Zone: g.Zone}}
+	r := &spec.RowRecipe{Grid: spec.TimeGrid{TimeZone: g.Zone}}
 	for _, in := range inputs {
 		r.Inputs = append(r.Inputs, spec.InputSeries{Name: in.Name, Unit: in.Unit, ValidRange: in.Range,
 			Resampling: in.Resampling,

@@ -50,16 +50,16 @@ func SelfTestResults() []SelfTestResult {
 	return []SelfTestResult{SelfTestPassed, SelfTestDenied, SelfTestSwallowed, SelfTestDisconnected}
 }
 
-// SelfTestOutcome says how a self-test ended, and of how many bytes its large message
+// SelfTestReport says how a self-test ended, and of how many bytes its large message
 // is, also where it was denied before that was sent.
-type SelfTestOutcome struct {
+type SelfTestReport struct {
 	Result            SelfTestResult
 	Topic             string
 	LargeMessageBytes int
 }
 
 // Problem says what the broker does with messages; it is empty if the test passed.
-func (r SelfTestOutcome) Problem() string {
+func (r SelfTestReport) Problem() string {
 	switch r.Result {
 	case SelfTestDenied:
 		return fmt.Sprintf("the broker's access rules withhold messages from this user: a test message to %s did not "+
@@ -75,7 +75,7 @@ func (r SelfTestOutcome) Problem() string {
 }
 
 // Remedy says what to change at the broker; it is empty if the test passed.
-func (r SelfTestOutcome) Remedy() string {
+func (r SelfTestReport) Remedy() string {
 	switch r.Result {
 	case SelfTestDenied:
 		return fmt.Sprintf("%s; they must have `topic readwrite %s` for this user", AccessRulesRemedy, r.Topic)
@@ -88,30 +88,30 @@ func (r SelfTestOutcome) Remedy() string {
 	return ""
 }
 
-// SelfTest checks that a broker accepts and delivers the largest message that its client will send. Brokers acknowledge
-// and drop messages that their access rules or size limits forbid, and give no other sign. The client publishes to a
-// topic that only it reads: a few bytes first and, after they have come back and a random time has passed, one large
-// message. A test that has passed is not repeated. One that has failed is repeated on a new link after at least an
-// hour, or on the same link after minDeniedRetryDelay if few bytes did not return. The owner calls Step with every
-// event of the connection, and Tick at the Deadline. A nil SelfTest tests nothing.
-type SelfTest struct {
-	conn         Conn
-	topic        string
-	replyTimeout time.Duration
-	rand         *rand.Rand
+// BrokerSelfTest checks that a broker accepts and delivers the largest message that its client will send. Brokers
+// acknowledge and drop messages that their access rules or size limits forbid, and give no other sign. The client
+// publishes to a testTopic that only it reads: a few bytes first and, after they have come back and a random time has
+// passed, one large message. A test that has passed is not repeated. One that has failed is repeated on a new link
+// after at least an hour, or on the same link after minDeniedRetryDelay if few bytes did not return. The owner calls
+// Step with every event of the connection, and Tick at the Deadline. A nil BrokerSelfTest tests nothing.
+type BrokerSelfTest struct {
+	conn                 Conn
+	testTopic            string
+	messageReturnTimeout time.Duration
+	rand                 *rand.Rand
 
-	stage                 selfTestStage
-	nonce                 []byte // begins the messages of this link
-	passed                bool
-	sendAttempts          int
-	subscribeDenials      int // refusals of the topic by this link
-	consecutiveLinkLosses int // links in a row that were lost soon after the large message was sent
-	sentAt                time.Time
-	deadline              time.Time // the deadline, zero for none
-	nextTestAt            time.Time // the earliest start of the next test
+	stage                   selfTestStage
+	nonce                   []byte // begins the messages of this link
+	hasPassed               bool
+	sendAttempts            int
+	subscribeDenials        int // refusals of the topic by this link
+	linksLostOnLargeMessage int // links in a row that were lost soon after the large message was sent
+	messageSentAt           time.Time
+	nextActionAt            time.Time // the deadline, zero for none
+	nextTestAt              time.Time // the earliest start of the next test
 
-	otherMessageArrived bool          // a message on another topic has arrived over this link
-	deniedRetryDelay    time.Duration // the last time from a denial to the next test; 0 = none was denied
+	hasOtherMessageArrived bool          // a message on another topic has arrived over this link
+	deniedRetryDelay       time.Duration // the last time from a denial to the next test; 0 = none was denied
 }
 
 type selfTestStage uint8
@@ -123,156 +123,158 @@ const (
 	selfTestSendingLarge                      // the large message is due, or under way
 )
 
-// NewSelfTest makes a self-test. Each message has the time patience to come back. The large one is sent after a random
-// part of half that time, since all devices reconnect together after a power cut.
-func NewSelfTest(conn Conn, topic string, patience time.Duration, rng *rand.Rand) *SelfTest {
-	return &SelfTest{conn: conn, topic: topic, replyTimeout: patience, rand: rng}
+// NewBrokerSelfTest makes a self-test. Each message has the time patience to come back. The large one is sent after a
+// random part of half that time, since all devices reconnect together after a power cut.
+func NewBrokerSelfTest(conn Conn, topic string, patience time.Duration, rng *rand.Rand) *BrokerSelfTest {
+	return &BrokerSelfTest{conn: conn, testTopic: topic, messageReturnTimeout: patience, rand: rng}
 }
 
 // Deadline returns when the test wants a Tick, if nothing comes before.
-func (t *SelfTest) Deadline() (time.Time, bool) {
+func (t *BrokerSelfTest) Deadline() (time.Time, bool) {
 	if t == nil {
 		return time.Time{}, false
 	}
-	return t.deadline, !t.deadline.IsZero()
+	return t.nextActionAt, !t.nextActionAt.IsZero()
 }
 
 // Step takes an event of the connection. It reports whether the event concerns the test only, and the result if the
 // event ends the test.
-func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTestOutcome) {
+func (t *BrokerSelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTestReport) {
 	if t == nil {
 		return false, nil
 	}
 	switch e := e.(type) {
 	case LinkUp:
-		t.startUnlessRecent(now)
+		t.startUnlessTestedRecently(now)
 	case LinkDown:
 		return false, t.handleLinkDown(now)
 	case SubscriptionRefused:
-		if e.Filter == t.topic {
-			return true, t.handleDenial(now)
+		if e.Filter == t.testTopic {
+			return true, t.handleSubscriptionRefusal(now)
 		}
 	case SubscriptionRefusalEnded:
-		return e.Filter == t.topic, nil
+		return e.Filter == t.testTopic, nil
 	case MessageReceived:
-		if e.Topic == t.topic {
-			return true, t.handleReply(now, e.Payload)
+		if e.Topic == t.testTopic {
+			return true, t.handleReturnedMessage(now, e.Payload)
 		}
-		t.otherMessageArrived = true
+		t.hasOtherMessageArrived = true
 	}
 	return false, nil
 }
 
-// startUnlessRecent starts a test, unless one has passed or failed not long ago.
-func (t *SelfTest) startUnlessRecent(now time.Time) {
-	t.otherMessageArrived = false
-	if t.passed {
+// startUnlessTestedRecently starts a test, unless one has passed or failed not long ago.
+func (t *BrokerSelfTest) startUnlessTestedRecently(now time.Time) {
+	t.hasOtherMessageArrived = false
+	if t.hasPassed {
 		return
 	}
-	t.start(now)
+	t.beginTest(now)
 	if t.nextTestAt.After(now) {
-		t.deadline = t.nextTestAt
+		t.nextActionAt = t.nextTestAt
 	}
 }
 
 // start subscribes to the topic and makes the few bytes due.
-func (t *SelfTest) start(now time.Time) {
-	t.conn.Subscribe(AtMostOnce, t.topic)
+func (t *BrokerSelfTest) beginTest(now time.Time) {
+	t.conn.Subscribe(AtMostOnce, t.testTopic)
 	t.nonce = binary.LittleEndian.AppendUint64(nil, t.rand.Uint64())
-	t.stage, t.sendAttempts, t.subscribeDenials, t.deadline = selfTestSendingSmall, 0, 0, now
+	t.stage, t.sendAttempts, t.subscribeDenials, t.nextActionAt = selfTestSendingSmall, 0, 0, now
 }
 
-// handleDenial takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once; the
-// connection asks again, and the second refusal ends the test.
-func (t *SelfTest) handleDenial(now time.Time) (ended *SelfTestOutcome) {
+// handleSubscriptionRefusal takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once;
+// the connection asks again, and the second refusal ends the test.
+func (t *BrokerSelfTest) handleSubscriptionRefusal(now time.Time) (ended *SelfTestReport) {
 	if t.subscribeDenials++; t.stage == selfTestIdle || t.subscribeDenials < maxSelfTestAttempts {
 		return nil
 	}
-	return t.end(now, SelfTestDenied)
+	return t.endTest(now, SelfTestDenied)
 }
 
 // handleLinkDown takes the loss of the link. If the large message is soon followed by a loss, on maxSelfTestAttempts
 // links in a row, it is the cause.
-func (t *SelfTest) handleLinkDown(now time.Time) (ended *SelfTestOutcome) {
+func (t *BrokerSelfTest) handleLinkDown(now time.Time) (ended *SelfTestReport) {
 	if t.stage == selfTestSendingLarge && t.sendAttempts > 0 {
-		if t.consecutiveLinkLosses++; now.Sub(t.sentAt) >= t.replyTimeout/8 {
-			t.consecutiveLinkLosses = 0
+		if t.linksLostOnLargeMessage++; now.Sub(t.messageSentAt) >= t.messageReturnTimeout/8 {
+			t.linksLostOnLargeMessage = 0
 		}
-		if t.consecutiveLinkLosses >= maxSelfTestAttempts {
-			return t.end(now, SelfTestDisconnected)
+		if t.linksLostOnLargeMessage >= maxSelfTestAttempts {
+			return t.endTest(now, SelfTestDisconnected)
 		}
 	}
-	t.stage, t.deadline = selfTestIdle, time.Time{}
+	t.stage, t.nextActionAt = selfTestIdle, time.Time{}
 	return nil
 }
 
 // Tick does what is due, and returns the result if the test ends.
-func (t *SelfTest) Tick(now time.Time) (ended *SelfTestOutcome) {
-	if t == nil || t.deadline.IsZero() || now.Before(t.deadline) {
+func (t *BrokerSelfTest) Tick(now time.Time) (ended *SelfTestReport) {
+	if t == nil || t.nextActionAt.IsZero() || now.Before(t.nextActionAt) {
 		return nil
 	}
 	switch t.stage {
 	case selfTestIdle:
-		t.start(now)
+		t.beginTest(now)
 	case selfTestWaiting:
 		t.stage, t.sendAttempts = selfTestSendingLarge, 0
 	case selfTestSendingSmall, selfTestSendingLarge:
 	}
 	switch {
 	case t.sendAttempts < maxSelfTestAttempts:
-		t.send(now)
+		t.sendTestMessage(now)
 		return nil
-	case t.stage == selfTestSendingSmall && t.otherMessageArrived && now.Sub(t.sentAt) < t.replyTimeout:
-		t.deadline = t.sentAt.Add(t.replyTimeout) // it may wait in a queue, behind what arrives
+	case t.stage == selfTestSendingSmall && t.hasOtherMessageArrived &&
+		now.Sub(t.messageSentAt) < t.messageReturnTimeout:
+		t.nextActionAt = t.messageSentAt.Add(t.messageReturnTimeout) // it may wait in a queue, behind what arrives
 		return nil
 	case t.stage == selfTestSendingSmall:
-		ended = t.end(now, SelfTestDenied)
+		ended = t.endTest(now, SelfTestDenied)
 		t.deniedRetryDelay = min(max(minDeniedRetryDelay, 2*t.deniedRetryDelay), maxDeniedRetryDelay)
 		t.nextTestAt = now.Add(t.deniedRetryDelay)
-		t.deadline = t.nextTestAt
+		t.nextActionAt = t.nextTestAt
 		return ended
 	}
-	return t.end(now, SelfTestSwallowed)
+	return t.endTest(now, SelfTestSwallowed)
 }
 
-// send publishes the message of the present stage.
-func (t *SelfTest) send(now time.Time) {
+// sendTestMessage publishes the message of the present stage.
+func (t *BrokerSelfTest) sendTestMessage(now time.Time) {
 	payload := bytes.Clone(t.nonce)
 	if t.stage == selfTestSendingLarge {
 		payload = make([]byte, largeTestMessageBytes)
 		copy(payload, t.nonce)
 	}
-	if err := t.conn.Publish(Message{Topic: t.topic, Payload: payload, QoS: AtMostOnce}); err != nil {
-		t.deadline = now.Add(outboxFullRetryDelay) // busy, or down: a Down event follows
+	if err := t.conn.Publish(Message{Topic: t.testTopic, Payload: payload, QoS: AtMostOnce}); err != nil {
+		t.nextActionAt = now.Add(outboxFullRetryDelay) // busy, or down: a Down event follows
 		return
 	}
 	t.sendAttempts++
-	wait := t.replyTimeout
-	if t.stage == selfTestSendingSmall && !t.otherMessageArrived {
+	wait := t.messageReturnTimeout
+	if t.stage == selfTestSendingSmall && !t.hasOtherMessageArrived {
 		wait = min(wait, smallMessageReplyTimeout)
 	}
-	t.sentAt, t.deadline = now, now.Add(wait)
+	t.messageSentAt, t.nextActionAt = now, now.Add(wait)
 }
 
-// handleReply takes a message that came back.
-func (t *SelfTest) handleReply(now time.Time, payload []byte) (ended *SelfTestOutcome) {
+// handleReturnedMessage takes a message that came back.
+func (t *BrokerSelfTest) handleReturnedMessage(now time.Time, payload []byte) (ended *SelfTestReport) {
 	if t.stage == selfTestIdle {
 		return nil
 	}
 	switch {
 	case !bytes.HasPrefix(payload, t.nonce): // of another link, or of a device with the same name
 	case len(payload) == largeTestMessageBytes:
-		return t.end(now, SelfTestPassed)
+		return t.endTest(now, SelfTestPassed)
 	case t.stage == selfTestSendingSmall:
-		t.stage, t.deadline = selfTestWaiting, now.Add(time.Duration(t.rand.Int64N(int64(t.replyTimeout)/2)))
+		t.stage, t.nextActionAt = selfTestWaiting,
+			now.Add(time.Duration(t.rand.Int64N(int64(t.messageReturnTimeout)/2)))
 	}
 	return nil
 }
 
-func (t *SelfTest) end(now time.Time, result SelfTestResult) *SelfTestOutcome {
-	t.conn.Unsubscribe(t.topic)
-	t.stage, t.consecutiveLinkLosses, t.deadline, t.nextTestAt = selfTestIdle, 0, time.Time{},
+func (t *BrokerSelfTest) endTest(now time.Time, result SelfTestResult) *SelfTestReport {
+	t.conn.Unsubscribe(t.testTopic)
+	t.stage, t.linksLostOnLargeMessage, t.nextActionAt, t.nextTestAt = selfTestIdle, 0, time.Time{},
 		now.Add(selfTestRetryInterval)
-	t.passed = result == SelfTestPassed
-	return &SelfTestOutcome{Result: result, Topic: t.topic, LargeMessageBytes: largeTestMessageBytes}
+	t.hasPassed = result == SelfTestPassed
+	return &SelfTestReport{Result: result, Topic: t.testTopic, LargeMessageBytes: largeTestMessageBytes}
 }

@@ -17,17 +17,17 @@ import (
 const loop = "fl/v1/air/s/air-press/loop"
 
 // selfTested drives a self-test to its end, as a host does.
-func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTestOutcome {
+func selfTested(t *testing.T, url string, patience time.Duration) mqtt.SelfTestReport {
 	t.Helper()
 	s := dialing(t, mqtt.Options{URL: url, ClientID: "air-press", Username: "air-press"})
-	test := mqtt.NewSelfTest(s, loop, patience, rand.New(rand.NewPCG(1, 2)))
+	test := mqtt.NewBrokerSelfTest(s, loop, patience, rand.New(rand.NewPCG(1, 2)))
 	late := time.After(time.Minute)
 	for {
 		var tick <-chan time.Time
 		if at, ok := test.Deadline(); ok {
 			tick = time.After(time.Until(at))
 		}
-		var ended *mqtt.SelfTestOutcome
+		var ended *mqtt.SelfTestReport
 		select {
 		case e := <-s.Events():
 			_, ended = test.Step(time.Now(), e)
@@ -125,20 +125,21 @@ func (r *recorder) Unsubscribe(filters ...string)           { r.log = append(r.l
 type loopScene struct {
 	t    *testing.T
 	conn *recorder
-	test *mqtt.SelfTest
+	test *mqtt.BrokerSelfTest
 	now  time.Time
 }
 
 func newLoopScene(t *testing.T) *loopScene {
 	c := new(recorder)
-	return &loopScene{t, c, mqtt.NewSelfTest(c, loop, time.Minute, rand.New(rand.NewPCG(1, 2))), time.Unix(1e9, 0)}
+	return &loopScene{t, c, mqtt.NewBrokerSelfTest(c, loop, time.Minute, rand.New(rand.NewPCG(1, 2))), time.Unix(1e9,
+		0)}
 }
 
 // step gives an event, nil for a tick at the deadline, and compares the end,
 // "" for none, and what was done.
 func (s *loopScene) step(e mqtt.Event, result mqtt.SelfTestResult, want ...string) {
 	s.t.Helper()
-	var ended *mqtt.SelfTestOutcome
+	var ended *mqtt.SelfTestReport
 	s.conn.log = nil
 	if e == nil {
 		at, ok := s.test.Deadline()

@@ -21,7 +21,7 @@ func eachBroker(t *testing.T, test func(t *testing.T, b testBroker)) {
 	eachBrokerOf(t, 128<<10, test)
 }
 
-// eachBrokerOf has them hang up on packets of more than maxPacket bytes.
+// eachBrokerOf has them hang up on packets of more than maxPacketBytes bytes.
 func eachBrokerOf(t *testing.T, maxPacket int, test func(t *testing.T, b testBroker)) {
 	for name, make := range map[string]func(*testing.T, int) testBroker{
 		"embedded":  newEmbedded,

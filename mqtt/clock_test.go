@@ -31,7 +31,7 @@ func TestTime(t *testing.T) {
 		} {
 			failed := make(chan error, 10)
 			s := dialing(t, mqtt.Options{URL: url, ClientID: "s", TLS: &tls.Config{RootCAs: pool},
-				Now: func() time.Time { return tt.now }, MaxReconnectDelay: time.Hour,
+				CertificateCheckTime: func() time.Time { return tt.now }, MaxReconnectDelay: time.Hour,
 				OnConnectFailure: func(err error) { failed <- err }})
 			if tt.good {
 				mqtttest.WantUp(t, s)

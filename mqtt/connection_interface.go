@@ -114,7 +114,7 @@ type Conn interface {
 	// so long. Down and Up tell of it. Nothing happens if the link is down.
 	DisconnectFor(d time.Duration)
 	// Events is the one mailbox of the connection, bounded in messages and
-	// bytes: see [Mailbox]. It is closed by Close.
+	// bytes: see [EventMailbox]. It is closed by Close.
 	Events() <-chan Event
 	// Close sends what waits to be sent, for a bounded time, then says goodbye
 	// to the broker, which so drops the will. It may be called again.

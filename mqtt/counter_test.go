@@ -31,7 +31,7 @@ func (c *counter) observe(t mqtt.ObservedMessage) {
 		kind = incoming
 	}
 	c.n[kind]++
-	if t.Dropped {
+	if t.IsDropped {
 		c.n[kind+1]++
 	}
 }

@@ -26,7 +26,7 @@ func TestWriteKeepsItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := stalled(t, nil)
 		done := make(chan error, 1)
-		go func() { done <- c.publish(&Message{Topic: "t", Payload: make([]byte, maxJoinedPayloadBytes+1)}) }()
+		go func() { done <- c.publishQoS0(&Message{Topic: "t", Payload: make([]byte, maxJoinedPayloadBytes+1)}) }()
 		synctest.Wait()
 		if err := c.SetWriteDeadline(time.Time{}); err != nil {
 			t.Error(err)

@@ -42,7 +42,7 @@ func openConn(ctx context.Context, u *url.URL, o *Options) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	boundSendBuffer(conn, o.sendBufferBytes())
+	limitSendBuffer(conn, o.sendBufferBytes())
 	return conn, nil
 }
 
@@ -127,8 +127,8 @@ func dialWebsocket(u *url.URL, o *Options) (conn net.Conn, err error) {
 	return paho.NewWebsocket(u.String(), o.tlsConfig(), o.ConnectTimeout, http.Header{}, options)
 }
 
-// boundSendBuffer reaches through TLS and WebSocket.
-func boundSendBuffer(conn net.Conn, bytes int) {
+// limitSendBuffer reaches through TLS and WebSocket.
+func limitSendBuffer(conn net.Conn, bytes int) {
 	for {
 		switch c := conn.(type) {
 		case *net.TCPConn:

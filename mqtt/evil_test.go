@@ -146,7 +146,7 @@ func TestR14OversizedMessages(t *testing.T) {
 		logger, lines := logged()
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger,
 			ObserveMessage: func(x mqtt.ObservedMessage) {
-				if x.IsIncoming && (x.Topic == "home/camera" || x.Dropped) {
+				if x.IsIncoming && (x.Topic == "home/camera" || x.IsDropped) {
 					seen <- x
 				}
 			}})
@@ -160,9 +160,9 @@ func TestR14OversizedMessages(t *testing.T) {
 				t.Fatalf("got %s %.20q, want home/hall %s", m.Topic, m.Payload, hall)
 			}
 		}
-		want := mqtt.ObservedMessage{IsIncoming: true, Topic: "home/camera", PayloadBytes: payload, Dropped: true,
-			SizeLimit:  128 << 10,
-			PacketSize: payload + 1 + 3 + 2 + len("home/camera") + 2}
+		want := mqtt.ObservedMessage{IsIncoming: true, Topic: "home/camera", PayloadBytes: payload, IsDropped: true,
+			ExceededSizeLimit:   128 << 10,
+			OversizedPacketSize: payload + 1 + 3 + 2 + len("home/camera") + 2}
 		for i := range n + 1 {
 			if got := <-seen; got != want {
 				t.Fatalf("message %d: %+v, want %+v", i, got, want)

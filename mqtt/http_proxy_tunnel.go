@@ -61,8 +61,8 @@ func requestProxyTunnel(conn net.Conn, proxy *url.URL, address string) error {
 	return nil
 }
 
-// checkProxy reports why a proxy cannot be used; nil is none.
-func checkProxy(proxy *url.URL) error {
+// checkProxyURL reports why a proxy cannot be used; nil is none.
+func checkProxyURL(proxy *url.URL) error {
 	switch {
 	case proxy == nil:
 		return nil

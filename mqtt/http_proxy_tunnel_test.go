@@ -51,7 +51,7 @@ func parseProxyAuth(r *http.Request) (user, password string, ok bool) {
 	return r.BasicAuth()
 }
 
-// connect forwards until either end closes.
+// attemptConnect forwards until either end closes.
 func connect(w http.ResponseWriter, address string) {
 	far, err := net.Dial("tcp", address)
 	if err != nil {

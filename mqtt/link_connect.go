@@ -12,19 +12,19 @@ import (
 	"github.com/eclipse/paho.mqtt.golang/packets"
 )
 
-// connect makes one attempt. It ends at the connect timeout, or with ctx.
-func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*link, error) {
-	l := &link{
-		options:     options,
-		mailbox:     s.mailbox,
-		onSuback:    s.handleSuback,
-		onOversized: s.oversizedReporter.report,
-		outbox:      newOutbox(options.OutboxMessages, options.OutboxBytes),
-		unacked:     make(chan pendingAck, maxUnacknowledgedPackets),
-		flushed:     make(chan struct{}),
-		ended:       make(chan struct{}),
+// attemptConnect makes one attempt. It ends at the connect timeout, or with ctx.
+func (s *Session) attemptConnect(ctx context.Context, options *Options, u *url.URL) (*brokerLink, error) {
+	l := &brokerLink{
+		options:            options,
+		mailbox:            s.mailbox,
+		onSuback:           s.handleSuback,
+		onOversizedMessage: s.oversizedMessageReporter.report,
+		outbox:             newOutbox(options.OutboxMessages, options.OutboxBytes),
+		pendingAcks:        make(chan pendingAck, maxUnacknowledgedPackets),
+		flushed:            make(chan struct{}),
+		ended:              make(chan struct{}),
 	}
-	l.client = paho.NewClient(l.clientOptions(ctx, u))
+	l.client = paho.NewClient(l.pahoClientOptions(ctx, u))
 	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })
 	defer stop()
 	token := l.client.Connect()
@@ -39,7 +39,7 @@ func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*l
 	return l, nil
 }
 
-func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOptions {
+func (l *brokerLink) pahoClientOptions(ctx context.Context, u *url.URL) *paho.ClientOptions {
 	o := paho.NewClientOptions().
 		AddBroker(u.String()).
 		SetClientID(l.options.ClientID).
@@ -66,7 +66,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 			l.dialErr = err
 			return nil, err
 		}
-		wrapped := newLinkConn(conn, l.options, l.receive, l.onOversized)
+		wrapped := newLinkConn(conn, l.options, l.queueReceivedMessage, l.onOversizedMessage)
 		l.conn.Store(wrapped)
 		if ctx.Err() != nil { // it ended before there was a conn to abort
 			wrapped.abort(ErrClosed)
@@ -77,7 +77,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 }
 
 // explainConnectError words why an attempt failed.
-func (l *link) explainConnectError(err error, u *url.URL) error {
+func (l *brokerLink) explainConnectError(err error, u *url.URL) error {
 	where := u.Redacted()
 	if l.options.Proxy != nil {
 		where += " through the proxy at " + l.options.Proxy.Host

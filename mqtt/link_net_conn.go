@@ -31,39 +31,41 @@ const pingresp = "\xd0\x00"
 // goroutine. Of a PUBLISH that comes in paho sees nothing; the payload is read into the slice that its receiver gets.
 //
 // The session may end a link for a reason of its own. Paho takes a connection that was closed under it for one that was
-// closed on purpose, and would report nothing; so reading returns the reason instead. All that comes in passes a guard.
+// isClosed on purpose, and would report nothing; so reading returns the reason instead. All that comes in passes a
+// guard.
 //
 // A message longer than the guard's limit is discarded as it arrives. That may take longer than paho waits for a
 // PINGRESP, which the broker sends only behind the message. So linkConn gives paho a PINGRESP of its own each time
 // that it has discarded as many bytes as the largest packet may have, which is progress enough for a live link.
 type linkConn struct {
 	net.Conn
-	brokerReader *bufio.Reader
-	validator    *packetValidator
-	meter        *TrafficMeter
-	writeTimeout time.Duration         // of a write
-	onMessage    func(Message)         // is called for each message, and never blocks
-	onOversized  func(ObservedMessage) // is called for each oversized message, and never blocks
-	abortReason  atomic.Pointer[error]
+	brokerReader       *bufio.Reader
+	validator          *packetValidator
+	meter              *TrafficMeter
+	writeTimeout       time.Duration         // of a write
+	onMessageReceived  func(Message)         // is called for each message, and never blocks
+	onOversizedMessage func(ObservedMessage) // is called for each oversized message, and never blocks
+	abortReason        atomic.Pointer[error]
 
 	isDiscardingOversized bool          // the rest of an oversized message is being read
 	discardedPacketID     uint16        // packet id of the message being discarded
-	bytesForPaho          string        // given to paho ahead of the next bytes from the broker
+	pendingPahoBytes      string        // given to paho ahead of the next bytes from the broker
 	discardProgress       atomic.Uint64 // grows while an oversized message is being discarded
-	disconnectSent        atomic.Bool   // DISCONNECT is written
+	hasSentDisconnect     atomic.Bool   // DISCONNECT is written
 	readEnded             chan struct{} // closed when nothing more is read
 	readEndOnce           sync.Once
 
-	writeMu        sync.Mutex    // a packet at a time
-	publishHeader  []byte        // of the message that is written
-	commandWritten chan struct{} // a packet that the session has asked paho for is written, or cannot be
+	writeMu             sync.Mutex    // a packet at a time
+	publishHeaderBuffer []byte        // of the message that is written
+	commandWritten      chan struct{} // a packet that the session has asked paho for is written, or cannot be
 }
 
 func newLinkConn(conn net.Conn, o *Options, deliver func(Message), oversized func(ObservedMessage)) *linkConn {
 	return &linkConn{
 		Conn: conn, brokerReader: bufio.NewReaderSize(conn, readAhead), validator: newPacketValidator(o.MaxPacket),
 		meter:        o.Meter,
-		writeTimeout: o.WriteTimeout, onMessage: deliver, onOversized: oversized, commandWritten: make(chan struct{},
+		writeTimeout: o.WriteTimeout, onMessageReceived: deliver, onOversizedMessage: oversized,
+		commandWritten: make(chan struct{},
 			1),
 		readEnded: make(chan struct{}),
 	}
@@ -78,7 +80,7 @@ func (c *linkConn) abort(reason error) {
 // were not read, the broker's system would tell it of a reset, and Mosquitto then holds the client for lost without
 // reading on, and publishes its will.
 func (c *linkConn) Close() error {
-	if c.disconnectSent.Load() {
+	if c.hasSentDisconnect.Load() {
 		select {
 		case <-c.readEnded:
 		case <-time.After(brokerCloseTimeout):
@@ -89,12 +91,12 @@ func (c *linkConn) Close() error {
 
 // Read reads what is for paho, which never asks for bytes of two packets at once.
 func (c *linkConn) Read(p []byte) (n int, err error) {
-	if c.bytesForPaho == "" && (c.validator.stage == stagePacketType || c.isDiscardingOversized) {
+	if c.pendingPahoBytes == "" && (c.validator.parseStage == stagePacketType || c.isDiscardingOversized) {
 		err = c.receiveUntilPahoPacket()
 	}
-	if c.bytesForPaho != "" {
-		n = copy(p, c.bytesForPaho)
-		c.bytesForPaho = c.bytesForPaho[n:]
+	if c.pendingPahoBytes != "" {
+		n = copy(p, c.pendingPahoBytes)
+		c.pendingPahoBytes = c.pendingPahoBytes[n:]
 	} else if err == nil {
 		before := c.validator.packetCount
 		n, err = c.readValidated(p)
@@ -112,7 +114,7 @@ func (c *linkConn) Read(p []byte) (n int, err error) {
 // readValidated reads some bytes, past the guard.
 func (c *linkConn) readValidated(p []byte) (int, error) {
 	n, err := c.brokerReader.Read(p)
-	if bad := c.validator.checkIncoming(p[:n]); bad != nil {
+	if bad := c.validator.checkIncomingBytes(p[:n]); bad != nil {
 		c.abort(bad)
 		return 0, bad
 	}
@@ -123,7 +125,7 @@ func (c *linkConn) readValidated(p []byte) (int, error) {
 func (c *linkConn) receiveUntilPahoPacket() error {
 	for {
 		if c.isDiscardingOversized {
-			if err := c.discardOversized(); err != nil || c.isDiscardingOversized {
+			if err := c.discardOversizedMessage(); err != nil || c.isDiscardingOversized {
 				return err
 			}
 		}
@@ -136,7 +138,7 @@ func (c *linkConn) receiveUntilPahoPacket() error {
 			return err
 		}
 		if c.validator.isOversized() {
-			c.reportOversized(m)
+			c.reportOversizedMessage(m)
 			c.isDiscardingOversized, c.discardedPacketID = true, id
 			continue
 		}
@@ -145,15 +147,16 @@ func (c *linkConn) receiveUntilPahoPacket() error {
 			return err
 		}
 		c.meter.AddTraffic(m.packetSize(), 1)
-		c.onMessage(m)
-		if err := c.acknowledge(m.QoS, id); err != nil {
+		c.onMessageReceived(m)
+		if err := c.acknowledgeMessage(m.QoS, id); err != nil {
 			return err
 		}
 	}
 }
 
-// acknowledge answers a message of QoS 1. After an error the link is of no use: a part of the PUBACK may be written.
-func (c *linkConn) acknowledge(qos QoS, id uint16) error {
+// acknowledgeMessage answers a message of QoS 1. After an error the link is of no use: a part of the PUBACK may be
+// written.
+func (c *linkConn) acknowledgeMessage(qos QoS, id uint16) error {
 	if qos == AtMostOnce {
 		return nil
 	}
@@ -161,22 +164,23 @@ func (c *linkConn) acknowledge(qos QoS, id uint16) error {
 	return err
 }
 
-// reportOversized reports a message whose head was read, before its payload arrives.
-func (c *linkConn) reportOversized(m Message) {
+// reportOversizedMessage reports a message whose head was read, before its payload arrives.
+func (c *linkConn) reportOversizedMessage(m Message) {
 	g := c.validator
 	c.meter.AddTraffic(g.packetBytes-g.packetBytesLeft, 1)
-	c.onOversized(ObservedMessage{IsIncoming: true, Topic: m.Topic, PayloadBytes: g.packetBytesLeft, Dropped: true,
-		PacketSize: g.packetBytes,
-		SizeLimit:  g.maxPacket})
+	c.onOversizedMessage(ObservedMessage{IsIncoming: true, Topic: m.Topic, PayloadBytes: g.packetBytesLeft,
+		IsDropped:           true,
+		OversizedPacketSize: g.packetBytes,
+		ExceededSizeLimit:   g.maxPacketBytes})
 }
 
-// discardOversized reads the rest of an oversized message, up to the size of the largest packet, and keeps none of it.
-// It acknowledges the message at its end.
-func (c *linkConn) discardOversized() error {
+// discardOversizedMessage reads the rest of an oversized message, up to the size of the largest packet, and keeps none
+// of it. It acknowledges the message at its end.
+func (c *linkConn) discardOversizedMessage() error {
 	g, scratch := c.validator, make([]byte, readAhead)
-	for rest := g.maxPacket; g.packetBytesLeft > 0; {
+	for rest := g.maxPacketBytes; g.packetBytesLeft > 0; {
 		if rest == 0 {
-			c.bytesForPaho = pingresp
+			c.pendingPahoBytes = pingresp
 			c.discardProgress.Add(1)
 			return nil
 		}
@@ -188,14 +192,14 @@ func (c *linkConn) discardOversized() error {
 		}
 	}
 	c.isDiscardingOversized = false
-	return c.acknowledge(QoS(g.typeAndFlags>>1&3), c.discardedPacketID)
+	return c.acknowledgeMessage(QoS(g.typeAndFlags>>1&3), c.discardedPacketID)
 }
 
 // readPublishHeader reads a PUBLISH up to its payload (MQTT 3.1.1, 3.3), whose lengths the guard holds against each
 // other.
 func (c *linkConn) readPublishHeader() (m Message, id uint16, err error) {
 	g, b := c.validator, make([]byte, 2)
-	for g.stage != stageBodyRest && err == nil {
+	for g.parseStage != stageBodyRest && err == nil {
 		err = c.readFull(b[:1])
 	}
 	if err != nil {
@@ -231,7 +235,7 @@ func (c *linkConn) Write(p []byte) (int, error) {
 	c.validator.recordOutgoingSubscribe(p)
 	c.writeMu.Lock()
 	n, err := c.writePacket(p)
-	c.disconnectSent.Store(p[0]>>4 == packets.Disconnect)
+	c.hasSentDisconnect.Store(p[0]>>4 == packets.Disconnect)
 	c.writeMu.Unlock()
 	if isPahoCommand(p) {
 		c.commandWritten <- struct{}{}
@@ -248,17 +252,17 @@ func isPahoCommand(packet []byte) bool {
 	return false
 }
 
-// publish writes a message of QoS 0.
-func (c *linkConn) publish(m *Message) error {
+// publishQoS0 writes a message of QoS 0.
+func (c *linkConn) publishQoS0(m *Message) error {
 	c.writeMu.Lock()
 	defer c.writeMu.Unlock()
-	c.publishHeader = appendPublishHeader(c.publishHeader[:0], m)
+	c.publishHeaderBuffer = appendPublishHeader(c.publishHeaderBuffer[:0], m)
 	if len(m.Payload) <= maxJoinedPayloadBytes {
-		c.publishHeader = append(c.publishHeader, m.Payload...)
-		_, err := c.writePacket(c.publishHeader)
+		c.publishHeaderBuffer = append(c.publishHeaderBuffer, m.Payload...)
+		_, err := c.writePacket(c.publishHeaderBuffer)
 		return err
 	}
-	_, err := c.writePacket(c.publishHeader, m.Payload)
+	_, err := c.writePacket(c.publishHeaderBuffer, m.Payload)
 	return err
 }
 

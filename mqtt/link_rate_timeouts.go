@@ -8,7 +8,7 @@ import (
 
 // Paho counts a message as traffic only when all of it is through, and a
 // broker's answer to a ping waits behind what is on its way already. So a
-// message may take a quarter of the time for that answer at most, which is half
+// publishedMessage may take a quarter of the time for that answer at most, which is half
 // a keepalive (requirement R13), and what waits in the kernel half of it.
 const (
 	// DefaultMinLinkRate is what a link has to carry for the defaults of Options, in

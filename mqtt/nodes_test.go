@@ -18,7 +18,7 @@ import (
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
 // nodes starts fake brokers that tell which of them sees a CONNECT, and end a
-// link with the first message on it. answer says whether a CONNECT is answered.
+// brokerLink with the first message on it. answer says whether a CONNECT is answered.
 func nodes(t *testing.T, n int, answer func(node int) bool) (urls []string, connects chan int) {
 	t.Helper()
 	connects = make(chan int, 1000)

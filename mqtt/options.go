@@ -31,8 +31,8 @@ type Options struct {
 	// RenewCredentials, if set, returns Password and TLS anew before each attempt: keys and certificates are changed
 	// while a session lives. After an error the last ones are used.
 	RenewCredentials func() (password string, encryption *tls.Config, err error)
-	// Now is the time at which the broker's certificate must count; time.Now unless set.
-	Now func() time.Time
+	// CertificateCheckTime is the time at which the broker's certificate must count; time.Now unless set.
+	CertificateCheckTime func() time.Time
 	// Proxy is an http://host:port that is asked with CONNECT for a tunnel to the broker, for all schemes of URL. A
 	// user in it is sent as basic authentication, in the clear. Nil means no proxy: the environment is ignored.
 	Proxy *url.URL
@@ -54,13 +54,13 @@ type Options struct {
 	// MaxReconnectDelay bounds the wait between attempts, 60 s unless set.
 	MaxReconnectDelay time.Duration
 	// MaxPacket bounds one MQTT packet in either direction, in bytes of payload,
-	// topic and framing, 131072 unless set. A larger message that arrives is
+	// testTopic and framing, 131072 unless set. A larger message that arrives is
 	// dropped, and acknowledged if its QoS is 1; the link stays. A broker that sends
 	// a larger packet of any other type is disconnected.
 	MaxPacket int
 
 	// Will, if set, is asked before each attempt for what the broker should
-	// publish when this link dies; nothing if its topic is empty. It may not block.
+	// publishQoS0 when this link dies; nothing if its topic is empty. It may not block.
 	Will func() Message
 
 	// MailboxMessages and MailboxBytes bound what waits for the owner (1024
@@ -85,18 +85,19 @@ type Options struct {
 
 // ObservedMessage is one message as Options.Observe sees it. Dropped means, for an
 // incoming message, that the mailbox was full or that the message exceeded
-// SizeLimit and, for an outgoing one, that the link went down, or the session
+// ExceededSizeLimit and, for an outgoing one, that the link went down, or the session
 // closed, before it was written (QoS 0) or acknowledged (QoS 1): such a message
 // may have arrived or not, and is never sent again.
 type ObservedMessage struct {
 	IsIncoming   bool
 	Topic        string
 	PayloadBytes int // of payload
-	Dropped      bool
-	// SizeLimit is Options.MaxPacket if the message was dropped because it exceeded MaxPacket, and otherwise 0.
-	SizeLimit int
-	// PacketSize is the length of the message with topic and framing if it exceeded SizeLimit, and otherwise 0.
-	PacketSize int
+	IsDropped    bool
+	// ExceededSizeLimit is Options.MaxPacket if the message was dropped because it exceeded MaxPacket, and otherwise 0.
+	ExceededSizeLimit int
+	// OversizedPacketSize is the length of the message with topic and framing if it exceeded ExceededSizeLimit, and
+	// otherwise 0.
+	OversizedPacketSize int
 }
 
 func (o Options) withDefaults() Options {
@@ -147,8 +148,8 @@ func (o *Options) tlsConfig() *tls.Config {
 	if config == nil {
 		config = defaultTLSConfig.Clone()
 	}
-	if o.Now != nil {
-		config.Time = o.Now
+	if o.CertificateCheckTime != nil {
+		config.Time = o.CertificateCheckTime
 	}
 	return config
 }
@@ -173,7 +174,7 @@ func (o Options) Validate() error {
 
 // validatedURLs checks options that have their defaults, and returns the broker's URLs.
 func (o Options) validatedURLs() ([]*url.URL, error) {
-	urls, err := parseURLs(append([]string{o.URL}, o.MoreURLs...))
+	urls, err := parseBrokerURLs(append([]string{o.URL}, o.MoreURLs...))
 	if err != nil {
 		return nil, err
 	}
@@ -200,16 +201,16 @@ func (o Options) validatedURLs() ([]*url.URL, error) {
 	case o.MaxPacket < 0:
 		err = fmt.Errorf("mqtt: largest packet %d bytes: must not be negative", o.MaxPacket)
 	default:
-		err = checkProxy(o.Proxy)
+		err = checkProxyURL(o.Proxy)
 	}
 	return urls, err
 }
 
-// parseURLs takes the URLs of the nodes of one cluster.
-func parseURLs(list []string) ([]*url.URL, error) {
+// parseBrokerURLs takes the URLs of the nodes of one cluster.
+func parseBrokerURLs(list []string) ([]*url.URL, error) {
 	var urls []*url.URL
 	for _, s := range list {
-		u, err := parseURL(s)
+		u, err := parseBrokerURL(s)
 		if err != nil {
 			return nil, err
 		}
@@ -225,7 +226,7 @@ func parseURLs(list []string) ([]*url.URL, error) {
 	return urls, nil
 }
 
-func parseURL(s string) (*url.URL, error) {
+func parseBrokerURL(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
 		return nil, fmt.Errorf("mqtt: broker URL %q is not scheme://host:port, such as tcp://127.0.0.1:1883",

@@ -7,7 +7,7 @@ import "sync"
 const maxQueuedSubscriptionChanges = 4096
 
 // outboxCommand is one thing for a link's sender to do: a message to publish, or
-// filters to subscribe to or to give up.
+// subscriptions to subscribe to or to give up.
 type outboxCommand struct {
 	message            *Message
 	subscriptions      []subscription
@@ -19,10 +19,10 @@ type outboxCommand struct {
 // next one, since by then nobody knows whether it still means anything.
 type outbox struct {
 	maxMessages, maxBytes int // the bounds
-	wake                  chan struct{}
+	senderWake            chan struct{}
 
 	mu                        sync.Mutex
-	queue                     []outboxCommand
+	queuedCommands            []outboxCommand
 	heldMessages              int
 	heldBytes                 int
 	queuedSubscriptionChanges int
@@ -30,7 +30,7 @@ type outbox struct {
 }
 
 func newOutbox(messages, bytes int) *outbox {
-	return &outbox{maxMessages: messages, maxBytes: bytes, wake: make(chan struct{}, 1)}
+	return &outbox{maxMessages: messages, maxBytes: bytes, senderWake: make(chan struct{}, 1)}
 }
 
 // queueMessage returns ErrOutboxFull if m does not fit now, ErrDown after end.
@@ -45,7 +45,7 @@ func (o *outbox) queueMessage(m Message) error {
 	}
 	o.heldMessages++
 	o.heldBytes += m.queuedBytes()
-	o.enqueue(outboxCommand{message: &m})
+	o.enqueueCommand(outboxCommand{message: &m})
 	return nil
 }
 
@@ -61,18 +61,18 @@ func (o *outbox) queueSubscriptionChange(c outboxCommand) bool {
 		return false
 	}
 	o.queuedSubscriptionChanges++
-	o.enqueue(c)
+	o.enqueueCommand(c)
 	return true
 }
 
-func (o *outbox) enqueue(c outboxCommand) {
-	o.queue = append(o.queue, c)
+func (o *outbox) enqueueCommand(c outboxCommand) {
+	o.queuedCommands = append(o.queuedCommands, c)
 	o.wakeSender()
 }
 
 func (o *outbox) wakeSender() {
 	select {
-	case o.wake <- struct{}{}:
+	case o.senderWake <- struct{}{}:
 	default:
 	}
 }
@@ -85,30 +85,30 @@ func (o *outbox) closeForNewCommands() {
 	o.wakeSender()
 }
 
-// endAndTakeMessages ends the outbox and returns the messages that it still had.
-func (o *outbox) endAndTakeMessages() []Message {
+// endAndTakeUnsentMessages ends the outbox and returns the messages that it still had.
+func (o *outbox) endAndTakeUnsentMessages() []Message {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var dropped []Message
-	for _, c := range o.queue {
+	for _, c := range o.queuedCommands {
 		if c.message != nil {
 			dropped = append(dropped, *c.message)
 		}
 	}
 	o.isEnded = true
-	o.queue = nil
+	o.queuedCommands = nil
 	o.wakeSender()
 	return dropped
 }
 
 // next waits for a command; ok is false after the last, or once stop is closed.
-func (o *outbox) next(stop <-chan struct{}) (c outboxCommand, ok bool) {
+func (o *outbox) awaitNextCommand(stop <-chan struct{}) (c outboxCommand, ok bool) {
 	for {
 		o.mu.Lock()
-		if len(o.queue) > 0 {
-			c = o.queue[0]
-			o.queue[0] = outboxCommand{} // so that its payload can be collected
-			o.queue = o.queue[1:]
+		if len(o.queuedCommands) > 0 {
+			c = o.queuedCommands[0]
+			o.queuedCommands[0] = outboxCommand{} // so that its payload can be collected
+			o.queuedCommands = o.queuedCommands[1:]
 			if c.message != nil {
 				o.heldMessages--
 				o.heldBytes -= c.message.queuedBytes()
@@ -124,7 +124,7 @@ func (o *outbox) next(stop <-chan struct{}) (c outboxCommand, ok bool) {
 			return c, false
 		}
 		select {
-		case <-o.wake:
+		case <-o.senderWake:
 		case <-stop:
 			return c, false
 		}

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// oversizedReporter reports the messages that exceed Options.MaxPacket. It logs the first message of each topic.
-type oversizedReporter struct {
+// oversizedMessageReporter reports the messages that exceed Options.MaxPacket. It logs the first message of each topic.
+type oversizedMessageReporter struct {
 	observeMessage func(ObservedMessage)
 	logger         *slog.Logger
 
@@ -23,12 +23,13 @@ const (
 	maxLoggedTopicBytes = 128
 )
 
-func newOversizedReporter(o *Options) *oversizedReporter {
-	return &oversizedReporter{observeMessage: o.ObserveMessage, logger: o.Logger, isLoggedByTopic: map[string]bool{}}
+func newOversizedMessageReporter(o *Options) *oversizedMessageReporter {
+	return &oversizedMessageReporter{observeMessage: o.ObserveMessage, logger: o.Logger,
+		isLoggedByTopic: map[string]bool{}}
 }
 
 // report reports an oversized message.
-func (v *oversizedReporter) report(t ObservedMessage) {
+func (v *oversizedMessageReporter) report(t ObservedMessage) {
 	v.observeMessage(t)
 	topic := strings.ToValidUTF8(t.Topic[:min(len(t.Topic), maxLoggedTopicBytes)], "�")
 	v.mu.Lock()
@@ -37,5 +38,6 @@ func (v *oversizedReporter) report(t ObservedMessage) {
 		return
 	}
 	v.isLoggedByTopic[topic] = true
-	v.logger.Warn("oversized message dropped", "topic", topic, "bytes", t.PacketSize, "limit", t.SizeLimit)
+	v.logger.Warn("oversized message dropped", "topic", topic, "bytes", t.OversizedPacketSize, "limit",
+		t.ExceededSizeLimit)
 }

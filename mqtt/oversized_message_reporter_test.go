@@ -67,10 +67,10 @@ func arrivedIn(chunks ...[]byte) (a arrived) {
 	c := newLinkConn(conn, &Options{MaxPacket: guardMost, WriteTimeout: time.Minute}, func(m Message) {
 		a.delivered = append(a.delivered, fmt.Sprintf("%.8s %d", m.Topic, len(m.Payload)))
 	}, func(t ObservedMessage) {
-		if !t.IsIncoming || !t.Dropped || t.SizeLimit != guardMost {
+		if !t.IsIncoming || !t.IsDropped || t.ExceededSizeLimit != guardMost {
 			panic(fmt.Sprintf("%+v", t))
 		}
-		a.oversized = append(a.oversized, fmt.Sprintf("%.8s %d of %d", t.Topic, t.PayloadBytes, t.PacketSize))
+		a.oversized = append(a.oversized, fmt.Sprintf("%.8s %d of %d", t.Topic, t.PayloadBytes, t.OversizedPacketSize))
 	})
 	paho, err := io.ReadAll(iotest.OneByteReader(c)) // paho reads no bytes of two packets at once
 	a.paho, a.written, a.err = string(paho), conn.written.String(), err
@@ -156,7 +156,7 @@ func TestOversizedAllocatesNothing(t *testing.T) {
 	seen := 0
 	c := newLinkConn(conn, &Options{MaxPacket: 128 << 10}, func(Message) { t.Error("a message was delivered") },
 		func(x ObservedMessage) {
-			if seen++; x.PayloadBytes != size-3 || x.PacketSize != size+5 {
+			if seen++; x.PayloadBytes != size-3 || x.OversizedPacketSize != size+5 {
 				t.Errorf("%+v", x)
 			}
 		})
@@ -176,10 +176,10 @@ func TestOversizedAllocatesNothing(t *testing.T) {
 func TestOversizedIsLoggedOnce(t *testing.T) {
 	var lines bytes.Buffer
 	seen := 0
-	v := newOversizedReporter(&Options{ObserveMessage: func(ObservedMessage) { seen++ },
+	v := newOversizedMessageReporter(&Options{ObserveMessage: func(ObservedMessage) { seen++ },
 		Logger: slog.New(slog.NewTextHandler(&lines, nil))})
 	for range 3 {
-		v.report(ObservedMessage{Topic: "home/camera", PacketSize: 140_017, SizeLimit: 131_072})
+		v.report(ObservedMessage{Topic: "home/camera", OversizedPacketSize: 140_017, ExceededSizeLimit: 131_072})
 	}
 	if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got,
 		`level=WARN msg="oversized message dropped" topic=home/camera bytes=140017 limit=131072`) {
@@ -202,7 +202,7 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 		defer near.Close()
 		defer far.Close()
 		o := Options{MaxPacket: guardMost, KeepAlive: time.Minute}.withDefaults()
-		l := &link{options: &o, unacked: make(chan pendingAck, 1), flushed: make(chan struct{}),
+		l := &brokerLink{options: &o, pendingAcks: make(chan pendingAck, 1), flushed: make(chan struct{}),
 			ended: make(chan struct{})}
 		c := newLinkConn(near, &o, func(Message) {}, func(ObservedMessage) {})
 		l.conn.Store(c)
@@ -211,8 +211,8 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 			l.recordEnd(err)
 		}()
 		go l.awaitAcks()
-		l.unacked <- pendingAck{token: &unacknowledged{make(chan struct{})}}
-		close(l.unacked)
+		l.pendingAcks <- pendingAck{token: &unacknowledged{make(chan struct{})}}
+		close(l.pendingAcks)
 		_, _ = far.Write([]byte(connack + "\x30\xff\xff\x7f\x00\x01x"))
 		for range 20 {
 			<-time.After(30 * time.Second)

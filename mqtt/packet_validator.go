@@ -16,11 +16,11 @@ import (
 // the retained flag of a live message, is let through. So is a PUBLISH of more than
 // most bytes, which linkConn discards: any publisher can send one.
 type packetValidator struct {
-	maxPacket int // bytes of a packet
+	maxPacketBytes int // bytes of a packet
 
 	packetCount       int  // that have begun
 	hasConnack        bool // CONNACK has come
-	stage             packetStage
+	parseStage        packetParseStage
 	typeAndFlags      byte // type and flags
 	headerBytesRead   int  // bytes of the packet so far, while its length is unknown
 	packetBytes       int  // bytes of the packet, once its length is known
@@ -32,27 +32,27 @@ type packetValidator struct {
 	filterCountByPacketID map[uint16]int // filters in each SUBSCRIBE that has no SUBACK yet
 }
 
-// packetStage is what comes next in a packet.
-type packetStage uint8
+// packetParseStage is what comes next in a packet.
+type packetParseStage uint8
 
 const (
-	stagePacketType      packetStage = iota // one byte of type and flags
-	stageRemainingLength                    // one to four bytes: how many follow
-	stageBodyHead                           // two bytes that tell whether that number can be right
+	stagePacketType      packetParseStage = iota // one byte of type and flags
+	stageRemainingLength                         // one to four bytes: how many follow
+	stageBodyHead                                // two bytes that tell whether that number can be right
 	stageBodyRest
 )
 
 func newPacketValidator(most int) *packetValidator {
-	return &packetValidator{maxPacket: most, filterCountByPacketID: make(map[uint16]int)}
+	return &packetValidator{maxPacketBytes: most, filterCountByPacketID: make(map[uint16]int)}
 }
 
-// checkIncoming takes in the next bytes from the broker, however the packets are
+// checkIncomingBytes takes in the next bytes from the broker, however the packets are
 // cut. After an error the link is of no use.
-func (g *packetValidator) checkIncoming(p []byte) error {
+func (g *packetValidator) checkIncomingBytes(p []byte) error {
 	for len(p) > 0 {
 		var err error
 		n := 1
-		switch g.stage {
+		switch g.parseStage {
 		case stagePacketType:
 			err = g.beginPacket(p[0])
 		case stageRemainingLength:
@@ -67,8 +67,8 @@ func (g *packetValidator) checkIncoming(p []byte) error {
 			return fmt.Errorf("bad packet from the broker: %w", err)
 		}
 		p = p[n:]
-		if g.stage == stageBodyRest && g.packetBytesLeft == 0 {
-			g.stage = stagePacketType
+		if g.parseStage == stageBodyRest && g.packetBytesLeft == 0 {
+			g.parseStage = stagePacketType
 		}
 	}
 	return nil
@@ -79,7 +79,7 @@ func (g *packetValidator) packetType() byte { return g.typeAndFlags >> 4 }
 // beginPacket lets in what a broker may send to a client that never asks for QoS 2
 // (MQTT 3.1.1, table 2.1 and 2.2.2).
 func (g *packetValidator) beginPacket(b byte) error {
-	g.typeAndFlags, g.headerBytesRead, g.packetBytes, g.packetBytesLeft, g.stage = b, 1, 0, 0, stageRemainingLength
+	g.typeAndFlags, g.headerBytesRead, g.packetBytes, g.packetBytesLeft, g.parseStage = b, 1, 0, 0, stageRemainingLength
 	g.packetCount++
 	flags := b & 0x0f
 	switch kind := g.packetType(); kind {
@@ -118,20 +118,20 @@ func (g *packetValidator) addLengthByte(b byte) error {
 		return nil
 	}
 	if g.packetBytes = g.headerBytesRead + g.packetBytesLeft; g.isOversized() && g.packetType() != packets.Publish {
-		return fmt.Errorf("%s of %d bytes, more than %d (MaxPacket)", name, g.packetBytes, g.maxPacket)
+		return fmt.Errorf("%s of %d bytes, more than %d (MaxPacket)", name, g.packetBytes, g.maxPacketBytes)
 	}
 	if least, most := bodySizeRange(g.packetType()); g.packetBytesLeft < least || g.packetBytesLeft > most {
 		return fmt.Errorf("%s with %d bytes after its length", name, g.packetBytesLeft)
 	}
-	if g.stage = stageBodyHead; g.packetBytesLeft == 0 {
-		g.stage = stageBodyRest
+	if g.parseStage = stageBodyHead; g.packetBytesLeft == 0 {
+		g.parseStage = stageBodyRest
 	}
 	g.bodyHeadBytesLeft = len(g.bodyHead)
 	return nil
 }
 
 // isOversized reports whether the current packet is longer than the limit.
-func (g *packetValidator) isOversized() bool { return g.packetBytes > g.maxPacket }
+func (g *packetValidator) isOversized() bool { return g.packetBytes > g.maxPacketBytes }
 
 // bodySizeRange is how many bytes may follow the length.
 func bodySizeRange(kind byte) (least, most int) {
@@ -152,7 +152,7 @@ func (g *packetValidator) checkBodyHead(b byte) error {
 	if g.bodyHeadBytesLeft > 0 {
 		return nil
 	}
-	g.stage = stageBodyRest
+	g.parseStage = stageBodyRest
 	number := binary.BigEndian.Uint16(g.bodyHead[:])
 	switch kind := g.packetType(); kind {
 	case packets.Publish:
@@ -163,7 +163,7 @@ func (g *packetValidator) checkBodyHead(b byte) error {
 		}
 		return nil
 	default:
-		return g.checkAck(kind, number)
+		return g.checkAckPacket(kind, number)
 	}
 }
 
@@ -178,8 +178,8 @@ func (g *packetValidator) checkTopicLength(length int) error {
 	return nil
 }
 
-// checkAck compares with what outgoing saw.
-func (g *packetValidator) checkAck(kind byte, id uint16) error {
+// checkAckPacket compares with what outgoing saw.
+func (g *packetValidator) checkAckPacket(kind byte, id uint16) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	asked, subscribing := g.filterCountByPacketID[id]

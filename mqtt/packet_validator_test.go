@@ -85,7 +85,7 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			whole, cut := guarded(t), guarded(t)
-			err := whole.checkIncoming([]byte(c.sent))
+			err := whole.checkIncomingBytes([]byte(c.sent))
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error is %v, want %q", err, c.want)
 			}
@@ -94,7 +94,7 @@ func TestGuard(t *testing.T) {
 				if last != nil {
 					t.Fatalf("objects before the last byte: %v", last)
 				}
-				last = cut.checkIncoming([]byte{b})
+				last = cut.checkIncomingBytes([]byte{b})
 			}
 			if (last == nil) != (err == nil) || err != nil && last.Error() != err.Error() {
 				t.Errorf("byte by byte the error is %v, at once %v", last, err)
@@ -106,11 +106,11 @@ func TestGuard(t *testing.T) {
 // R14: following a stream allocates nothing, whatever it claims.
 func TestGuardAllocatesNothing(t *testing.T) {
 	g := newPacketValidator(guardMost)
-	if err := g.checkIncoming([]byte(connack)); err != nil {
+	if err := g.checkIncomingBytes([]byte(connack)); err != nil {
 		t.Fatal(err)
 	}
 	stream := []byte("\x30\x04\x00\x01xy\xd0\x00\x40\x02\x00\x09")
-	if n := testing.AllocsPerRun(100, func() { _ = g.checkIncoming(stream) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = g.checkIncomingBytes(stream) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -192,7 +192,7 @@ func FuzzGuard(f *testing.F) {
 		var err error
 		for rest := stream; len(rest) > 0 && err == nil; {
 			n := 1 + cuts.IntN(min(len(rest), 40))
-			err = g.checkIncoming(rest[:n])
+			err = g.checkIncomingBytes(rest[:n])
 			rest = rest[n:]
 		}
 		if (err == nil) != (want == nil) {

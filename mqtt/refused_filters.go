@@ -35,7 +35,7 @@ func maxRefusalsPerLink(moves, urls int) int {
 
 // handleSuback takes the broker's answer to a SUBSCRIBE. paho's token calls a
 // failure code a success.
-func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]byte) {
+func (s *Session) handleSuback(l *brokerLink, asked []subscription, codes map[string]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link != l { // lost meanwhile
@@ -46,24 +46,25 @@ func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]b
 		switch code := codes[a.filter]; {
 		case e == nil: // given up meanwhile
 		case code > 2:
-			s.handleRefusal(l, e, code)
+			s.handleFilterRefusal(l, e, code)
 		default:
 			if e.consecutiveRefusals > 0 {
 				s.mailbox.Put(SubscriptionRefusalEnded{Filter: e.filter})
 			}
 			e.clearRefusals()
-			e.consecutiveLinkMoves = 0
+			e.consecutiveRefusingLinks = 0
 		}
 	}
 }
 
-// handleRefusal has a filter asked for again, or ends the link when another node of
+// handleFilterRefusal has a filter asked for again, or ends the link when another node of
 // the cluster may grant it.
-func (s *Session) handleRefusal(l *link, e *subscriptionState, code byte) {
+func (s *Session) handleFilterRefusal(l *brokerLink, e *subscriptionState, code byte) {
 	e.consecutiveRefusals++
 	s.mailbox.Put(SubscriptionRefused{Filter: e.filter, SubackCode: code})
-	if len(s.urls) > 1 && e.consecutiveRefusals >= maxRefusalsPerLink(e.consecutiveLinkMoves, len(s.urls)) {
-		e.consecutiveLinkMoves++
+	if len(s.brokerURLs) > 1 && e.consecutiveRefusals >= maxRefusalsPerLink(e.consecutiveRefusingLinks,
+		len(s.brokerURLs)) {
+		e.consecutiveRefusingLinks++
 		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.consecutiveRefusals, RefusalRemedy))
 		return
 	}
@@ -74,7 +75,7 @@ func (s *Session) handleRefusal(l *link, e *subscriptionState, code byte) {
 		func() { s.retrySubscription(l, e) })
 }
 
-func (s *Session) retrySubscription(l *link, e *subscriptionState) {
+func (s *Session) retrySubscription(l *brokerLink, e *subscriptionState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.link == l && e.consecutiveRefusals > 0 && slices.Contains(s.subscriptions.entries, e) {

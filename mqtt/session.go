@@ -11,18 +11,18 @@ import (
 // Session is a Conn to a broker over the network. It connects and reconnects by itself until it is closed. It tries
 // several URLs in turn, in an order that is drawn once.
 type Session struct {
-	options            Options
-	urls               []*url.URL
-	mailbox            *Mailbox
-	oversizedReporter  *oversizedReporter
-	cancel             context.CancelFunc
-	done               chan struct{} // closed when run has ended
-	disconnectRequests chan time.Duration
+	options                  Options
+	brokerURLs               []*url.URL
+	mailbox                  *EventMailbox
+	oversizedMessageReporter *oversizedMessageReporter
+	cancel                   context.CancelFunc
+	done                     chan struct{} // closed when run has ended
+	disconnectRequests       chan time.Duration
 
 	mu            sync.Mutex
-	closed        bool
+	isClosed      bool
 	subscriptions subscriptionTable
-	link          *link // nil while down
+	link          *brokerLink // nil while down
 }
 
 var _ Conn = (*Session)(nil)
@@ -38,18 +38,18 @@ func Dial(ctx context.Context, options Options) (*Session, error) {
 	options.Rand.Shuffle(len(urls), func(i, j int) { urls[i], urls[j] = urls[j], urls[i] })
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Session{
-		options:            options,
-		urls:               urls,
-		mailbox:            NewMailbox(options.MailboxMessages, options.MailboxBytes),
-		oversizedReporter:  newOversizedReporter(&options),
-		cancel:             cancel,
-		done:               make(chan struct{}),
-		disconnectRequests: make(chan time.Duration, 1),
+		options:                  options,
+		brokerURLs:               urls,
+		mailbox:                  NewEventMailbox(options.MailboxMessages, options.MailboxBytes),
+		oversizedMessageReporter: newOversizedMessageReporter(&options),
+		cancel:                   cancel,
+		done:                     make(chan struct{}),
+		disconnectRequests:       make(chan time.Duration, 1),
 	}
 	stop := context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
 		defer stop()
-		s.run(running)
+		s.keepConnected(running)
 	}()
 	return s, nil
 }
@@ -71,7 +71,7 @@ func (s *Session) Publish(m Message) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closed:
+	case s.isClosed:
 		return ErrClosed
 	case s.link == nil || !s.link.client.IsConnectionOpen():
 		return ErrDown
@@ -84,7 +84,7 @@ func (s *Session) Subscribe(qos QoS, filters ...string) {
 	qos = max(qos, s.options.MinQoS)
 	var wanted []subscription
 	for _, filter := range filters {
-		if err := CheckSubscription(qos, filter); err != nil {
+		if err := CheckSubscriptionFilter(qos, filter); err != nil {
 			s.options.Logger.Error("cannot subscribe: " + err.Error())
 			s.mailbox.Put(SubscriptionRefused{Filter: filter, SubackCode: SubackFailure})
 			continue
@@ -132,10 +132,10 @@ func (s *Session) DisconnectFor(d time.Duration) {
 func (s *Session) Events() <-chan Event { return s.mailbox.Events() }
 
 // Close implements Conn. It takes at most a few seconds, and no time if the
-// link is down.
+// brokerLink is down.
 func (s *Session) Close() error {
 	s.mu.Lock()
-	s.closed = true
+	s.isClosed = true
 	s.mu.Unlock()
 	s.cancel()
 	<-s.done
@@ -143,32 +143,33 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// run makes one link after the other until ctx ends. After a loss, as after a failed attempt, it tries the next URL:
-// the node behind this one may be failing.
-func (s *Session) run(ctx context.Context) {
+// keepConnected makes one link after the other until ctx ends. After a loss, as after a failed attempt, it tries the
+// next URL: the node behind this one may be failing.
+func (s *Session) keepConnected(ctx context.Context) {
 	defer close(s.done)
-	wait := backoff{rand: s.options.Rand, maxDelay: s.options.MaxReconnectDelay, urlCount: len(s.urls)}
-	reports := make([]connectFailureReporter, len(s.urls))
+	wait := reconnectBackoff{rand: s.options.Rand, maxDelay: s.options.MaxReconnectDelay,
+		brokerURLCount: len(s.brokerURLs)}
+	reports := make([]connectFailureReporter, len(s.brokerURLs))
 	away := time.Now() // since when there is no link
 	current := s.options
 	for at := 0; ; {
 		current.renewCredentials()
 		options := current
-		if len(s.urls) > 1 && wait.consecutiveFailures < len(s.urls) {
+		if len(s.brokerURLs) > 1 && wait.consecutiveFailedAttempts < len(s.brokerURLs) {
 			options.ConnectTimeout = min(options.ConnectTimeout, connectAttemptTimeout(options.MinLinkRate))
 		}
 		var delay time.Duration
-		l, err := s.connect(ctx, &options, s.urls[at])
+		l, err := s.attemptConnect(ctx, &options, s.brokerURLs[at])
 		if err == nil {
-			s.options.Logger.Info("connected to the broker at " + s.urls[at].Redacted())
+			s.options.Logger.Info("connected to the broker at " + s.brokerURLs[at].Redacted())
 			var pause time.Duration
-			pause, err = s.runLink(ctx, l, s.urls[at])
-			if delay = wait.delayAfterLoss(); pause > 0 {
+			pause, err = s.runLink(ctx, l, s.brokerURLs[at])
+			if delay = wait.delayAfterLinkLoss(); pause > 0 {
 				delay, err = pause, nil // the owner asked for it
 			}
 			away = time.Now().Add(pause)
 		} else {
-			delay = wait.delayAfterFailure(time.Since(away))
+			delay = wait.delayAfterFailedAttempt(time.Since(away))
 			s.options.OnConnectFailure(err)
 		}
 		if ctx.Err() != nil {
@@ -177,8 +178,8 @@ func (s *Session) run(ctx context.Context) {
 		if err != nil {
 			report := &reports[at]
 			where := ""
-			if at = (at + 1) % len(s.urls); len(s.urls) > 1 {
-				where = ", at " + s.urls[at].Redacted()
+			if at = (at + 1) % len(s.brokerURLs); len(s.brokerURLs) > 1 {
+				where = ", at " + s.brokerURLs[at].Redacted()
 			}
 			report.report(s.options.Logger, err, delay, where)
 		}
@@ -194,13 +195,13 @@ func (s *Session) run(ctx context.Context) {
 
 // runLink runs an open link until it is lost, ctx ends, or the owner asks for a pause. The error says why the link has
 // ended.
-func (s *Session) runLink(ctx context.Context, l *link, u *url.URL) (pause time.Duration, err error) {
+func (s *Session) runLink(ctx context.Context, l *brokerLink, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
 	l.subscribe(s.subscriptions.all())
 	s.link = l
 	s.mu.Unlock()
 	s.mailbox.Put(LinkUp{})
-	l.start()
+	l.startSending()
 
 	select {
 	case <-l.ended:
@@ -218,12 +219,13 @@ func (s *Session) runLink(ctx context.Context, l *link, u *url.URL) (pause time.
 	default:
 	}
 	s.mu.Unlock()
-	for _, m := range l.outbox.endAndTakeMessages() {
-		s.options.ObserveMessage(ObservedMessage{Topic: m.Topic, PayloadBytes: len(m.Payload), Dropped: true})
+	for _, m := range l.outbox.endAndTakeUnsentMessages() {
+		s.options.ObserveMessage(ObservedMessage{Topic: m.Topic, PayloadBytes: len(m.Payload), IsDropped: true})
 	}
 	if ctx.Err() != nil {
 		return 0, ErrClosed
 	}
 	s.mailbox.Put(LinkDown{l.endErr})
-	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), describeNetError(l.endErr), &l.unconfirmed)
+	return pause, fmt.Errorf("lost the broker at %s: %s%v", u.Redacted(), describeNetError(l.endErr),
+		&l.unconfirmedSends)
 }

@@ -17,9 +17,9 @@ type subscription struct {
 // subscriptionState is a subscription with what brokers said to it.
 type subscriptionState struct {
 	subscription
-	consecutiveRefusals  int         // in a row, by the present link
-	consecutiveLinkMoves int         // links in a row that were given up because they refused it
-	retryTimer           *time.Timer // asks for it again; nil unless it is refused
+	consecutiveRefusals      int         // in a row, by the present link
+	consecutiveRefusingLinks int         // links in a row that were given up because they refused it
+	retryTimer               *time.Timer // asks for it again; nil unless it is refused
 }
 
 // clearRefusals forgets the refusals of a link that granted the filter, or is gone.

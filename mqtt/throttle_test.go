@@ -16,7 +16,7 @@ import (
 
 // R13: megabytes over a line of 20 kB/s, with a keepalive of 60 s and 30 s for
 // the answer to a ping, and all times divided by 10: 200 kB/s, 6 s and 3 s. A
-// message of 60 KiB takes 3.1 s, here 0.3 s: less than a quarter of the 30 s,
+// publishedMessage of 60 KiB takes 3.1 s, here 0.3 s: less than a quarter of the 30 s,
 // as R13 wants. A ping waits for what the kernel holds ahead of it: twice
 // sendBufferBytes, 256 KiB or 13 s, here 1.3 s.
 const (

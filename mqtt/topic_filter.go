@@ -24,9 +24,9 @@ func (m Message) Validate() error {
 	return nil
 }
 
-// CheckSubscription reports why filter cannot be subscribed to with qos
+// CheckSubscriptionFilter reports why filter cannot be subscribed to with qos
 // (MQTT 3.1.1, 4.7.1).
-func CheckSubscription(qos QoS, filter string) error {
+func CheckSubscriptionFilter(qos QoS, filter string) error {
 	if err := checkMQTTString(filter); err != nil {
 		return fmt.Errorf("mqtt: filter %.64q: %w", filter, err)
 	}
@@ -45,9 +45,9 @@ func CheckSubscription(qos QoS, filter string) error {
 	return nil
 }
 
-// FilterMatches reports whether a topic falls under a valid filter. A wildcard at the
+// FilterMatchesTopic reports whether a topic falls under a valid filter. A wildcard at the
 // first level leaves topics out that begin with '$' (MQTT 3.1.1, 4.7.2).
-func FilterMatches(filter, topic string) bool {
+func FilterMatchesTopic(filter, topic string) bool {
 	if strings.HasPrefix(topic, "$") && (strings.HasPrefix(filter, "+") || strings.HasPrefix(filter, "#")) {
 		return false
 	}

@@ -38,7 +38,7 @@ func TestMatch(t *testing.T) {
 		{"$SYS/#", "$SYS/x", true},
 		{"a/#", "a/$SYS", true},
 	} {
-		if got := mqtt.FilterMatches(c.filter, c.topic); got != c.want {
+		if got := mqtt.FilterMatchesTopic(c.filter, c.topic); got != c.want {
 			t.Errorf("Match(%q, %q) = %v", c.filter, c.topic, got)
 		}
 	}
@@ -46,16 +46,16 @@ func TestMatch(t *testing.T) {
 
 func TestCheckSubscription(t *testing.T) {
 	for _, filter := range []string{"a", "/", "+", "#", "a/+/b/#", "+/+", "$SYS/#", "a b/ü"} {
-		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil {
+		if err := mqtt.CheckSubscriptionFilter(mqtt.AtLeastOnce, filter); err != nil {
 			t.Errorf("%q: %v", filter, err)
 		}
 	}
 	for _, filter := range []string{"", "#/a", "a#", "a/b+", "++", "a\x00", "\xff", strings.Repeat("a", 65536)} {
-		if mqtt.CheckSubscription(mqtt.AtMostOnce, filter) == nil {
+		if mqtt.CheckSubscriptionFilter(mqtt.AtMostOnce, filter) == nil {
 			t.Errorf("%.20q is accepted", filter)
 		}
 	}
-	if mqtt.CheckSubscription(2, "a") == nil {
+	if mqtt.CheckSubscriptionFilter(2, "a") == nil {
 		t.Error("QoS 2 is accepted")
 	}
 }

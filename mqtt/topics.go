@@ -33,8 +33,8 @@ const (
 // broker's access rules can tie a topic to a user. An invalid name (such as an agent id with a '/' or '+') gives the
 // empty topic, which no Conn accepts.
 type Topics struct {
-	Federation  string
-	topicPrefix string // prefix/federation/
+	Federation            string
+	federationTopicPrefix string // prefix/federation/
 }
 
 // NewTopics returns the topics of a federation under a prefix, which is
@@ -57,13 +57,13 @@ func NewTopics(prefix, federation string) (Topics, error) {
 				"digits, '.', '_' or '-' only, such as %s", prefix, DefaultPrefix)
 		}
 	}
-	return Topics{Federation: federation, topicPrefix: prefix + "/" + federation + "/"}, nil
+	return Topics{Federation: federation, federationTopicPrefix: prefix + "/" + federation + "/"}, nil
 }
 
 // ClientID is the MQTT client id and user name of an agent, or of the
 // coordinator; empty if the id is not valid.
 func (t Topics) ClientID(agent wire.AgentID) string {
-	if t.topicPrefix == "" || agent.Validate() != nil {
+	if t.federationTopicPrefix == "" || agent.Validate() != nil {
 		return ""
 	}
 	return t.Federation + "-" + string(agent)
@@ -74,7 +74,7 @@ func (t Topics) Announcement() string { return t.joinLevels("round") }
 
 // AllAnnouncementsFilter is the filter for the announcements of all federations with the same prefix.
 func (t Topics) AllAnnouncementsFilter() string {
-	if t.topicPrefix == "" {
+	if t.federationTopicPrefix == "" {
 		return ""
 	}
 	return t.prefix() + "+/round"
@@ -84,11 +84,11 @@ func (t Topics) AllAnnouncementsFilter() string {
 func (t Topics) IsForeignAnnouncement(topic string) bool {
 	rest, ok := strings.CutPrefix(topic, t.prefix())
 	name, round := strings.CutSuffix(rest, "/round")
-	return ok && round && t.topicPrefix != "" && name != t.Federation && !strings.Contains(name, "/")
+	return ok && round && t.federationTopicPrefix != "" && name != t.Federation && !strings.Contains(name, "/")
 }
 
 // prefix returns the prefix with a slash.
-func (t Topics) prefix() string { return strings.TrimSuffix(t.topicPrefix, t.Federation+"/") }
+func (t Topics) prefix() string { return strings.TrimSuffix(t.federationTopicPrefix, t.Federation+"/") }
 
 // CoordinatorToAgent is the topic of the coordinator's messages to one agent.
 func (t Topics) CoordinatorToAgent(agent wire.AgentID) string { return t.agentTopic("d", agent) }
@@ -99,8 +99,8 @@ func (t Topics) Presence(agent wire.AgentID) string { return t.agentTopic("p", a
 // AgentToCoordinator is the topic of an agent's messages to the coordinator.
 func (t Topics) AgentToCoordinator(agent wire.AgentID) string { return t.agentTopic("s", agent) }
 
-// SelfTest is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It is next
-// to the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
+// BrokerSelfTest is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It
+// is next to the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
 func (t Topics) SelfTest(id wire.AgentID) string {
 	if id == wire.CoordinatorID {
 		return t.joinLevels("m", selfTestLevel)
@@ -113,7 +113,7 @@ func (t Topics) SelfTest(id wire.AgentID) string {
 
 // BlobPart is the topic of a part of a blob that is named by its hash.
 func (t Topics) BlobPart(hashHex, part string) string {
-	if !isHash(hashHex) || !isPartName(part) {
+	if !isHexHash(hashHex) || !isPartName(part) {
 		return ""
 	}
 	return t.joinLevels("m", hashHex, part)
@@ -175,11 +175,11 @@ func CheckCellName(cell string) error {
 	return nil
 }
 
-// UpdatesFilter is the coordinator's filter for all parts of all agents' updates.
-func (t Topics) UpdatesFilter() string { return t.joinLevels("u/0/+/+/+") }
+// AllUpdatePartsFilter is the coordinator's filter for all parts of all agents' updates.
+func (t Topics) AllUpdatePartsFilter() string { return t.joinLevels("u/0/+/+/+") }
 
-// PresencesFilter is the coordinator's filter for the presence of all agents.
-func (t Topics) PresencesFilter() string { return t.joinLevels("p/+") }
+// AllPresencesFilter is the coordinator's filter for the presence of all agents.
+func (t Topics) AllPresencesFilter() string { return t.joinLevels("p/+") }
 
 // AllAgentToCoordinatorFilter is the coordinator's filter for the agents' messages to it.
 func (t Topics) AllAgentToCoordinatorFilter() string { return t.joinLevels("s/+") }
@@ -190,8 +190,8 @@ func (t Topics) AllCoordinatorToAgentFilter() string { return t.joinLevels("d/+"
 // AllPeerPartsFilter is the filter for all that is said between neighbours.
 func (t Topics) AllPeerPartsFilter() string { return t.joinLevels("x/+/+/+") }
 
-// PeerFilterProbe is a topic that AllPeerPartsFilter matches, and that no agent uses: the coordinator's.
-func (t Topics) PeerFilterProbe() string {
+// PeerPartsProbeTopic is a topic that AllPeerPartsFilter matches, and that no agent uses: the coordinator's.
+func (t Topics) PeerPartsProbeTopic() string {
 	return t.joinLevels("x", t.ClientID(wire.CoordinatorID), "0/0")
 }
 
@@ -207,22 +207,22 @@ func (t Topics) agentTopic(level string, agent wire.AgentID) string {
 
 // joinLevels returns the empty topic for the zero Topics.
 func (t Topics) joinLevels(levels ...string) string {
-	if t.topicPrefix == "" {
+	if t.federationTopicPrefix == "" {
 		return ""
 	}
-	return t.topicPrefix + strings.Join(levels, "/")
+	return t.federationTopicPrefix + strings.Join(levels, "/")
 }
 
-// Parse splits an incoming topic. agent is set for KindCoordinatorToAgent, KindUpdate, KindPresence,
+// ParseTopic splits an incoming topic. agent is set for KindCoordinatorToAgent, KindUpdate, KindPresence,
 // KindAgentToCoordinator, KindSelfTest, KindPeer and KindBeacon. id is the transfer of KindUpdate, the hash of
 // KindBlob, the round of KindPeer or the cell of KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is
 // the version of KindRoot. Parse accepts exactly the topics that the methods of t make.
-func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, part string, err error) {
+func (t Topics) ParseTopic(topic string) (kind TopicKind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (TopicKind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
 	}
-	rest, ok := strings.CutPrefix(topic, t.topicPrefix)
-	if !ok || t.topicPrefix == "" {
+	rest, ok := strings.CutPrefix(topic, t.federationTopicPrefix)
+	if !ok || t.federationTopicPrefix == "" {
 		return unknown(fmt.Errorf("is not of federation %s", t.Federation))
 	}
 	switch levels := strings.Split(rest, "/"); {
@@ -239,7 +239,7 @@ func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, par
 		}
 		return KindRoot, "", "", levels[2], nil
 	case levels[0] == "m" && len(levels) == 3:
-		if !isHash(levels[1]) || !isPartName(levels[2]) {
+		if !isHexHash(levels[1]) || !isPartName(levels[2]) {
 			return unknown(errors.New("names no part of a blob"))
 		}
 		return KindBlob, "", levels[1], levels[2], nil
@@ -283,7 +283,7 @@ func (t Topics) parseClientID(device string) (wire.AgentID, error) {
 	return agent, agent.ValidateNonCoordinator()
 }
 
-func isHash(s string) bool {
+func isHexHash(s string) bool {
 	return s != "" && len(s) <= maxTransferNameBytes && strings.Trim(s, "0123456789abcdef") == ""
 }
 

@@ -43,7 +43,7 @@ func TestTopics(t *testing.T) {
 		if c.topic != c.want {
 			t.Errorf("topic is %s, want %s", c.topic, c.want)
 		}
-		kind, agent, id, part, err := ts.Parse(c.topic)
+		kind, agent, id, part, err := ts.ParseTopic(c.topic)
 		if err != nil || kind != c.kind || string(agent) != c.agent || id != c.id || part != c.part {
 			t.Errorf("Parse(%s) = %v, %q, %q, %q, %v", c.topic, kind, agent, id, part, err)
 		}
@@ -59,12 +59,13 @@ func TestTopics(t *testing.T) {
 func TestWildcardsCoverTheTopics(t *testing.T) {
 	ts := topics(t)
 	for filter, topic := range map[string]string{
-		ts.UpdatesFilter():               ts.UpdatePart("a", "x", "m"),
-		ts.PresencesFilter():             ts.Presence("a"),
+		ts.AllUpdatePartsFilter():        ts.UpdatePart("a", "x", "m"),
+		ts.AllPresencesFilter():          ts.Presence("a"),
 		ts.AllAgentToCoordinatorFilter(): ts.AgentToCoordinator("a"),
 		ts.CellBeaconsFilter("c"):        ts.Beacon("c", "a"),
 	} {
-		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil || !mqtt.FilterMatches(filter, topic) {
+		if err := mqtt.CheckSubscriptionFilter(mqtt.AtLeastOnce,
+			filter); err != nil || !mqtt.FilterMatchesTopic(filter, topic) {
 			t.Errorf("%s does not cover %s: %v", filter, topic, err)
 		}
 	}
@@ -75,11 +76,12 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
-		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.AllAgentToCoordinatorFilter(),
+		for _, filter := range []string{ts.AllUpdatePartsFilter(), ts.AllPresencesFilter(),
+			ts.AllAgentToCoordinatorFilter(),
 			ts.Announcement(),
 			ts.CoordinatorToAgent("a"),
 			ts.Presence("a"), ts.BlobPart("00", "m")} {
-			if mqtt.FilterMatches(filter, loop) {
+			if mqtt.FilterMatchesTopic(filter, loop) {
 				t.Errorf("%s brings %s", filter, loop)
 			}
 		}
@@ -109,7 +111,7 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 		ts.CellBeaconsFilter("#"),
 		ts.CellBeaconsFilter(strings.Repeat("a", 49)),
 		ts.SelfTest("a/b"), ts.SelfTest(""), mqtt.Topics{}.SelfTest("coordinator"), mqtt.Topics{}.Announcement(),
-		mqtt.Topics{}.UpdatesFilter(),
+		mqtt.Topics{}.AllUpdatePartsFilter(),
 		mqtt.Topics{}.ClientID("a"),
 	} {
 		if topic != "" {
@@ -154,7 +156,7 @@ func TestKindsAreWordsForLabels(t *testing.T) {
 	}
 }
 
-// Parse accepts exactly what the methods of Topics make.
+// ParseTopic accepts exactly what the methods of Topics make.
 func FuzzParse(f *testing.F) {
 	for _, topic := range []string{
 		"round", "d/plant_7-a", "p/plant_7-a.b-c", "s/plant_7-a", "m/0123abcd/m", "m/00/17", "m/loop",
@@ -167,7 +169,7 @@ func FuzzParse(f *testing.F) {
 	}
 	ts := topics(f)
 	f.Fuzz(func(t *testing.T, topic string) {
-		kind, agent, id, part, err := ts.Parse(topic)
+		kind, agent, id, part, err := ts.ParseTopic(topic)
 		var again string
 		switch kind {
 		case mqtt.KindUnknown:

@@ -31,8 +31,8 @@ type sentMessage struct {
 	sentAt       time.Time
 }
 
-// add returns the number by which confirm knows m.
-func (u *unconfirmedSends) add(m *Message) int {
+// recordSend returns the number by which confirm knows m.
+func (u *unconfirmedSends) recordSend(m *Message) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.lastSendNumber++
@@ -41,7 +41,7 @@ func (u *unconfirmedSends) add(m *Message) int {
 	return u.lastSendNumber
 }
 
-func (u *unconfirmedSends) confirm(number int) {
+func (u *unconfirmedSends) confirmSend(number int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if s := &u.recentSends[number%rememberedSends]; s.sendNumber == number {

@@ -108,39 +108,41 @@ const (
 
 // EventDescription is what an event says. The zero value is empty.
 type EventDescription struct {
-	Records      []LogRecord
-	Samples      []MetricSample
-	Conditions   []OperatorCondition
-	StatusValues []StatusValue
+	LogRecords    []LogRecord
+	MetricSamples []MetricSample
+	Conditions    []OperatorCondition
+	StatusValues  []StatusValue
 
-	// LogEnabled, if set, reports whether the log keeps records of a level.
-	LogEnabled func(LogLevel) bool
+	// IsLogLevelEnabled, if set, reports whether the log keeps records of a level.
+	IsLogLevelEnabled func(LogLevel) bool
 
-	attributes []any // of all records
+	logAttributeBuffer []any // of all records
 }
 
 // IsEmpty reports whether the event says nothing.
 func (d *EventDescription) IsEmpty() bool {
-	return len(d.Records) == 0 && len(d.Samples) == 0 && len(d.Conditions) == 0 && len(d.StatusValues) == 0
+	return len(d.LogRecords) == 0 && len(d.MetricSamples) == 0 && len(d.Conditions) == 0 && len(d.StatusValues) == 0
 }
 
 // Reset empties d and keeps its memory, so that a reader allocates nothing for the next event.
 func (d *EventDescription) Reset() {
-	clear(d.attributes) // they may hold what an event refers to
-	d.attributes, d.Records, d.Samples, d.Conditions, d.StatusValues = d.attributes[:0], d.Records[:0], d.Samples[:0],
+	clear(d.logAttributeBuffer) // they may hold what an event refers to
+	d.logAttributeBuffer, d.LogRecords, d.MetricSamples, d.Conditions, d.StatusValues = d.logAttributeBuffer[:0],
+		d.LogRecords[:0], d.MetricSamples[:0],
 		d.Conditions[:0], d.StatusValues[:0]
 }
 
 // Log adds a line to the log. The message is a short phrase; attributes are names and values, alternating.
 func (d *EventDescription) Log(level LogLevel, message string, attributes ...any) {
-	from := len(d.attributes)
-	d.attributes = append(d.attributes, attributes...) // so that the caller's slice stays on its stack
-	d.Records = append(d.Records, LogRecord{level, message, d.attributes[from:len(d.attributes):len(d.attributes)]})
+	from := len(d.logAttributeBuffer)
+	d.logAttributeBuffer = append(d.logAttributeBuffer, attributes...) // so that the caller's slice stays on its stack
+	d.LogRecords = append(d.LogRecords, LogRecord{level, message,
+		d.logAttributeBuffer[from:len(d.logAttributeBuffer):len(d.logAttributeBuffer)]})
 }
 
 // WantsLogLevel reports whether the log keeps records of a level. A frequent event asks before it makes a debug record.
 func (d *EventDescription) WantsLogLevel(level LogLevel) bool {
-	return d.LogEnabled == nil || d.LogEnabled(level)
+	return d.IsLogLevelEnabled == nil || d.IsLogLevelEnabled(level)
 }
 
 // IncCounter adds 1 to a counter.
@@ -187,7 +189,7 @@ func (d *EventDescription) ObserveHistogram(m *Metric, x float64, labels ...stri
 func (d *EventDescription) addMetricSample(m *Metric, op MetricOperation, x float64, labels []string) {
 	s := MetricSample{Metric: m, Operation: op, Value: x}
 	copy(s.LabelValues[:], labels)
-	d.Samples = append(d.Samples, s)
+	d.MetricSamples = append(d.MetricSamples, s)
 }
 
 // RaiseCondition begins a condition, or changes its texts. problem says what is wrong, without a full stop. remedy is

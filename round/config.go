@@ -58,8 +58,8 @@ type GatherConfig struct {
 	// WindowLength is the length of the window.
 	WindowLength time.Duration `yaml:"within"`
 	// HelloSpread is the time over which agents spread their hellos.
-	HelloSpread time.Duration  `yaml:"spread"`
-	Response    ResponseConfig `yaml:"respond"`
+	HelloSpread     time.Duration         `yaml:"spread"`
+	ResponseLottery ResponseLotteryConfig `yaml:"respond"`
 }
 
 // maxConfiguredDuration bounds durations that travel as 32 bits of milliseconds.
@@ -88,8 +88,8 @@ func DefaultConfig() Config {
 		AgentWeightRule: spec.WeightsEqual, WeightPlacement: spec.WeightInStepSize,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		MaxAggregations: 0, Seed: 1, Gather: GatherConfig{MinAgents: 6, WindowLength: 30 * time.Second,
-			HelloSpread: 5 * time.Second,
-			Response:    ResponseConfig{Presence: PresenceOfAllAgents}},
+			HelloSpread:     5 * time.Second,
+			ResponseLottery: ResponseLotteryConfig{Presence: PresenceOfAllAgents}},
 		RoundTimeout: 2 * time.Minute, ReinviteInterval: 5 * time.Second, Rollout: rollout.DefaultConfig(),
 		Stop: stop.DefaultConfig(), Evaluation: evaluation.DefaultConfig(),
 	}
@@ -108,7 +108,7 @@ var configKeyByOption = map[spec.OptionName]string{
 
 // CheckConsistency finds what of the configuration does not go with the rest of it, or with the task.
 func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
-	training, own := &t.Training, spec.PersonalOptions{Layers: t.Personal.Tensors, Method: spec.PersonalLayers}
+	training, own := &t.Training, spec.PersonalOptions{Layers: t.Personal.PersonalTensors, Method: spec.PersonalLayers}
 	if t.Personal.UsesDitto {
 		own.Method = spec.PersonalDitto
 	}
@@ -119,14 +119,14 @@ func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
 		spec.OptionExchange:  string(training.ExchangeKind),
 		spec.OptionNormalize: strconv.FormatBool(training.NormalizesStepSize),
 		spec.OptionProximal:  strconv.FormatFloat(training.Proximal, 'g', -1, 64),
-		spec.OptionCodec:     training.Codec.Name(),
+		spec.OptionCodec:     training.UpdateCodec.Name(),
 		spec.OptionPersonal:  own.MethodOrNone(), spec.OptionFinetune: strconv.Itoa(int(t.FinetuneSteps)),
 		spec.OptionModelKind: string(t.ModelKind()),
 	}
-	if c.Algorithm == spec.FedDec && t.Mixing.EndlessBlocks {
+	if c.Algorithm == spec.FedDec && t.Mixing.HasEndlessBlocks {
 		choice[spec.OptionServerEvery] = "0"
 	}
-	choice.Check(check, spec.InCoordinatorFile, configKeyByOption)
+	choice.CheckIncompatibilities(check, spec.InCoordinatorFile, configKeyByOption)
 }
 
 // Validate returns all problems, joined, each a [*spec.FieldError]. What does not go together is found by

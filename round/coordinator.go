@@ -10,9 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Coordinator is the parameter server's machine. It is not safe for concurrent
+// CoordinatorMachine is the parameter server's machine. It is not safe for concurrent
 // use: one goroutine owns it.
-type Coordinator struct {
+type CoordinatorMachine struct {
 	cfg      Config
 	record   JournalRecord
 	roster   roster
@@ -64,8 +64,8 @@ type SpooledUpdate struct {
 // NewCoordinator makes the machine of a run. record is
 // JournalRecord{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the
 // updates of the record's round that are still here.
-func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]SpooledUpdate) *Coordinator {
-	c := &Coordinator{cfg: cfg, record: record, roster: roster{memberByAgent: map[wire.AgentID]*rosterMember{},
+func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]SpooledUpdate) *CoordinatorMachine {
+	c := &CoordinatorMachine{cfg: cfg, record: record, roster: roster{memberByAgent: map[wire.AgentID]*rosterMember{},
 		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
 		sidelinedAgentByID: map[wire.AgentID]SidelinedAgent{},
 		mixing:             mixingState{endedEdgeByEnds: map[edgeKey]EndedEdge{}}}
@@ -77,7 +77,7 @@ func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]S
 	}
 	c.startCollectingEdgeReports()
 	c.mixing.edgesMustChange = record.Plan.HasEndlessBlocks && record.MixingBlockRound > 0 && c.clipBoundHasChanged()
-	if !cfg.Gather.Response.IsEnabled() {
+	if !cfg.Gather.ResponseLottery.IsEnabled() {
 		c.record.ResponseLottery = ResponseLottery{}
 	}
 	if !cfg.Rollout.IsEnabled() {
@@ -99,15 +99,15 @@ func NewCoordinator(cfg Config, record JournalRecord, spooled map[wire.AgentID]S
 }
 
 // JournalRecord returns the machine's present record, for status.
-func (c *Coordinator) JournalRecord() JournalRecord {
+func (c *CoordinatorMachine) JournalRecord() JournalRecord {
 	r := c.record
 	r.Participants = slices.Clone(c.record.Participants)
-	r.SidelinedAgents, r.EndedEdges = c.listSidelinedAgents(0), c.endedEdgesFrom(0)
+	r.SidelinedAgents, r.EndedEdges = c.sidelinedAgentsFromRound(0), c.endedEdgesFromRound(0)
 	return r
 }
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
-func (c *Coordinator) Deadline() (time.Time, bool) {
+func (c *CoordinatorMachine) Deadline() (time.Time, bool) {
 	var at time.Time
 	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.mixing.edgeReportsDeadline, c.retryRoundAt,
 		c.rolloutTrial.nextJudgingAt,
@@ -120,7 +120,7 @@ func (c *Coordinator) Deadline() (time.Time, bool) {
 }
 
 // Step takes one event and returns what the host has to do, in order.
-func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
+func (c *CoordinatorMachine) Step(now time.Time, ev Event) []Effect {
 	c.effects = nil
 	switch e := ev.(type) {
 	case StartOrResumeRun:
@@ -156,7 +156,7 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	case EdgesReady:
 		c.handleEdgesReady(now, e)
 	case EdgesAheadReady:
-		c.mixing.aheadRequestPending = false
+		c.mixing.edgesAheadRequestPending = false
 	case AggregationEnded:
 		c.handleAggregationEnded(now, e)
 	}
@@ -165,13 +165,13 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	return c.effects
 }
 
-func (c *Coordinator) emitEffect(e Effect)               { c.effects = append(c.effects, e) }
-func (c *Coordinator) reportEvent(f observe.Event)       { c.emitEffect(ReportEvent{f}) }
-func (c *Coordinator) isInPhase(p CoordinatorPhase) bool { return c.record.Phase == p }
+func (c *CoordinatorMachine) emitEffect(e Effect)               { c.effects = append(c.effects, e) }
+func (c *CoordinatorMachine) reportEvent(f observe.Event)       { c.emitEffect(ReportEvent{f}) }
+func (c *CoordinatorMachine) isInPhase(p CoordinatorPhase) bool { return c.record.Phase == p }
 
 // saveJournalRecord saves the record, and then tells the history of the round that it
 // ended, and throws away what only the record before it needed.
-func (c *Coordinator) saveJournalRecord(now time.Time) {
+func (c *CoordinatorMachine) saveJournalRecord(now time.Time) {
 	c.nominateCandidate(now)
 	c.emitEffect(SaveJournalRecord{c.JournalRecord()})
 	if c.roundAwaitingDiscard != 0 {
@@ -182,7 +182,7 @@ func (c *Coordinator) saveJournalRecord(now time.Time) {
 }
 
 // enterPhase changes the phase and clears the timers of the one before.
-func (c *Coordinator) enterPhase(now time.Time, p CoordinatorPhase) {
+func (c *CoordinatorMachine) enterPhase(now time.Time, p CoordinatorPhase) {
 	before := c.record.Phase
 	c.record.Phase, c.phaseDeadline, c.reinviteAt, c.deadlinePause.deadlineHeldSince = p, time.Time{}, time.Time{},
 		time.Time{}
@@ -194,7 +194,7 @@ func (c *Coordinator) enterPhase(now time.Time, p CoordinatorPhase) {
 }
 
 // startOrResumeRun begins the run or takes up the journaled round where it stood.
-func (c *Coordinator) startOrResumeRun(now time.Time) {
+func (c *CoordinatorMachine) startOrResumeRun(now time.Time) {
 	c.phaseEnteredAt, c.announcement.roundAnnouncedAt, c.helloGraceEndsAt = now, now, now.Add(c.cfg.Gather.WindowLength)
 	c.startRolloutTrial(now)
 	if s := &c.record.Rollout; s.Released.IsSet() {
@@ -238,7 +238,7 @@ func (c *Coordinator) startOrResumeRun(now time.Time) {
 	}
 }
 
-func (c *Coordinator) setLink(now time.Time, up bool) {
+func (c *CoordinatorMachine) setLink(now time.Time, up bool) {
 	c.linkUp, c.deadlinePause.roundInterrupted, c.announcement.isPublished = up,
 		c.deadlinePause.roundInterrupted || !up,
 		false // the announcement goes out again with the link
@@ -252,7 +252,7 @@ func (c *Coordinator) setLink(now time.Time, up bool) {
 }
 
 // runDueTimers does what the time asks for.
-func (c *Coordinator) runDueTimers(now time.Time) {
+func (c *CoordinatorMachine) runDueTimers(now time.Time) {
 	c.judgeCandidate(now)
 	c.endEvaluationIfDue(now)
 	if why := c.runStopReason(now); why != "" && c.isBetweenRounds() {
@@ -278,7 +278,7 @@ func (c *Coordinator) runDueTimers(now time.Time) {
 }
 
 // roundOutcomeRef is that of a round, whole: the host has it pulled if it is large.
-func (c *Coordinator) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
+func (c *CoordinatorMachine) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
 	n := len(c.record.RecentOutcomes)
 	if n == 0 || c.record.RecentOutcomes[n-1].Round != of {
 		return wire.BlobRef{}
@@ -288,7 +288,7 @@ func (c *Coordinator) roundOutcomeRef(of wire.RoundID) wire.BlobRef {
 }
 
 // announcePhase makes the announcement of the present record.
-func (c *Coordinator) announcePhase(now time.Time, phase wire.AnnouncementPhase) {
+func (c *CoordinatorMachine) announcePhase(now time.Time, phase wire.AnnouncementPhase) {
 	p, rows := &c.record.Plan, c.startEvaluation(now, phase)
 	var folded wire.RoundID
 	if c.record.LastOutcome != nil {

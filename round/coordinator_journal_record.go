@@ -63,8 +63,8 @@ func (p *Plan) trainingBaseModel() wire.BlobRef {
 
 // acceptsManifest reports whether an update is packed as the plan's vectors are.
 func (p *Plan) acceptsManifest(m *wire.Manifest) bool {
-	return m.VectorSchema == p.UpdateSchema && (m.Length == p.UpdateBytes && m.Codec == p.Codec ||
-		p.RawUpdateBytes > 0 && m.Length == p.RawUpdateBytes && m.Codec == spec.CodecRaw)
+	return m.VectorSchema == p.UpdateSchema && (m.BlobLength == p.UpdateBytes && m.Codec == p.Codec ||
+		p.RawUpdateBytes > 0 && m.BlobLength == p.RawUpdateBytes && m.Codec == spec.CodecRaw)
 }
 
 // bytesSavedByCodec is how many bytes fewer an update has than a raw one: a training round's model has an element for
@@ -73,7 +73,7 @@ func (p *Plan) bytesSavedByCodec(m *wire.Manifest) int64 {
 	if p.Kind != wire.KindTraining {
 		return 0
 	}
-	return max(int64(p.BaseModel.Length)-int64(m.Length), 0)
+	return max(int64(p.BaseModel.Length)-int64(m.BlobLength), 0)
 }
 
 // planWithoutMethods is a Plan without methods.
@@ -171,19 +171,20 @@ func (r *JournalRecord) appendRoundOutcome(o wire.RoundOutcome) {
 // NewestModel is the record's model and its file, for a rollout.
 func (r *JournalRecord) NewestModel() rollout.Model {
 	p := &r.Plan
-	return rollout.Model{ModelRef: wire.ModelRef{Run: r.Run, Version: p.BaseModelVersion, Hash: p.BaseModel.Hash},
+	return rollout.Model{ModelRef: wire.ModelRef{Run: r.Run, Version: p.BaseModelVersion,
+		ParametersDigest: p.BaseModel.Hash},
 		File: p.ModelFile}
 }
 
-// AbandonLostRound ends the record's round, whose base model is lost, since its updates are changes of that; or which
-// another task does not let go on.
-func (r *JournalRecord) AbandonLostRound(now time.Time, version wire.ModelVersion, reason AbandonReason) {
+// AbandonUnrecoverableRound ends the record's round, whose base model is lost, since its updates are changes of that;
+// or which another task does not let go on.
+func (r *JournalRecord) AbandonUnrecoverableRound(now time.Time, version wire.ModelVersion, reason AbandonReason) {
 	r.StopState.ForgetRisks() // the risks of the models that are lost
 	r.StopState.R2, r.StopState.Accuracy, r.RunStopReason = 0, 0, ""
 	if r.Phase != CoordinatorCollecting {
 		return
 	}
-	r.appendRoundOutcome(wire.RoundOutcome{Round: r.Round, Abandoned: true})
+	r.appendRoundOutcome(wire.RoundOutcome{Round: r.Round, IsAbandoned: true})
 	r.LastOutcome = &RoundOutcome{Round: r.Round, Attempt: r.Attempt, Kind: r.Plan.Kind, AbandonReason: reason,
 		ModelVersionAfter: version,
 		SelectedAgents:    len(r.Participants), EndedAt: now.UTC().Truncate(time.Millisecond)}

@@ -12,7 +12,7 @@ type deadlinePause struct {
 }
 
 // roundTimeLeft returns the time to the round's deadline. It does not change while the host cannot write.
-func (c *Coordinator) roundTimeLeft(now time.Time) time.Duration {
+func (c *CoordinatorMachine) roundTimeLeft(now time.Time) time.Duration {
 	deadline := c.phaseDeadline
 	if !c.deadlinePause.deadlineHeldSince.IsZero() {
 		deadline = c.deadlinePause.deadlineHeldSince
@@ -24,7 +24,7 @@ func (c *Coordinator) roundTimeLeft(now time.Time) time.Duration {
 }
 
 // roundTimeStoppedAt returns when the time of the round stopped.
-func (c *Coordinator) roundTimeStoppedAt() time.Time {
+func (c *CoordinatorMachine) roundTimeStoppedAt() time.Time {
 	if c.deadlinePause.storageFailingSince.Before(c.phaseEnteredAt) {
 		return c.phaseEnteredAt
 	}
@@ -32,7 +32,7 @@ func (c *Coordinator) roundTimeStoppedAt() time.Time {
 }
 
 // resumeRoundTime moves the deadline by the time in which the host could not write.
-func (c *Coordinator) resumeRoundTime(now time.Time) {
+func (c *CoordinatorMachine) resumeRoundTime(now time.Time) {
 	if c.deadlinePause.storageFailingSince.IsZero() {
 		return
 	}

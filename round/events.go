@@ -19,7 +19,7 @@ type UpdateOffer struct {
 	Round          wire.RoundID
 	Update         wire.Update
 	SignedManifest []byte // the manifest as the agent signed it, decrypted if it was encrypted
-	Seal           *wire.BlobSealer
+	BlobSealer     *wire.BlobSealer
 }
 
 // Events of both machines.

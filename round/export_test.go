@@ -3,7 +3,7 @@ package round
 import "fmt"
 
 // Miscounted holds the counts, which are kept as members change, against the members.
-func (c *Coordinator) Miscounted() error {
+func (c *CoordinatorMachine) Miscounted() error {
 	there, drawn, telling, fresh := 0, 0, 0, 0
 	for id, m := range c.roster.memberByAgent {
 		if m.isPresent && m.unfitReason == 0 {
@@ -11,7 +11,7 @@ func (c *Coordinator) Miscounted() error {
 			if m.reportsNewRows {
 				telling++
 			}
-			if m.newRows >= c.roster.minNewRows {
+			if m.newRowCount >= c.roster.minNewRows {
 				fresh++
 			}
 			if !c.isSidelined(id) {
@@ -23,9 +23,9 @@ func (c *Coordinator) Miscounted() error {
 				c.isSidelined(id))
 		}
 	}
-	if there != c.roster.availableMembers || drawn != c.roster.eligibleMembers {
+	if there != c.roster.presentAndFitMembers || drawn != c.roster.eligibleMembers {
 		return fmt.Errorf("%d are there and %d may be drawn, the counts are %d and %d", there, drawn,
-			c.roster.availableMembers,
+			c.roster.presentAndFitMembers,
 			c.roster.eligibleMembers)
 	}
 	if telling != c.roster.membersReportingNewRows || fresh != c.roster.membersWithNewRows {
@@ -39,8 +39,8 @@ func (c *Coordinator) Miscounted() error {
 	for _, p := range c.progress.progressByAgent {
 		tallied[p.state] += p.DrawCount
 	}
-	if tallied != c.progress.drawsByState {
-		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.progress.drawsByState)
+	if tallied != c.progress.drawCountByState {
+		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.progress.drawCountByState)
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // startGathering asks all agents for a hello.
-func (c *Coordinator) startGathering(now time.Time) {
+func (c *CoordinatorMachine) startGathering(now time.Time) {
 	c.enterPhase(now, CoordinatorGathering)
 	c.hellosRequested = true
 	c.progress.progressByAgent = nil
@@ -22,8 +22,8 @@ func (c *Coordinator) startGathering(now time.Time) {
 // openRoundIfGathered opens the round when enough agents are there: at once with the
 // target, at the end of the window with the minimum. While the broker is out
 // of reach the window stays open.
-func (c *Coordinator) openRoundIfGathered(now time.Time, due bool) {
-	there := c.roster.availableMembers // those that sit out come back early, if too few others are there
+func (c *CoordinatorMachine) openRoundIfGathered(now time.Time, due bool) {
+	there := c.roster.presentAndFitMembers // those that sit out come back early, if too few others are there
 	if !now.Before(c.retryRoundAt) {
 		c.retryRoundAt = time.Time{}
 	}
@@ -36,22 +36,22 @@ func (c *Coordinator) openRoundIfGathered(now time.Time, due bool) {
 		if due {
 			c.phaseDeadline = c.retryRoundAt
 		}
-	case (target > 0 && there >= target || due && there >= c.requiredAgents()) && c.mayOpenRound(now):
+	case (target > 0 && there >= target || due && there >= c.requiredAgentCount()) && c.scheduleAllowsRound(now):
 		c.openRound(now)
 	case due && c.announcement.publishedAt.IsZero(): // the window begins when agents can answer
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	case due && c.startScheduleWaitIfNeeded(now):
 	case due:
-		c.reportEvent(GatheringExtended{PresentAgents: there, MinAgents: c.requiredAgents()})
+		c.reportEvent(GatheringExtended{PresentAgents: there, MinAgents: c.requiredAgentCount()})
 		c.doubleAnswerProbability(now)
 		c.record.Attempt++
 		c.startGathering(now)
 	}
 }
 
-// requiredAgents returns how many agents a window must end with: in the first round of a run gather.first, if that is
-// more than gather.minimum.
-func (c *Coordinator) requiredAgents() int {
+// requiredAgentCount returns how many agents a window must end with: in the first round of a run gather.first, if that
+// is more than gather.minimum.
+func (c *CoordinatorMachine) requiredAgentCount() int {
 	if c.record.LastOutcome == nil && c.record.Plan.BaseModelVersion == 0 {
 		return max(c.cfg.Gather.MinAgents, c.cfg.Gather.FirstRoundMinAgents)
 	}
@@ -61,7 +61,7 @@ func (c *Coordinator) requiredAgents() int {
 // startNextRound goes on to the next round: straight to its opening while enough agents
 // are known to be there. A process that took up a round knows only those that
 // happened to say hello since, so it asks first.
-func (c *Coordinator) startNextRound(now time.Time) {
+func (c *CoordinatorMachine) startNextRound(now time.Time) {
 	if why := c.runStopReason(now); why != "" {
 		c.finishRun(now, why)
 		return
@@ -71,8 +71,8 @@ func (c *Coordinator) startNextRound(now time.Time) {
 	}
 	c.advanceRound()
 	c.startResponseLottery(now)
-	if !c.cfg.Gather.Response.IsEnabled() && c.linkUp && c.hellosRequested &&
-		c.roster.availableMembers >= c.cfg.Gather.MinAgents {
+	if !c.cfg.Gather.ResponseLottery.IsEnabled() && c.linkUp && c.hellosRequested &&
+		c.roster.presentAndFitMembers >= c.cfg.Gather.MinAgents {
 		c.openRound(now)
 	} else {
 		c.startGathering(now)
@@ -80,7 +80,7 @@ func (c *Coordinator) startNextRound(now time.Time) {
 }
 
 // handleHello takes note of the agent, and answers whatever the phase is.
-func (c *Coordinator) handleHello(now time.Time, e HelloReceived) {
+func (c *CoordinatorMachine) handleHello(now time.Time, e HelloReceived) {
 	if q := e.Hello.FateRequest; q.Round > 0 {
 		c.emitEffect(SendUpdateFate{e.Agent, q.Round, q.Update, c.record.updateFate(q.Round, e.Agent, q.Update)})
 	}
@@ -89,14 +89,14 @@ func (c *Coordinator) handleHello(now time.Time, e HelloReceived) {
 		return
 	}
 	c.handleCandidateResiduals(now, e.Agent, e.Hello.Residuals)
-	c.handleEvaluation(e.Agent, e.Hello.Evaluation)
+	c.handleAgentEvaluation(e.Agent, e.Hello.Evaluation)
 	c.handleEdgeReport(e.Agent, &e.Hello.EdgeMeasurements)
 	news, out, misfit := false, c.isSidelined(e.Agent), ""
 	if u := &e.Hello.DataProblem; e.Hello.UnfitReason != 0 && *u != (wire.DataProblem{}) {
 		misfit = u.Column + " " + u.Reason
 	}
 	m := c.roster.changeMember(e.Agent, func(m *rosterMember) {
-		fresh, tells := m.unusedRows(&e)
+		fresh, tells := m.unusedRowCount(&e)
 		usedIn := m.lastRoundUsingRows
 		if m.boot != e.Boot {
 			usedIn = 0
@@ -104,7 +104,7 @@ func (c *Coordinator) handleHello(now time.Time, e HelloReceived) {
 		news = !m.isPresent || m.boot != e.Boot || m.unfitReason != e.Hello.UnfitReason || m.dataProblem != misfit
 		*m = rosterMember{
 			boot: e.Boot, isPresent: true, isSidelined: out, unfitReason: e.Hello.UnfitReason, dataProblem: misfit,
-			newRows: fresh, reportsNewRows: tells, lastRoundUsingRows: usedIn,
+			newRowCount: fresh, reportsNewRows: tells, lastRoundUsingRows: usedIn,
 			rowCount: e.Hello.Samples, peerKey: e.Hello.PeerKey, supportsClipping: e.Hello.SupportsClippedMixing,
 			location: e.Hello.Location, neighbors: e.Hello.ChosenNeighbors, lastUpdateNorm: m.lastUpdateNorm,
 			helloWindowNumber: m.helloWindowNumber,
@@ -124,7 +124,7 @@ func (c *Coordinator) handleHello(now time.Time, e HelloReceived) {
 	c.answerHello(now, &e)
 }
 
-func (c *Coordinator) answerHello(now time.Time, e *HelloReceived) {
+func (c *CoordinatorMachine) answerHello(now time.Time, e *HelloReceived) {
 	if p := c.progress.progressByAgent[e.Agent]; p != nil && (c.isInPhase(CoordinatorCollecting) ||
 		p.state == stateAccepted) {
 		c.answerParticipantHello(now, p, e.Hello.UnfitReason)
@@ -139,7 +139,7 @@ func (c *Coordinator) answerHello(now time.Time, e *HelloReceived) {
 
 // sendRoundStanding answers an agent, once the announcement that the answer names is out. A hello from before comes
 // again.
-func (c *Coordinator) sendRoundStanding(a wire.AgentID, place wire.SelectionStatus) {
+func (c *CoordinatorMachine) sendRoundStanding(a wire.AgentID, place wire.SelectionStatus) {
 	if c.announcement.isPublished {
 		e := SendRoundStanding{Agent: a, Standing: place}
 		if m := c.roster.memberByAgent[a]; m != nil {
@@ -150,7 +150,7 @@ func (c *Coordinator) sendRoundStanding(a wire.AgentID, place wire.SelectionStat
 }
 
 // answerParticipantHello answers a participant that has restarted or lost its thread.
-func (c *Coordinator) answerParticipantHello(now time.Time, p *participantProgress, unfit wire.DeclineReason) {
+func (c *CoordinatorMachine) answerParticipantHello(now time.Time, p *participantProgress, unfit wire.DeclineReason) {
 	switch {
 	case p.state == stateAccepted:
 		c.emitEffect(SendUpdateAcceptance{p.Agent, c.record.Round, p.AcceptedUpdateDigest})
@@ -165,7 +165,7 @@ func (c *Coordinator) answerParticipantHello(now time.Time, p *participantProgre
 }
 
 // handlePresence believes a leave and nothing else: an agent that is there says hello.
-func (c *Coordinator) handlePresence(now time.Time, e PresenceReceived) {
+func (c *CoordinatorMachine) handlePresence(now time.Time, e PresenceReceived) {
 	if m := c.roster.memberByAgent[e.Agent]; m != nil && m.isPresent && e.State != wire.PresenceOnline {
 		c.roster.changeMember(e.Agent, func(m *rosterMember) { m.isPresent = false })
 		why := LeftConnectionLost

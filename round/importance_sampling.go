@@ -45,9 +45,9 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 		}
 		dst = append(dst, min(x/median, maxNormInMedians))
 	}
-	scale := oddsScale(dst)
+	scale := importanceOddsScale(dst)
 	for k, x := range dst {
-		dst[k] = oddsOf(scale, x)
+		dst[k] = clampedImportanceOdds(scale, x)
 	}
 	total := 0.0
 	for _, o := range dst {
@@ -59,16 +59,16 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 	return dst
 }
 
-func oddsOf(scale, x float64) float64 { return min(max(scale*x, leastOdds), mostOdds) }
+func clampedImportanceOdds(scale, x float64) float64 { return min(max(scale*x, leastOdds), mostOdds) }
 
-// oddsScale returns the factor with which the odds of lengths, in medians, have the mean 1: at 0 it is ½, it does not
-// fall, and at the upper end those of all that are not shorter than the median, half of them at least, are 2.
-func oddsScale(lengths []float64) float64 {
+// importanceOddsScale returns the factor with which the odds of lengths, in medians, have the mean 1: at 0 it is ½, it
+// does not fall, and at the upper end those of all that are not shorter than the median, half of them at least, are 2.
+func importanceOddsScale(lengths []float64) float64 {
 	low, high := 0.0, float64(mostOdds)
 	for range 60 {
 		middle, total := (low+high)/2, 0.0
 		for _, x := range lengths {
-			total += oddsOf(middle, x)
+			total += clampedImportanceOdds(middle, x)
 		}
 		if total < float64(len(lengths)) {
 			low = middle
@@ -102,7 +102,7 @@ func (s *IndexSampler) DrawByImportance(odds []float64, l int, rng *rand.Rand) [
 }
 
 // lastUpdateNorms are those of the last updates of agents; nil where no draw goes by them.
-func (c *Coordinator) lastUpdateNorms(agents []wire.AgentID) (all []float64) {
+func (c *CoordinatorMachine) lastUpdateNorms(agents []wire.AgentID) (all []float64) {
 	if c.cfg.Sampling == spec.SamplingImportance {
 		for _, a := range agents {
 			all = append(all, c.roster.memberByAgent[a].lastUpdateNorm)
@@ -113,7 +113,7 @@ func (c *Coordinator) lastUpdateNorms(agents []wire.AgentID) (all []float64) {
 
 // rememberUpdateNorm keeps the length of an agent's last update where draws go by it, for as long as the process
 // lives and knows the agent.
-func (c *Coordinator) rememberUpdateNorm(p *participantProgress) {
+func (c *CoordinatorMachine) rememberUpdateNorm(p *participantProgress) {
 	m := c.roster.memberByAgent[p.Agent]
 	if m != nil && c.cfg.Sampling == spec.SamplingImportance && c.record.Plan.Kind == wire.KindTraining {
 		m.lastUpdateNorm = c.record.Plan.NormPerStepWeight(c.cfg.WeightPlacement, Contribution{Weight: p.Weight,

@@ -77,12 +77,13 @@ type ReportedRiskSummary struct{ Median, Mean float64 }
 
 // UpdateNormAssessment are how long the updates of a set are, and what that makes of them.
 type UpdateNormAssessment struct {
-	UsualNorm          float64        // 0: nothing can be told
-	RefusedIndices     []int          // places in the whole set, in order, of the updates that are too long to be taken
-	TakenContributions []Contribution // the others, each with the norm that counts of it at most
-	TakenNorms         []float64      // ‖v_k‖ per weight of the agent's step (NormPerStepWeight)
-	LargeNormIndices   []int          // indices in TakenContributions of updates over 3 times as long as usual
-	// OutweighingIndices: indices in TakenContributions of the updates that are longer than n − 1 medians of this set,
+	UsualNorm float64 // 0: nothing can be told
+	// places in the whole set, in order, of the updates that are too long to be taken
+	RefusedIndices         []int
+	KeptContributions      []Contribution // the others, each with the norm that counts of it at most
+	KeptNormsPerStepWeight []float64      // ‖v_k‖ per weight of the agent's step (NormPerStepWeight)
+	LargeNormIndices       []int          // indices in KeptContributions of updates over 3 times as long as usual
+	// OutweighingIndices: indices in KeptContributions of the updates that are longer than n − 1 medians of this set,
 	// than 5 medians, and than 3 times every median that the plan remembers. The last condition protects honest agents
 	// in the quiet rounds near the end of a run. OutweighingIndices is empty without round.robust, in a set of fewer
 	// than 5 updates, and where the median is 0.
@@ -110,7 +111,7 @@ func (p *Plan) AssessUpdateNorms(by rule.Config, robust bool, weighting spec.Wei
 		if b.UsualNorm > 0 && all[k] > largeNormFactor*b.UsualNorm {
 			before := p.findLargeNormAgent(c.Agent)
 			l := before.withLargeNorm(all[k])
-			steady[c.Agent] = robust && l.hasConsistentNorms() && by.MaxNorm(b.UsualNorm, 1) > 0
+			steady[c.Agent] = robust && l.hasConsistentNorms() && by.MaxCountedNorm(b.UsualNorm, 1) > 0
 			b.LargeNormAgents = append(b.LargeNormAgents, l)
 		}
 	}
@@ -120,14 +121,15 @@ func (p *Plan) AssessUpdateNorms(by rule.Config, robust bool, weighting spec.Wei
 		if slices.Contains(b.RefusedIndices, k) {
 			continue
 		}
-		c.MaxNorm = by.MaxNorm(b.UsualNorm, p.effectiveStepWeight(weighting, c))
+		c.MaxNorm = by.MaxCountedNorm(b.UsualNorm, p.effectiveStepWeight(weighting, c))
 		if b.UsualNorm > 0 && all[k] > largeNormFactor*b.UsualNorm {
-			b.LargeNormIndices = append(b.LargeNormIndices, len(b.TakenContributions))
+			b.LargeNormIndices = append(b.LargeNormIndices, len(b.KeptContributions))
 			if robust && len(all) >= rule.MinUpdatesForNormBounds && now > 0 && all[k] > others && !steady[c.Agent] {
-				b.OutweighingIndices = append(b.OutweighingIndices, len(b.TakenContributions))
+				b.OutweighingIndices = append(b.OutweighingIndices, len(b.KeptContributions))
 			}
 		}
-		b.TakenContributions, b.TakenNorms = append(b.TakenContributions, c), append(b.TakenNorms, all[k])
+		b.KeptContributions, b.KeptNormsPerStepWeight = append(b.KeptContributions, c),
+			append(b.KeptNormsPerStepWeight, all[k])
 	}
 	return b
 }
@@ -286,8 +288,8 @@ func (p *Plan) effectiveStepWeight(weighting spec.WeightPlacement, c Contributio
 	return 1
 }
 
-// ContributionsWithout returns the set without the updates at these places.
-func ContributionsWithout(set []Contribution, places []int) []Contribution {
+// ContributionsWithoutIndices returns the set without the updates at these places.
+func ContributionsWithoutIndices(set []Contribution, places []int) []Contribution {
 	var rest []Contribution
 	for k, c := range set {
 		if !slices.Contains(places, k) {

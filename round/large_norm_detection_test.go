@@ -81,11 +81,12 @@ func TestBound(t *testing.T) {
 				b.RefusedIndices,
 				b.LargeNormIndices, b.OutweighingIndices, tt.usual, tt.above, tt.long, tt.outweigh)
 		}
-		if len(b.TakenContributions) != len(tt.lengths)-len(tt.above) ||
-			len(b.TakenNorms) != len(b.TakenContributions) {
-			t.Errorf("%s: %d updates of %d lengths are taken", tt.name, len(b.TakenContributions), len(b.TakenNorms))
+		if len(b.KeptContributions) != len(tt.lengths)-len(tt.above) ||
+			len(b.KeptNormsPerStepWeight) != len(b.KeptContributions) {
+			t.Errorf("%s: %d updates of %d lengths are taken", tt.name, len(b.KeptContributions),
+				len(b.KeptNormsPerStepWeight))
 		}
-		for k, x := range b.TakenContributions {
+		for k, x := range b.KeptContributions {
 			if x.MaxNorm != 3*tt.usual || x.ClippedNorm() < x.Norm != slices.Contains(b.LargeNormIndices, k) {
 				t.Errorf("%s: of %v counts %v, at most %v", tt.name, x.Norm, x.ClippedNorm(), x.MaxNorm)
 			}
@@ -100,21 +101,21 @@ func TestBoundOfWeights(t *testing.T) {
 	set := setOf(1, 1, 8)
 	set[2].Weight = 4
 	by := rule.Config{Rule: rule.Mean, ClipAboveFactor: 1.5}
-	if b := p.AssessUpdateNorms(by, false, spec.WeightInStepSize, set); b.TakenContributions[2].MaxNorm != 6 ||
-		b.TakenContributions[2].ClippedNorm() != 6 {
-		t.Errorf("weights in the step: at most %v", b.TakenContributions[2].MaxNorm)
+	if b := p.AssessUpdateNorms(by, false, spec.WeightInStepSize, set); b.KeptContributions[2].MaxNorm != 6 ||
+		b.KeptContributions[2].ClippedNorm() != 6 {
+		t.Errorf("weights in the step: at most %v", b.KeptContributions[2].MaxNorm)
 	}
-	if b := p.AssessUpdateNorms(by, false, spec.WeightInServerMean, set); b.TakenContributions[2].MaxNorm != 1.5 {
-		t.Errorf("weights in the mean: at most %v", b.TakenContributions[2].MaxNorm)
+	if b := p.AssessUpdateNorms(by, false, spec.WeightInServerMean, set); b.KeptContributions[2].MaxNorm != 1.5 {
+		t.Errorf("weights in the mean: at most %v", b.KeptContributions[2].MaxNorm)
 	}
 	by.ClipNorm = 2
-	if b := p.AssessUpdateNorms(by, false, spec.WeightInStepSize, set); b.TakenContributions[2].MaxNorm != 2 {
-		t.Errorf("a norm: at most %v", b.TakenContributions[2].MaxNorm)
+	if b := p.AssessUpdateNorms(by, false, spec.WeightInStepSize, set); b.KeptContributions[2].MaxNorm != 2 {
+		t.Errorf("a norm: at most %v", b.KeptContributions[2].MaxNorm)
 	}
 	for _, by := range []rule.Config{{Rule: rule.Mean}, {Rule: rule.TrimmedMean, ClipAboveFactor: 3}} {
-		if b := p.AssessUpdateNorms(by, false, spec.WeightInServerMean, set); b.TakenContributions[2].MaxNorm != 0 ||
+		if b := p.AssessUpdateNorms(by, false, spec.WeightInServerMean, set); b.KeptContributions[2].MaxNorm != 0 ||
 			len(b.LargeNormIndices) != 1 {
-			t.Errorf("%+v: at most %v, %v are long", by, b.TakenContributions[2].MaxNorm, b.LargeNormIndices)
+			t.Errorf("%+v: at most %v, %v are long", by, b.KeptContributions[2].MaxNorm, b.LargeNormIndices)
 		}
 	}
 }
@@ -137,7 +138,7 @@ func TestLongAreTheLiars(t *testing.T) {
 			lies[agentNumber(k)], lengths[k] = true, scale*math.Pow(10, 2+20*rng.Float64())
 		}
 		b := p.AssessUpdateNorms(robust().EffectiveAggregation(), true, spec.WeightInStepSize, setOf(lengths...))
-		for _, x := range b.TakenContributions {
+		for _, x := range b.KeptContributions {
 			if x.ClippedNorm() < x.Norm != lies[x.Agent] || x.ClippedNorm() > 6*scale {
 				t.Fatalf("%v: of %s counts %v, liars %v", lengths, x.Agent, x.ClippedNorm(), lies)
 			}
@@ -224,7 +225,7 @@ func TestSteadyIsClipped(t *testing.T) {
 		set := setOf(1, 1, 1, 1, 290)
 		b := p.AssessUpdateNorms(robust().EffectiveAggregation(), tt.robust, spec.WeightInStepSize, set)
 		if left := len(b.RefusedIndices) == 1; left != tt.left || len(b.OutweighingIndices) > 0 || !left &&
-			b.TakenContributions[4].ClippedNorm() != 3 {
+			b.KeptContributions[4].ClippedNorm() != 3 {
 			t.Errorf("%+v: %+v", tt, b)
 		}
 		now, ended := p.NextLargeNormAgents(set, &b)
@@ -287,7 +288,7 @@ func TestWithout(t *testing.T) {
 					places = append(places, k)
 				}
 			}
-			got := round.ContributionsWithout(set, places)
+			got := round.ContributionsWithoutIndices(set, places)
 			want := round.BuildContributions([]round.Participant{all[0], all[2], all[3]}, &plan, &cfg)
 			for k := range want { // their ranks are those of the whole set
 				want[k].AgentIDRank = slices.IndexFunc(all,

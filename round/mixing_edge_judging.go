@@ -43,7 +43,7 @@ func edgeKeyOf(a, b wire.AgentID) edgeKey { return edgeKey{min(a, b), max(a, b)}
 // edgeReportCollector is what the ends of a block's edges say of them. A report is about the reporter's own edges, so a
 // liar can have no others left out.
 type edgeReportCollector struct {
-	blockRound         wire.RoundID
+	mixingBlockRound   wire.RoundID
 	mixingWeightByEdge map[edgeKey]float64
 	reportByEdge       map[edgeKey]wire.MixingEdgeMeasurement // by who says it, and of whom
 	// ends of edges with a bound that have said nothing of them yet
@@ -51,7 +51,7 @@ type edgeReportCollector struct {
 }
 
 // startCollectingEdgeReports begins to watch the edges of the record's block.
-func (c *Coordinator) startCollectingEdgeReports() {
+func (c *CoordinatorMachine) startCollectingEdgeReports() {
 	c.mixing.edgeReports = edgeReportCollector{c.record.MixingBlockRound, map[edgeKey]float64{},
 		map[edgeKey]wire.MixingEdgeMeasurement{},
 		map[wire.AgentID]bool{}}
@@ -64,8 +64,8 @@ func (c *Coordinator) startCollectingEdgeReports() {
 }
 
 // handleEdgeReport takes what an agent has measured of its edges.
-func (c *Coordinator) handleEdgeReport(a wire.AgentID, s *wire.MixingEdgeMeasurements) {
-	if s.MixingBlockRound != c.mixing.edgeReports.blockRound {
+func (c *CoordinatorMachine) handleEdgeReport(a wire.AgentID, s *wire.MixingEdgeMeasurements) {
+	if s.MixingBlockRound != c.mixing.edgeReports.mixingBlockRound {
 		return
 	}
 	delete(c.mixing.edgeReports.awaitedReporters, a)
@@ -79,7 +79,7 @@ func (c *Coordinator) handleEdgeReport(a wire.AgentID, s *wire.MixingEdgeMeasure
 // awaitsEdgeReports reports whether a round that could close waits until all have told of their edges, for a tenth of
 // its time, a tenth of a second at least and a second at most: the next block is to be made without the edges of a
 // liar. A block without an end is not made anew each round, and its edges are judged in a later one.
-func (c *Coordinator) awaitsEdgeReports(now time.Time) bool {
+func (c *CoordinatorMachine) awaitsEdgeReports(now time.Time) bool {
 	awaited := !c.record.Plan.HasEndlessBlocks &&
 		slices.ContainsFunc(slices.Collect(maps.Keys(c.mixing.edgeReports.awaitedReporters)),
 			func(a wire.AgentID) bool { m := c.roster.memberByAgent[a]; return m != nil && m.isPresent })
@@ -94,7 +94,7 @@ func (c *Coordinator) awaitsEdgeReports(now time.Time) bool {
 }
 
 // judgeEdges has edges left out of the blocks that come, and takes back those whose time is over.
-func (c *Coordinator) judgeEdges() {
+func (c *CoordinatorMachine) judgeEdges() {
 	for e, x := range c.mixing.endedEdgeByEnds {
 		if x.ExcludedThroughRound+1 == c.record.Round {
 			c.mixing.edgesMustChange = c.mixing.edgesMustChange || c.record.Plan.HasEndlessBlocks
@@ -111,8 +111,9 @@ func (c *Coordinator) judgeEdges() {
 	if len(verdicts) == 0 { // else flows that are bounded have driven the agents around
 		w.judgeStationaryAgents(verdicts)
 	}
-	c.reportEvent(EdgesJudged{MixingBlockRound: w.blockRound, MedianDistance: usual, ReportCount: len(w.reportByEdge),
-		EndedEdges: len(verdicts)})
+	c.reportEvent(EdgesJudged{MixingBlockRound: w.mixingBlockRound, MedianDistance: usual,
+		ReportCount: len(w.reportByEdge),
+		EndedEdges:  len(verdicts)})
 	for _, e := range slices.SortedFunc(maps.Keys(verdicts), func(a, b edgeKey) int {
 		return slices.Compare(a[:], b[:])
 	}) {
@@ -123,7 +124,7 @@ func (c *Coordinator) judgeEdges() {
 			maxEdgeEndDoublings) - 1
 		c.mixing.endedEdgeByEnds[e] = x
 		c.mixing.edgesMustChange = c.mixing.edgesMustChange || c.record.Plan.HasEndlessBlocks
-		c.reportEvent(EdgeEnded{MixingBlockRound: w.blockRound, Edge: x, MeanDistance: w.measuredEdgeDistance(e),
+		c.reportEvent(EdgeEnded{MixingBlockRound: w.mixingBlockRound, Edge: x, MeanDistance: w.measuredEdgeDistance(e),
 			MedianDistance: usual})
 	}
 	clear(w.reportByEdge)
@@ -181,9 +182,9 @@ func upperMedian(all []float64) float64 {
 }
 
 // mixingAgentsOf are what the edges of agents may follow from.
-func (c *Coordinator) mixingAgentsOf(agents []wire.AgentID) []MixingAgent {
+func (c *CoordinatorMachine) mixingAgentsOf(agents []wire.AgentID) []MixingAgent {
 	ends := c.roster.mixingAgents(agents)
-	for _, e := range c.endedEdgesFrom(c.record.Round) {
+	for _, e := range c.endedEdgesFromRound(c.record.Round) {
 		for k := range ends {
 			switch ends[k].ID {
 			case e.A:
@@ -196,8 +197,8 @@ func (c *Coordinator) mixingAgentsOf(agents []wire.AgentID) []MixingAgent {
 	return ends
 }
 
-// endedEdgesFrom returns, in the order of their ends, the edges that are left out up to round from, or longer.
-func (c *Coordinator) endedEdgesFrom(from wire.RoundID) (list []EndedEdge) {
+// endedEdgesFromRound returns, in the order of their ends, the edges that are left out up to round from, or longer.
+func (c *CoordinatorMachine) endedEdgesFromRound(from wire.RoundID) (list []EndedEdge) {
 	for _, e := range c.mixing.endedEdgeByEnds {
 		if e.ExcludedThroughRound >= from {
 			list = append(list, e)
@@ -207,12 +208,12 @@ func (c *Coordinator) endedEdgesFrom(from wire.RoundID) (list []EndedEdge) {
 	return list
 }
 
-// endedEdgesOf returns the edges of an agent that are left out of the present block, by neighbour.
-func (c *Coordinator) endedEdgesOf(a wire.AgentID) (list []wire.EndedEdge) {
+// endedEdgesOfAgent returns the edges of an agent that are left out of the present block, by neighbour.
+func (c *CoordinatorMachine) endedEdgesOfAgent(a wire.AgentID) (list []wire.EndedEdge) {
 	if len(c.mixing.endedEdgeByEnds) == 0 {
 		return nil
 	}
-	for _, e := range c.endedEdgesFrom(c.record.MixingBlockRound) {
+	for _, e := range c.endedEdgesFromRound(c.record.MixingBlockRound) {
 		switch a {
 		case e.A:
 			list = append(list, wire.EndedEdge{NeighborID: e.B, Reason: e.Reason})
@@ -226,7 +227,7 @@ func (c *Coordinator) endedEdgesOf(a wire.AgentID) (list []wire.EndedEdge) {
 
 // setEdgeClipBounds sets τ of the edges whose two ends know clipped mixing, and has all edges proved if all their ends
 // can.
-func (c *Coordinator) setEdgeClipBounds(edges []MixingEdge, participants []Participant) {
+func (c *CoordinatorMachine) setEdgeClipBounds(edges []MixingEdge, participants []Participant) {
 	knows := func(a wire.AgentID) bool {
 		i, found := slices.BinarySearchFunc(participants, a, compareParticipantToID)
 		return found && participants[i].SupportsClipping
@@ -241,7 +242,7 @@ func (c *Coordinator) setEdgeClipBounds(edges []MixingEdge, participants []Parti
 }
 
 // clipBoundHasChanged reports whether the configuration has another bound than the block's edges.
-func (c *Coordinator) clipBoundHasChanged() bool {
+func (c *CoordinatorMachine) clipBoundHasChanged() bool {
 	return slices.ContainsFunc(c.record.Edges,
 		func(e MixingEdge) bool { return e.ClipBound > 0 && e.ClipBound != c.cfg.MixingClipBound }) ||
 		c.cfg.MixingClipBound > 0 && !slices.ContainsFunc(c.record.Edges,

@@ -79,15 +79,15 @@ func TestJudgedEdges(t *testing.T) {
 // of its time and a second at most.
 func TestAwaitsReports(t *testing.T) {
 	began := time.Unix(0, 0)
-	bounded := func() *Coordinator {
-		c := &Coordinator{announcement: announcementState{roundAnnouncedAt: began}}
+	bounded := func() *CoordinatorMachine {
+		c := &CoordinatorMachine{announcement: announcementState{roundAnnouncedAt: began}}
 		c.record.MixingBlockRound, c.record.Edges = 3, []MixingEdge{{A: "a1", B: "a2", MixingWeight: 0.2,
 			ClipBound: 1}, {A: "a2", B: "a3", MixingWeight: 0.2}}
 		c.roster.memberByAgent = map[wire.AgentID]*rosterMember{"a1": {isPresent: true}, "a2": {isPresent: true}}
 		c.startCollectingEdgeReports()
 		return c
 	}
-	told := func(c *Coordinator, block wire.RoundID, agents ...wire.AgentID) *Coordinator {
+	told := func(c *CoordinatorMachine, block wire.RoundID, agents ...wire.AgentID) *CoordinatorMachine {
 		for _, a := range agents {
 			c.handleEdgeReport(a, &wire.MixingEdgeMeasurements{MixingBlockRound: block})
 		}
@@ -102,7 +102,7 @@ func TestAwaitsReports(t *testing.T) {
 	gone.roster.memberByAgent["a2"].isPresent = false
 	for _, tt := range []struct {
 		name string
-		c    *Coordinator
+		c    *CoordinatorMachine
 		took time.Duration
 		want time.Duration
 	}{
@@ -131,18 +131,19 @@ func TestAwaitsReports(t *testing.T) {
 // until its deadline.
 func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 	began := time.Unix(0, 0)
-	c := &Coordinator{announcement: announcementState{roundAnnouncedAt: began}, phaseDeadline: began.Add(time.Minute)}
+	c := &CoordinatorMachine{announcement: announcementState{roundAnnouncedAt: began},
+		phaseDeadline: began.Add(time.Minute)}
 	c.cfg.Participants, c.cfg.Quorum, c.cfg.RoundTimeout = 3, 1, time.Minute
 	c.record.Phase, c.record.Plan.Kind, c.record.MixingBlockRound = CoordinatorCollecting, wire.KindTraining, 3
 	c.record.Edges = []MixingEdge{{A: "a1", B: "a2", MixingWeight: 0.2, ClipBound: 1}}
 	c.roster.memberByAgent = map[wire.AgentID]*rosterMember{"a1": {isPresent: true}}
 	c.startCollectingEdgeReports()
-	c.progress.drawsByState[stateAccepted] = 2
+	c.progress.drawCountByState[stateAccepted] = 2
 	now := began.Add(time.Second)
 	if c.closeRoundIfReady(now); c.mixing.edgeReportsDeadline.IsZero() || !c.isInPhase(CoordinatorCollecting) {
 		t.Fatalf("it waits until %v, in %v", c.mixing.edgeReportsDeadline, c.record.Phase)
 	}
-	c.progress.drawsByState[stateInvited] = 1
+	c.progress.drawCountByState[stateInvited] = 1
 	c.closeRoundIfReady(now)
 	if at, ok := c.Deadline(); !ok || !at.Equal(began.Add(time.Minute)) {
 		t.Errorf("with another to wait for, it wakes at %v (%v)", at, ok)
@@ -153,7 +154,7 @@ func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 // reports does what is due, and does not wake again for it.
 func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
 	began := time.Unix(0, 0)
-	c := &Coordinator{announcement: announcementState{roundAnnouncedAt: began},
+	c := &CoordinatorMachine{announcement: announcementState{roundAnnouncedAt: began},
 		phaseDeadline: began.Add(time.Second + 60*time.Millisecond),
 		linkUp:        true}
 	c.cfg.Participants, c.cfg.Quorum, c.cfg.RoundTimeout, c.cfg.ReinviteInterval = 2, 1, time.Minute, time.Hour
@@ -161,7 +162,7 @@ func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
 	c.record.Edges = []MixingEdge{{A: "a1", B: "a2", MixingWeight: 0.2, ClipBound: 1}}
 	c.roster.memberByAgent = map[wire.AgentID]*rosterMember{"a1": {isPresent: true}}
 	c.startCollectingEdgeReports()
-	c.progress.drawsByState[stateAccepted], c.reinviteAt = 2, began.Add(time.Second+30*time.Millisecond)
+	c.progress.drawCountByState[stateAccepted], c.reinviteAt = 2, began.Add(time.Second+30*time.Millisecond)
 	if c.closeRoundIfReady(began.Add(time.Second)); c.mixing.edgeReportsDeadline.IsZero() {
 		t.Fatal("it does not wait for reports")
 	}

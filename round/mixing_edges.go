@@ -12,12 +12,13 @@ import (
 
 // mixingState is the state of the edges between agents that mix.
 type mixingState struct {
-	edgesMustChange     bool          // an agent of the endless block was revoked, so another block begins
-	pendingParticipants []Participant // of the next round, while its edges are computed; else nil
-	lastRequestedAgents []MixingAgent // agents of the last request for edges
-	aheadRequestPending bool          // a request ahead of the next round has no result yet
-	edgeReports         edgeReportCollector
-	edgeReportsDeadline time.Time // until then, a round that could close waits for reports of edges; zero = it does not
+	edgesMustChange          bool          // an agent of the endless block was revoked, so another block begins
+	pendingParticipants      []Participant // of the next round, while its edges are computed; else nil
+	lastRequestedAgents      []MixingAgent // agents of the last request for edges
+	edgesAheadRequestPending bool          // a request ahead of the next round has no result yet
+	edgeReports              edgeReportCollector
+	// until then, a round that could close waits for reports of edges; zero = it does not
+	edgeReportsDeadline time.Time
 	endedEdgeByEnds     map[edgeKey]EndedEdge
 }
 
@@ -39,13 +40,13 @@ func (a MixingAgent) Equal(b MixingAgent) bool {
 }
 
 // roundHasMixing reports whether all agents take part in the round and mix with their neighbours.
-func (c *Coordinator) roundHasMixing() bool {
+func (c *CoordinatorMachine) roundHasMixing() bool {
 	return c.cfg.Algorithm == spec.FedDec && c.record.Plan.Kind == wire.KindTraining
 }
 
 // requestEdges requests the edges between the agents before the round is opened. Until the result arrives, the record
 // has the edges of the previous block.
-func (c *Coordinator) requestEdges(agents []wire.AgentID) {
+func (c *CoordinatorMachine) requestEdges(agents []wire.AgentID) {
 	c.phaseDeadline = time.Time{}
 	for _, id := range agents {
 		a := c.roster.memberByAgent[id]
@@ -59,28 +60,28 @@ func (c *Coordinator) requestEdges(agents []wire.AgentID) {
 
 // requestEdgesAhead requests the edges of the next round during the current one if the agents have changed since the
 // last request. Without it, the next round would wait for the edges. There is at most one such request at a time.
-func (c *Coordinator) requestEdgesAhead() {
+func (c *CoordinatorMachine) requestEdgesAhead() {
 	if c.cfg.Algorithm != spec.FedDec || !c.announcement.isPublished || !c.roster.edgesStale ||
-		c.mixing.aheadRequestPending || c.mixing.pendingParticipants != nil || c.isInPhase(CoordinatorGathering) ||
+		c.mixing.edgesAheadRequestPending || c.mixing.pendingParticipants != nil || c.isInPhase(CoordinatorGathering) ||
 		c.isInPhase(CoordinatorFinished) {
 		return
 	}
 	c.roster.edgesStale = false
-	agents := c.roster.selectMembers(func(a wire.AgentID, m *rosterMember) bool {
-		return m.isAvailable() && c.sidelinedAgentByID[a].LastSidelinedRound <= c.record.Round
+	agents := c.roster.matchingAgentIDs(func(a wire.AgentID, m *rosterMember) bool {
+		return m.isPresentAndFit() && c.sidelinedAgentByID[a].LastSidelinedRound <= c.record.Round
 	})
 	if c.mixingBlockContinues(agents) && len(c.agentsWithoutEdges(c.record.Participants)) == 0 {
 		return
 	}
 	if ends := c.mixingAgentsOf(agents); !slices.EqualFunc(ends, c.mixing.lastRequestedAgents, MixingAgent.Equal) {
-		c.mixing.lastRequestedAgents, c.mixing.aheadRequestPending = ends, true
+		c.mixing.lastRequestedAgents, c.mixing.edgesAheadRequestPending = ends, true
 		c.emitEffect(RequestEdgesAhead{ends})
 	}
 }
 
 // handleEdgesReady opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is
 // gathered anew. A block without an end goes on anyway, if the new edges join nobody who had none.
-func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
+func (c *CoordinatorMachine) handleEdgesReady(now time.Time, e EdgesReady) {
 	if c.mixing.pendingParticipants == nil || e.Round != c.record.Round {
 		return
 	}
@@ -111,7 +112,7 @@ func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
 }
 
 // openMixingRound opens a round in which agents mix: L draws, of the k agents that are there, say who sends.
-func (c *Coordinator) openMixingRound(now time.Time, k int, here func(i int) bool) {
+func (c *CoordinatorMachine) openMixingRound(now time.Time, k int, here func(i int) bool) {
 	c.record.EligibleAgents, c.record.RandomDrawsMade = k, 0
 	for _, i := range c.drawParticipants(c.cfg.Participants, here) {
 		c.record.Participants[i].DrawCount++
@@ -121,7 +122,7 @@ func (c *Coordinator) openMixingRound(now time.Time, k int, here func(i int) boo
 }
 
 // continueMixingBlock opens a round of a block without an end, which has all agents in it.
-func (c *Coordinator) continueMixingBlock(now time.Time, agents []wire.AgentID) {
+func (c *CoordinatorMachine) continueMixingBlock(now time.Time, agents []wire.AgentID) {
 	for _, id := range agents {
 		i, _ := slices.BinarySearchFunc(c.record.Participants, id, compareParticipantToID)
 		p, m := &c.record.Participants[i], c.roster.memberByAgent[id]
@@ -135,7 +136,7 @@ func (c *Coordinator) continueMixingBlock(now time.Time, agents []wire.AgentID) 
 
 // agentsWithoutEdges returns those that are here, could mix, and have no edge in the block: its edges may have been
 // made before they had found each other.
-func (c *Coordinator) agentsWithoutEdges(participants []Participant) map[wire.AgentID]bool {
+func (c *CoordinatorMachine) agentsWithoutEdges(participants []Participant) map[wire.AgentID]bool {
 	joined, apart := map[wire.AgentID]bool{}, map[wire.AgentID]bool{}
 	for _, e := range c.record.Edges {
 		joined[e.A], joined[e.B] = true, true
@@ -151,7 +152,7 @@ func (c *Coordinator) agentsWithoutEdges(participants []Participant) map[wire.Ag
 
 // mixingBlockContinues tells that the block without an end, in which the agents mix, has all of them: its edges stay.
 // An agent that has left keeps them too, as it may mix still where the coordinator cannot see it.
-func (c *Coordinator) mixingBlockContinues(agents []wire.AgentID) bool {
+func (c *CoordinatorMachine) mixingBlockContinues(agents []wire.AgentID) bool {
 	if !c.record.Plan.HasEndlessBlocks || c.record.MixingBlockRound == 0 || c.mixing.edgesMustChange {
 		return false
 	}
@@ -165,7 +166,7 @@ func (c *Coordinator) mixingBlockContinues(agents []wire.AgentID) bool {
 }
 
 // forgetParticipants ends a round. A block without an end outlives it, with its edges.
-func (c *Coordinator) forgetParticipants() {
+func (c *CoordinatorMachine) forgetParticipants() {
 	c.record.EligibleAgents = 0
 	if !c.record.Plan.HasEndlessBlocks {
 		c.record.Participants, c.record.Edges = nil, nil
@@ -178,7 +179,7 @@ func (c *Coordinator) forgetParticipants() {
 
 // drawParticipants continues the round's seeded sequence of draws by n of those that may
 // be drawn, as indices of participants. A restart goes on in the same sequence.
-func (c *Coordinator) drawParticipants(n int, may func(i int) bool) []int {
+func (c *CoordinatorMachine) drawParticipants(n int, may func(i int) bool) []int {
 	rng := NewDrawRand(c.cfg.Seed, c.record.Round)
 	k := len(c.record.Participants)
 	for range c.record.RandomDrawsMade {
@@ -197,7 +198,7 @@ func (c *Coordinator) drawParticipants(n int, may func(i int) bool) []int {
 
 // reassignDraws moves the draws of an agent that will not send its model to other
 // agents, whose models stand for it: by mixing, all have come near to one.
-func (c *Coordinator) reassignDraws(now time.Time, p *participantProgress) {
+func (c *CoordinatorMachine) reassignDraws(now time.Time, p *participantProgress) {
 	if !c.roundHasMixing() || p.DrawCount == 0 {
 		return
 	}
@@ -214,10 +215,10 @@ func (c *Coordinator) reassignDraws(now time.Time, p *participantProgress) {
 		return
 	}
 	n := p.DrawCount
-	c.addDraws(p, -n)
+	c.addParticipantDraws(p, -n)
 	drawn := c.drawParticipants(n, able)
 	for _, i := range drawn {
-		c.addDraws(c.progress.progressByAgent[c.record.Participants[i].Agent], 1)
+		c.addParticipantDraws(c.progress.progressByAgent[c.record.Participants[i].Agent], 1)
 	}
 	c.saveJournalRecord(now) // before anybody is told
 	slices.Sort(drawn)
@@ -242,7 +243,7 @@ func compareParticipantToID(p Participant, id wire.AgentID) int {
 
 // mixingPeersOf returns a participant's ends of its edges, in id order. An agent that
 // has restarted since the edges were made has none until the next round, unless the block has no end.
-func (c *Coordinator) mixingPeersOf(p *participantProgress) []wire.MixingPeer {
+func (c *CoordinatorMachine) mixingPeersOf(p *participantProgress) []wire.MixingPeer {
 	if m := c.roster.memberByAgent[p.Agent]; m != nil && m.boot != p.Boot && !c.record.Plan.HasEndlessBlocks {
 		return nil
 	}
@@ -255,7 +256,7 @@ func (c *Coordinator) mixingPeersOf(p *participantProgress) []wire.MixingPeer {
 		}
 		i, _ := slices.BinarySearchFunc(c.record.Participants, other, compareParticipantToID)
 		q := &c.record.Participants[i]
-		peers = append(peers, wire.MixingPeer{ID: other, Boot: q.Boot, PublicKey: q.PeerKey,
+		peers = append(peers, wire.MixingPeer{ID: other, BootEpoch: q.Boot, PublicKey: q.PeerKey,
 			MixingWeight: e.MixingWeight,
 			ClipBound:    e.ClipBound, RequiresSenderProofs: e.RequiresProofs})
 	}

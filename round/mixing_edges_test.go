@@ -10,7 +10,7 @@ import (
 // Whatever edges follow from has them made again when it changes.
 func TestMeshAgentEqual(t *testing.T) {
 	agent := func(change func(a *round.MixingAgent)) round.MixingAgent {
-		a := round.MixingAgent{ID: "a", CanMix: true, Location: wire.AgentLocation{Known: true, X: 1, Y: 2},
+		a := round.MixingAgent{ID: "a", CanMix: true, Location: wire.AgentLocation{IsKnown: true, X: 1, Y: 2},
 			Neighbors: []wire.AgentID{"b"}}
 		change(&a)
 		return a

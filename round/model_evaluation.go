@@ -22,8 +22,8 @@ type evaluationState struct {
 // meanwhile, and rounds do not wait: an agent may report its result as long as another round takes at most. Until then,
 // or until all agents that are present have reported, no other evaluation begins: a model that is due meanwhile is not
 // evaluated. The last model of a run always is.
-func (c *Coordinator) startEvaluation(now time.Time, phase wire.AnnouncementPhase) (rows uint32) {
-	p, every := &c.record.Plan, wire.ModelVersion(c.cfg.Evaluation.EveryVersions)
+func (c *CoordinatorMachine) startEvaluation(now time.Time, phase wire.AnnouncementPhase) (rows uint32) {
+	p, every := &c.record.Plan, wire.ModelVersion(c.cfg.Evaluation.VersionInterval)
 	if base := p.trainingBaseModel(); every == 0 || !base.IsSet() || p.BaseModelVersion == 0 {
 		return 0
 	}
@@ -43,10 +43,10 @@ func (c *Coordinator) startEvaluation(now time.Time, phase wire.AnnouncementPhas
 	return uint32(c.cfg.Evaluation.MinRows)
 }
 
-// handleEvaluation takes what an agent says of the model that is evaluated: its first word.
-func (c *Coordinator) handleEvaluation(a wire.AgentID, m wire.Evaluation) {
+// handleAgentEvaluation takes what an agent says of the model that is evaluated: its first word.
+func (c *CoordinatorMachine) handleAgentEvaluation(a wire.AgentID, m wire.Evaluation) {
 	e := &c.evaluationState
-	if e.version == 0 || !m.IsFor(c.record.Run, e.version) || e.reportedAgents[a] {
+	if e.version == 0 || !m.IsForModel(c.record.Run, e.version) || e.reportedAgents[a] {
 		return
 	}
 	e.reportedAgents[a] = true
@@ -54,7 +54,7 @@ func (c *Coordinator) handleEvaluation(a wire.AgentID, m wire.Evaluation) {
 }
 
 // endEvaluationIfDue ends an evaluation when its time is over, or when all agents that are there have spoken.
-func (c *Coordinator) endEvaluationIfDue(now time.Time) {
+func (c *CoordinatorMachine) endEvaluationIfDue(now time.Time) {
 	e := &c.evaluationState
 	if e.version == 0 {
 		return
@@ -67,13 +67,13 @@ func (c *Coordinator) endEvaluationIfDue(now time.Time) {
 	}
 }
 
-func (c *Coordinator) allAgentsEvaluated() bool {
+func (c *CoordinatorMachine) allAgentsEvaluated() bool {
 	heard := c.evaluationState.reportedAgents
-	if len(heard) == 0 || len(heard) < c.roster.availableMembers {
+	if len(heard) == 0 || len(heard) < c.roster.presentAndFitMembers {
 		return false
 	}
 	for id, m := range c.roster.memberByAgent {
-		if m.isAvailable() && !heard[id] {
+		if m.isPresentAndFit() && !heard[id] {
 			return false
 		}
 	}
@@ -81,13 +81,13 @@ func (c *Coordinator) allAgentsEvaluated() bool {
 }
 
 // endEvaluation tells what has come of the evaluation under way, if one is.
-func (c *Coordinator) endEvaluation(now time.Time) {
+func (c *CoordinatorMachine) endEvaluation(now time.Time) {
 	e := &c.evaluationState
 	if e.version == 0 {
 		return
 	}
 	c.record.LastEvaluatedVersion = e.version
-	present := max(c.roster.availableMembers, len(e.reportedAgents))
+	present := max(c.roster.presentAndFitMembers, len(e.reportedAgents))
 	done := ReportEvaluation{Run: c.record.Run, Round: c.record.Round, Version: e.version, ResultPool: e.resultPool,
 		RespondingAgents: len(e.reportedAgents),
 		PresentAgents:    present, EndedAt: now.UTC().Truncate(time.Millisecond)}

@@ -18,7 +18,7 @@ const (
 
 // handleOperatorCommand puts an operator's decision into effect. An open round continues to its end, unless e.Now
 // abandons it.
-func (c *Coordinator) handleOperatorCommand(now time.Time, e OperatorCommandChanged) {
+func (c *CoordinatorMachine) handleOperatorCommand(now time.Time, e OperatorCommandChanged) {
 	c.cfg.OperatorCommand = e.Command
 	switch {
 	case c.phaseEnteredAt.IsZero():
@@ -38,7 +38,7 @@ func (c *Coordinator) handleOperatorCommand(now time.Time, e OperatorCommandChan
 }
 
 // resumeFinishedRun has a finished run go on, unless a rule ends it.
-func (c *Coordinator) resumeFinishedRun(now time.Time) {
+func (c *CoordinatorMachine) resumeFinishedRun(now time.Time) {
 	switch why := c.runStopReason(now); {
 	case why == "":
 		c.record.RunStopReason = ""
@@ -51,7 +51,7 @@ func (c *Coordinator) resumeFinishedRun(now time.Time) {
 
 // pauseOrStopByCommand reports whether no round is to be opened, and then sees to that: the run pauses until it is told
 // to go on, or is over.
-func (c *Coordinator) pauseOrStopByCommand(now time.Time) bool {
+func (c *CoordinatorMachine) pauseOrStopByCommand(now time.Time) bool {
 	switch c.cfg.OperatorCommand {
 	case CommandPause:
 		c.enterIdlePhase(now, CoordinatorPaused)

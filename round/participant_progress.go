@@ -4,8 +4,8 @@ import "github.com/fedmesh/fedmesh/wire"
 
 // roundProgress is the progress of the participants of the current round.
 type roundProgress struct {
-	progressByAgent map[wire.AgentID]*participantProgress
-	drawsByState    [participantStateCount]int // number of draws by the state of their participants
+	progressByAgent  map[wire.AgentID]*participantProgress
+	drawCountByState [participantStateCount]int // number of draws by the state of their participants
 }
 
 // participantProgress is the progress of one participant.
@@ -29,15 +29,15 @@ const (
 )
 
 // trackParticipants begins the progress of a round with the participants of the record.
-func (c *Coordinator) trackParticipants() {
+func (c *CoordinatorMachine) trackParticipants() {
 	c.progress.progressByAgent = make(map[wire.AgentID]*participantProgress, len(c.record.Participants))
-	c.progress.drawsByState = [participantStateCount]int{}
+	c.progress.drawCountByState = [participantStateCount]int{}
 	for i := range c.record.Participants {
 		p := &participantProgress{Participant: &c.record.Participants[i]}
 		if !p.AcceptedUpdateDigest.IsZero() {
 			p.state = stateAccepted
 		}
-		c.progress.drawsByState[p.state] += p.DrawCount
+		c.progress.drawCountByState[p.state] += p.DrawCount
 		c.progress.progressByAgent[p.Agent] = p
 	}
 	for k, e := range c.record.Edges {
@@ -50,23 +50,23 @@ func (c *Coordinator) trackParticipants() {
 }
 
 // changeParticipantState changes the state of a participant.
-func (c *Coordinator) changeParticipantState(p *participantProgress, to participantState) {
+func (c *CoordinatorMachine) changeParticipantState(p *participantProgress, to participantState) {
 	c.countTransferredBytes(p.state, to)
-	c.progress.drawsByState[p.state] -= p.DrawCount
-	c.progress.drawsByState[to] += p.DrawCount
+	c.progress.drawCountByState[p.state] -= p.DrawCount
+	c.progress.drawCountByState[to] += p.DrawCount
 	p.state = to
 }
 
-// addDraws adds n draws to a participant; n may be negative.
-func (c *Coordinator) addDraws(p *participantProgress, n int) {
+// addParticipantDraws adds n draws to a participant; n may be negative.
+func (c *CoordinatorMachine) addParticipantDraws(p *participantProgress, n int) {
 	p.DrawCount += n
-	c.progress.drawsByState[p.state] += n
+	c.progress.drawCountByState[p.state] += n
 }
 
-// countDraws returns the numbers of draws of the round: accepted, still possible, and all. It is called for each stored
-// update, so the numbers are kept up to date as states change.
-func (c *Coordinator) countDraws() (accepted, possible, all int) {
-	accepted, possible = c.progress.drawsByState[stateAccepted],
-		c.progress.drawsByState[stateInvited]+c.progress.drawsByState[stateJoined]
-	return accepted, possible, accepted + possible + c.progress.drawsByState[stateDroppedOut]
+// countAcceptedAndPossibleDraws returns the numbers of draws of the round: accepted, still possible, and all. It is
+// called for each stored update, so the numbers are kept up to date as states change.
+func (c *CoordinatorMachine) countAcceptedAndPossibleDraws() (accepted, possible, all int) {
+	accepted, possible = c.progress.drawCountByState[stateAccepted],
+		c.progress.drawCountByState[stateInvited]+c.progress.drawCountByState[stateJoined]
+	return accepted, possible, accepted + possible + c.progress.drawCountByState[stateDroppedOut]
 }

@@ -26,18 +26,18 @@ func NewDrawRand(seed uint64, r wire.RoundID) *rand.Rand {
 // the set of agents, not on their order.
 func SampleAgentsWithoutReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []DrawnAgent {
 	var y IndexSampler
-	return drawnAgents(agents, y.DrawWithoutReplacement(len(agents), l, rng))
+	return agentsAtDrawnIndices(agents, y.DrawWithoutReplacement(len(agents), l, rng))
 }
 
 // SampleAgentsWithReplacement draws l times as [IndexSampler.DrawWithReplacement] does. The
 // result is in id order; their DrawCounts add up to l.
 func SampleAgentsWithReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []DrawnAgent {
 	var y IndexSampler
-	return drawnAgents(agents, y.DrawWithReplacement(len(agents), l, rng))
+	return agentsAtDrawnIndices(agents, y.DrawWithReplacement(len(agents), l, rng))
 }
 
-// drawnAgents returns the agents at these indices of the list in id order.
-func drawnAgents(agents []wire.AgentID, places []DrawnIndex) []DrawnAgent {
+// agentsAtDrawnIndices returns the agents at these indices of the list in id order.
+func agentsAtDrawnIndices(agents []wire.AgentID, places []DrawnIndex) []DrawnAgent {
 	sorted := slices.Sorted(slices.Values(agents))
 	draws := make([]DrawnAgent, len(places))
 	for i, p := range places {

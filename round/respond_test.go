@@ -16,7 +16,7 @@ import (
 type crowd struct {
 	t      *testing.T
 	now    time.Time
-	lead   *round.Coordinator
+	lead   *round.CoordinatorMachine
 	agents []*agentround.Machine
 	old    int // the first ones, which do not know how to be drawn: they always answer
 	plan   round.Plan
@@ -94,7 +94,7 @@ func (c *crowd) close() {
 		c.step(round.JoinedReceived{Agent: p.Agent, Round: c.record.Round})
 		c.step(round.UpdateStored{Agent: p.Agent, Round: c.record.Round, Norm: 1,
 			Update: wire.Update{Kind: wire.KindTraining,
-				Payload: wire.Manifest{Hash: name(string(p.Agent))}}})
+				PayloadManifest: wire.Manifest{Hash: name(string(p.Agent))}}})
 	}
 }
 
@@ -102,7 +102,8 @@ func respondConfig(target int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = 20, 10
 	cfg.Gather = round.GatherConfig{MinAgents: 20, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
-		Response: round.ResponseConfig{TargetHellos: target, ListedAgents: 4000, Presence: round.PresenceOfAllAgents}}
+		ResponseLottery: round.ResponseLotteryConfig{TargetHellos: target, ListedAgents: 4000,
+			Presence: round.PresenceOfAllAgents}}
 	return cfg
 }
 
@@ -134,7 +135,7 @@ func TestRespond(t *testing.T) {
 		if of := 1.3 * target / p; math.Abs(of-n) > 5*deviation/p {
 			t.Errorf("round %d: N is estimated as %g, is %d", r, of, n)
 		}
-		if k := c.record.EligibleAgents; k < cfg.Gather.Response.TargetHellos {
+		if k := c.record.EligibleAgents; k < cfg.Gather.ResponseLottery.TargetHellos {
 			t.Errorf("round %d is drawn from %d agents, fewer than %d", r, k, target)
 		}
 		c.close()
@@ -156,7 +157,7 @@ func TestRespond(t *testing.T) {
 // answer, and the next round asks for as many as it needs.
 func TestRespondFallsShort(t *testing.T) {
 	cfg := respondConfig(200)
-	cfg.Gather.Response.ListedAgents = 4000 * 256
+	cfg.Gather.ResponseLottery.ListedAgents = 4000 * 256
 	c := newCrowd(t, cfg, 4000, 0)
 	for len(c.asked) < 20 && c.record.Phase == round.CoordinatorGathering {
 		c.hellos(cfg.Gather.HelloSpread)

@@ -17,21 +17,21 @@ const (
 	PresenceInRoundOnly PresencePolicy = "round" // those with a part in a round
 )
 
-// ResponseConfig has a round of many agents hear some of them, and the others leave the broker for a while.
-type ResponseConfig struct {
+// ResponseLotteryConfig has a round of many agents hear some of them, and the others leave the broker for a while.
+type ResponseLotteryConfig struct {
 	// TargetHellos is how many hellos a round waits for; 0 = all agents say hello.
 	TargetHellos int `yaml:"target"`
-	// An agent without a part in the round may leave, and comes back after ReturnAfter and a random part of
-	// ReturnSpread; both 0 = nobody leaves.
-	ReturnAfter  time.Duration  `yaml:"return_after"`
-	ReturnSpread time.Duration  `yaml:"return_within"`
-	Presence     PresencePolicy `yaml:"presence"`
+	// An agent without a part in the round may leave, and comes back after DisconnectDuration and a random part of
+	// DisconnectSpread; both 0 = nobody leaves.
+	DisconnectDuration time.Duration  `yaml:"return_after"`
+	DisconnectSpread   time.Duration  `yaml:"return_within"`
+	Presence           PresencePolicy `yaml:"presence"`
 	// ListedAgents is how many agents there are before any has been heard; 0 = not known.
 	ListedAgents int `yaml:"-"`
 }
 
 // IsEnabled reports whether agents answer by chance.
-func (r *ResponseConfig) IsEnabled() bool { return r.TargetHellos > 0 }
+func (r *ResponseLotteryConfig) IsEnabled() bool { return r.TargetHellos > 0 }
 
 // certainAnswerThreshold is 2³² times the probability of an agent's answer that is certain.
 const certainAnswerThreshold = 1 << 32
@@ -42,10 +42,11 @@ const helloSurplusFactor = 1.3
 // validateResponse finds what does not go with rounds that hear a sample of the agents: what counts on hearing each of
 // them.
 func (c *Config) validateResponse(check *spec.ProblemList) {
-	r := &c.Gather.Response
+	r := &c.Gather.ResponseLottery
 	check.Require(r.TargetHellos >= 0, "gather.respond.target", "must not be negative, is %d (0 = all say hello)",
 		r.TargetHellos)
-	for key, d := range map[string]time.Duration{"return_after": r.ReturnAfter, "return_within": r.ReturnSpread} {
+	for key, d := range map[string]time.Duration{"return_after": r.DisconnectDuration,
+		"return_within": r.DisconnectSpread} {
 		check.Require(d >= 0 && d <= maxConfiguredDuration, "gather.respond."+key, "must be 0 to %s, is %s",
 			maxConfiguredDuration, d)
 		check.Require(d == 0 || r.IsEnabled(), "gather.respond."+key,
@@ -97,8 +98,8 @@ type helloWindow struct {
 }
 
 // startResponseLottery makes p for a new round, and forgets who was heard for the one before: others are heard now.
-func (c *Coordinator) startResponseLottery(now time.Time) {
-	r := &c.cfg.Gather.Response
+func (c *CoordinatorMachine) startResponseLottery(now time.Time) {
+	r := &c.cfg.Gather.ResponseLottery
 	if !r.IsEnabled() {
 		c.record.ResponseLottery = ResponseLottery{}
 		return
@@ -116,8 +117,8 @@ func (c *Coordinator) startResponseLottery(now time.Time) {
 }
 
 // doubleAnswerProbability doubles p: too few have answered.
-func (c *Coordinator) doubleAnswerProbability(now time.Time) {
-	if !c.cfg.Gather.Response.IsEnabled() {
+func (c *CoordinatorMachine) doubleAnswerProbability(now time.Time) {
+	if !c.cfg.Gather.ResponseLottery.IsEnabled() {
 		return
 	}
 	c.estimateAgentCount(now)
@@ -130,7 +131,7 @@ func (c *Coordinator) doubleAnswerProbability(now time.Time) {
 
 // estimateAgentCount takes N̂ from the window: Σ 1/p over the agents heard (Horvitz and Thompson), divided by the share
 // of the spread that has gone by; half of the estimate before stays, if there is one.
-func (c *Coordinator) estimateAgentCount(now time.Time) {
+func (c *CoordinatorMachine) estimateAgentCount(now time.Time) {
 	w, n := &c.helloWindow, &c.record.ResponseLottery.EstimatedAgents
 	took := now.Sub(w.openedAt)
 	if w.openedAt.IsZero() || took <= 0 {
@@ -147,8 +148,8 @@ func (c *Coordinator) estimateAgentCount(now time.Time) {
 
 // countHello takes a fit agent's first hello of the window. An agent that was drawn by another announcement counts
 // once.
-func (c *Coordinator) countHello(m *rosterMember, of uint32) {
-	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isAvailable() {
+func (c *CoordinatorMachine) countHello(m *rosterMember, of uint32) {
+	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isPresentAndFit() {
 		m.helloWindowNumber = w.number
 		if of > 0 && of == c.record.ResponseLottery.AnswerThreshold {
 			w.estimatedAgents += 1 / c.record.ResponseLottery.AnswerProbability()
@@ -159,8 +160,8 @@ func (c *Coordinator) countHello(m *rosterMember, of uint32) {
 }
 
 // gatheringTarget is how many agents end the gathering at once; 0 = none do.
-func (c *Coordinator) gatheringTarget() int {
-	if r := &c.cfg.Gather.Response; r.IsEnabled() {
+func (c *CoordinatorMachine) gatheringTarget() int {
+	if r := &c.cfg.Gather.ResponseLottery; r.IsEnabled() {
 		return r.TargetHellos
 	}
 	return c.cfg.Gather.TargetAgents
@@ -168,8 +169,8 @@ func (c *Coordinator) gatheringTarget() int {
 
 // ConnectedAgentCount is how many agents get an announcement, as far as is known: those that have been heard, or N̂
 // where agents answer by chance.
-func (c *Coordinator) ConnectedAgentCount() int {
-	r := &c.cfg.Gather.Response
+func (c *CoordinatorMachine) ConnectedAgentCount() int {
+	r := &c.cfg.Gather.ResponseLottery
 	switch n := c.record.ResponseLottery.EstimatedAgents; {
 	case !r.IsEnabled():
 		return len(c.roster.memberByAgent)
@@ -181,10 +182,10 @@ func (c *Coordinator) ConnectedAgentCount() int {
 }
 
 // announcedResponsePolicy is what announcements say of it.
-func (c *Coordinator) announcedResponsePolicy() wire.AgentResponsePolicy {
-	r := &c.cfg.Gather.Response
+func (c *CoordinatorMachine) announcedResponsePolicy() wire.AgentResponsePolicy {
+	r := &c.cfg.Gather.ResponseLottery
 	return wire.AgentResponsePolicy{AnswerProbability: c.record.ResponseLottery.AnswerThreshold,
-		DisconnectMillis:       uint32(r.ReturnAfter.Milliseconds()),
-		DisconnectSpreadMillis: uint32(r.ReturnSpread.Milliseconds()),
+		DisconnectMillis:       uint32(r.DisconnectDuration.Milliseconds()),
+		DisconnectSpreadMillis: uint32(r.DisconnectSpread.Milliseconds()),
 		PresenceInRoundOnly:    r.Presence == PresenceInRoundOnly}
 }

@@ -20,7 +20,7 @@ type rolloutTrial struct {
 const judgingInterval = time.Minute
 
 // startRolloutTrial goes on with the candidate of the record, if there is one.
-func (c *Coordinator) startRolloutTrial(now time.Time) {
+func (c *CoordinatorMachine) startRolloutTrial(now time.Time) {
 	c.rolloutTrial = rolloutTrial{reportsCountedSince: now,
 		residualsByAgent: map[wire.AgentID]wire.CandidateResiduals{}}
 	if c.record.Rollout.Candidate.IsSet() {
@@ -30,7 +30,7 @@ func (c *Coordinator) startRolloutTrial(now time.Time) {
 
 // nominateCandidate takes the newest model for the next candidate, if it is time. A record is saved then, so the host
 // still has the model's file.
-func (c *Coordinator) nominateCandidate(now time.Time) {
+func (c *CoordinatorMachine) nominateCandidate(now time.Time) {
 	s, newest := &c.record.Rollout, c.record.NewestModel()
 	if !s.NominateCandidate(&c.cfg.Rollout, now, newest, c.isInPhase(CoordinatorFinished)) {
 		return
@@ -45,7 +45,7 @@ func (c *Coordinator) nominateCandidate(now time.Time) {
 		MinDecidingAgents: c.cfg.Rollout.MinDecidingAgents}
 	share := s.AnnouncedRollout(&c.cfg.Rollout)
 	for a, m := range c.roster.memberByAgent {
-		if m.isAvailable() && share.Includes(a) {
+		if m.isPresentAndFit() && share.OffersCandidateTo(a) {
 			event.TrialAgents++
 		}
 	}
@@ -53,9 +53,9 @@ func (c *Coordinator) nominateCandidate(now time.Time) {
 }
 
 // handleCandidateResiduals takes what an agent says of the candidate, if the candidate is for it.
-func (c *Coordinator) handleCandidateResiduals(now time.Time, a wire.AgentID, r wire.CandidateResiduals) {
+func (c *CoordinatorMachine) handleCandidateResiduals(now time.Time, a wire.AgentID, r wire.CandidateResiduals) {
 	s := &c.record.Rollout
-	if share := s.AnnouncedRollout(&c.cfg.Rollout); r.IsFor(share.CandidateModel) && share.Includes(a) {
+	if share := s.AnnouncedRollout(&c.cfg.Rollout); r.IsForModel(share.CandidateModel) && share.OffersCandidateTo(a) {
 		c.rolloutTrial.residualsByAgent[a] = r
 		if at := now.Add(judgingInterval); at.Before(c.rolloutTrial.nextJudgingAt) {
 			c.rolloutTrial.nextJudgingAt = at
@@ -65,7 +65,7 @@ func (c *Coordinator) handleCandidateResiduals(now time.Time, a wire.AgentID, r 
 
 // judgeCandidate releases or withdraws the candidate when it has been judged. Agents learn of it with the next
 // announcement, which is made at once if no round is under way.
-func (c *Coordinator) judgeCandidate(now time.Time) {
+func (c *CoordinatorMachine) judgeCandidate(now time.Time) {
 	s, k := &c.record.Rollout, &c.rolloutTrial
 	if k.nextJudgingAt.IsZero() || now.Before(k.nextJudgingAt) {
 		return
@@ -82,14 +82,14 @@ func (c *Coordinator) judgeCandidate(now time.Time) {
 	c.startRolloutTrial(now)
 	switch {
 	case c.isInPhase(CoordinatorFinished):
-		c.reannounce(now, wire.PhaseFinished)
+		c.repeatAnnouncement(now, wire.PhaseFinished)
 	case c.isInPhase(CoordinatorIdle) && c.announcement.phase == wire.PhaseIdle, c.isInPhase(CoordinatorPaused):
-		c.reannounce(now, wire.PhaseIdle)
+		c.repeatAnnouncement(now, wire.PhaseIdle)
 	}
 }
 
-// reannounce repeats an announcement with what has changed in the record.
-func (c *Coordinator) reannounce(now time.Time, phase wire.AnnouncementPhase) {
+// repeatAnnouncement repeats an announcement with what has changed in the record.
+func (c *CoordinatorMachine) repeatAnnouncement(now time.Time, phase wire.AnnouncementPhase) {
 	c.record.Attempt++
 	c.saveJournalRecord(now)
 	c.announcePhase(now, phase)
@@ -176,8 +176,9 @@ func (e RolloutEnded) Describe(d *observe.EventDescription) {
 		d.Log(observe.Info, "model released to all agents", attributes...)
 		d.ResolveCondition(rolloutCondition)
 	case rollout.CandidateWorse:
-		d.Log(observe.Error, "model withdrawn: its residuals are larger than those of the released model, or most "+
-			"agents refuse it", append(attributes, "released", e.Released.String())...)
+		d.Log(observe.Error,
+			"model withdrawn: its residuals are larger than those of the released model, or most "+
+				"agents refuse it", append(attributes, "released", e.Released.String())...)
 		d.RaiseCondition(rolloutCondition,
 			fmt.Sprintf("model %s was withdrawn: its residuals are larger than those of the "+
 				"released model %s, or most agents refuse it", e.Candidate, e.Released),
@@ -185,7 +186,8 @@ func (e RolloutEnded) Describe(d *observe.EventDescription) {
 				"releases a model to all agents at once")
 	case rollout.TooFewReports:
 		const problem = "too few agents judged it in time"
-		d.Log(observe.Warn, "model withdrawn: "+problem, append(attributes, "released", e.Released.String())...)
+		d.Log(observe.Warn, "model withdrawn: "+problem, append(attributes, "released",
+			e.Released.String())...)
 		d.RaiseCondition(rolloutCondition, fmt.Sprintf("model %s was withdrawn: %s", e.Candidate, problem),
 			"raise predict.rollout or predict.within, or lower predict.residuals")
 	}

@@ -15,7 +15,7 @@ type rosterMember struct {
 	dataProblem        string             // column and reason, of an unfit one
 	rowCount           uint64
 	lastUpdateNorm     float64              // of its last update, where agents are drawn by that; 0 = not known
-	newRows            uint64               // that no round has used
+	newRowCount        uint64               // that no round has used
 	reportsNewRows     bool                 // how many these are
 	lastRoundUsingRows wire.RoundID         // the last round that has used some of this start; 0 = none
 	peerKey            wire.X25519PublicKey // zero = it does not mix
@@ -26,13 +26,13 @@ type rosterMember struct {
 	helloWindowNumber uint32 // in which it was heard
 }
 
-func (m *rosterMember) isAvailable() bool { return m.isPresent && m.unfitReason == 0 }
+func (m *rosterMember) isPresentAndFit() bool { return m.isPresent && m.unfitReason == 0 }
 func (m *rosterMember) mayBeDrawn() bool {
-	return m.isAvailable() && !m.isSidelined
+	return m.isPresentAndFit() && !m.isSidelined
 }
 
-// mixingAgent is what the member's edges may follow from.
-func (m *rosterMember) mixingAgent(id wire.AgentID) MixingAgent {
+// toMixingAgent is what the member's edges may follow from.
+func (m *rosterMember) toMixingAgent(id wire.AgentID) MixingAgent {
 	return MixingAgent{ID: id, CanMix: m.peerKey != wire.X25519PublicKey{}, Location: m.location,
 		Neighbors: m.neighbors}
 }
@@ -41,7 +41,7 @@ func (m *rosterMember) mixingAgent(id wire.AgentID) MixingAgent {
 // time.
 type roster struct {
 	memberByAgent           map[wire.AgentID]*rosterMember
-	availableMembers        int    // members that are present and fit
+	presentAndFitMembers    int    // members that are present and fit
 	eligibleMembers         int    // the same, and not sitting out: K, if a round were drawn now
 	membersReportingNewRows int    // drawn members that report new rows
 	membersWithNewRows      int    // drawn members with enough new rows
@@ -56,19 +56,19 @@ func (r *roster) changeMember(a wire.AgentID, change func(m *rosterMember)) *ros
 		m = new(rosterMember)
 		r.memberByAgent[a] = m
 	}
-	r.adjustCounts(m, -1)
+	r.adjustMemberCounts(m, -1)
 	was := *m
 	change(m)
-	r.adjustCounts(m, +1)
-	r.edgesStale = r.edgesStale || was.isAvailable() != m.isAvailable() || was.isSidelined != m.isSidelined ||
-		!was.mixingAgent(a).Equal(m.mixingAgent(a))
+	r.adjustMemberCounts(m, +1)
+	r.edgesStale = r.edgesStale || was.isPresentAndFit() != m.isPresentAndFit() || was.isSidelined != m.isSidelined ||
+		!was.toMixingAgent(a).Equal(m.toMixingAgent(a))
 	return m
 }
 
 // removeMember forgets a member.
 func (r *roster) removeMember(a wire.AgentID) {
 	if m := r.memberByAgent[a]; m != nil {
-		r.adjustCounts(m, -1)
+		r.adjustMemberCounts(m, -1)
 		delete(r.memberByAgent, a)
 		r.edgesStale = true
 	}
@@ -79,13 +79,13 @@ func (r *roster) forgetMembers() {
 	*r = roster{memberByAgent: map[wire.AgentID]*rosterMember{}, minNewRows: r.minNewRows, edgesStale: true}
 }
 
-func (r *roster) adjustCounts(m *rosterMember, by int) {
-	if m.isAvailable() {
-		r.availableMembers += by
+func (r *roster) adjustMemberCounts(m *rosterMember, by int) {
+	if m.isPresentAndFit() {
+		r.presentAndFitMembers += by
 		if m.reportsNewRows {
 			r.membersReportingNewRows += by
 		}
-		if m.newRows >= r.minNewRows {
+		if m.newRowCount >= r.minNewRows {
 			r.membersWithNewRows += by
 		}
 	}
@@ -96,11 +96,11 @@ func (r *roster) adjustCounts(m *rosterMember, by int) {
 
 // eligibleAgentIDs returns, in id order, the agents that may be drawn.
 func (r *roster) eligibleAgentIDs() []wire.AgentID {
-	return r.selectMembers(func(_ wire.AgentID, m *rosterMember) bool { return m.mayBeDrawn() })
+	return r.matchingAgentIDs(func(_ wire.AgentID, m *rosterMember) bool { return m.mayBeDrawn() })
 }
 
-// selectMembers returns some agents, in id order.
-func (r *roster) selectMembers(are func(wire.AgentID, *rosterMember) bool) []wire.AgentID {
+// matchingAgentIDs returns some agents, in id order.
+func (r *roster) matchingAgentIDs(are func(wire.AgentID, *rosterMember) bool) []wire.AgentID {
 	ids := make([]wire.AgentID, 0, r.eligibleMembers)
 	for id, m := range r.memberByAgent {
 		if are(id, m) {
@@ -115,7 +115,7 @@ func (r *roster) selectMembers(are func(wire.AgentID, *rosterMember) bool) []wir
 func (r *roster) mixingAgents(agents []wire.AgentID) []MixingAgent {
 	ends := make([]MixingAgent, len(agents))
 	for i, id := range agents {
-		ends[i] = r.memberByAgent[id].mixingAgent(id)
+		ends[i] = r.memberByAgent[id].toMixingAgent(id)
 	}
 	return ends
 }

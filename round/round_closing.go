@@ -11,19 +11,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// requiredDraws returns the fewest draws to close with. A statistics round draws each
+// minDrawsToClose returns the fewest draws to close with. A statistics round draws each
 // agent once, and so may have fewer draws than training with replacement.
-func (c *Coordinator) requiredDraws(all int) int { return min(c.cfg.Quorum, all) }
+func (c *CoordinatorMachine) minDrawsToClose(all int) int { return min(c.cfg.Quorum, all) }
 
 // closeRoundIfReady closes the round when its target is reached or nothing more can
 // come, and abandons it when the quorum is out of reach.
-func (c *Coordinator) closeRoundIfReady(now time.Time) {
-	accepted, possible, all := c.countDraws()
+func (c *CoordinatorMachine) closeRoundIfReady(now time.Time) {
+	accepted, possible, all := c.countAcceptedAndPossibleDraws()
 	target := all
 	if c.record.Plan.Kind == wire.KindTraining {
 		target = min(all, c.cfg.Participants) // the rest are over-selected
 	}
-	ready := accepted >= target || possible == 0 && accepted >= c.requiredDraws(all)
+	ready := accepted >= target || possible == 0 && accepted >= c.minDrawsToClose(all)
 	if !ready {
 		c.mixing.edgeReportsDeadline = time.Time{} // another was drawn meanwhile
 	}
@@ -31,12 +31,12 @@ func (c *Coordinator) closeRoundIfReady(now time.Time) {
 	case ready && !c.awaitsEdgeReports(now):
 		c.closeRound(now)
 	case ready:
-	case accepted+possible < c.requiredDraws(all) && c.mostParticipantsDiverged():
+	case accepted+possible < c.minDrawsToClose(all) && c.mostParticipantsDiverged():
 		c.closeRound(now)
-	case accepted+possible < c.requiredDraws(all) && c.mostParticipantsMayDiverge(): // which the other answers decide
-	case accepted+possible < c.requiredDraws(all):
+	case accepted+possible < c.minDrawsToClose(all) && c.mostParticipantsMayDiverge(): // which the other answers decide
+	case accepted+possible < c.minDrawsToClose(all):
 		c.abandonRound(now, AbandonQuorumMissed, nil)
-	case accepted >= c.requiredDraws(all):
+	case accepted >= c.minDrawsToClose(all):
 		c.bringDeadlineForward(now, possible)
 	}
 }
@@ -45,7 +45,7 @@ func (c *Coordinator) closeRoundIfReady(now time.Time) {
 // have given no result since. The round then ends after 1 + s/8 times what the others have taken, a second at least; s
 // is how many draws they have sat out, of doubted. So the silent hardly stretch rounds, and an agent that was silent
 // once and is slow gets more each time, up to the whole deadline.
-func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
+func (c *CoordinatorMachine) bringDeadlineForward(now time.Time, possible int) {
 	draws, satOut := c.awaitedSidelinedDraws()
 	if draws < possible || !c.deadlinePause.storageFailingSince.IsZero() {
 		return
@@ -59,15 +59,15 @@ func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
 
 // handleRoundDeadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on
 // while the announcement is not out, or the host cannot write.
-func (c *Coordinator) handleRoundDeadline(now time.Time) {
+func (c *CoordinatorMachine) handleRoundDeadline(now time.Time) {
 	c.deadlinePassed = true
 	// otherwise the announcement may not have reached them, or their updates the coordinator
 	if c.linkUp && !c.announcement.publishedAt.IsZero() && !c.deadlinePause.roundInterrupted &&
 		c.deadlinePause.storageFailingSince.IsZero() {
 		c.sidelineAgents(c.missingParticipants(), SidelinedSilent)
 	}
-	switch accepted, _, all := c.countDraws(); {
-	case accepted >= c.requiredDraws(all), c.mostParticipantsDiverged():
+	switch accepted, _, all := c.countAcceptedAndPossibleDraws(); {
+	case accepted >= c.minDrawsToClose(all), c.mostParticipantsDiverged():
 		c.closeRound(now)
 	case c.announcement.publishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
 		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.RoundTimeout)
@@ -80,7 +80,7 @@ func (c *Coordinator) handleRoundDeadline(now time.Time) {
 
 // closeRound folds what is here. Nothing of it is on disk: a crash before the record of the next round opens this one
 // again, with the same participants, who offer again what they have kept.
-func (c *Coordinator) closeRound(now time.Time) {
+func (c *CoordinatorMachine) closeRound(now time.Time) {
 	c.dropSilentAgents(now)
 	c.enterPhase(now, CoordinatorClosing)
 	var accepted []Participant
@@ -95,21 +95,21 @@ func (c *Coordinator) closeRound(now time.Time) {
 
 // mostParticipantsDiverged reports whether the local steps of more than half of the participants diverged from a model
 // that a fold of this run has made: the fold is rejected, and the run returns to an earlier model.
-func (c *Coordinator) mostParticipantsDiverged() bool {
+func (c *CoordinatorMachine) mostParticipantsDiverged() bool {
 	declared, _ := c.countDivergedParticipants()
 	return 2*declared > len(c.progress.progressByAgent)
 }
 
 // mostParticipantsMayDiverge reports whether mostParticipantsDiverged may become true with the answers that are still
 // awaited.
-func (c *Coordinator) mostParticipantsMayDiverge() bool {
+func (c *CoordinatorMachine) mostParticipantsMayDiverge() bool {
 	declared, awaited := c.countDivergedParticipants()
 	return declared > 0 && 2*(declared+awaited) > len(c.progress.progressByAgent)
 }
 
 // countDivergedParticipants counts the participants whose local steps diverged, and the participants without a result
 // so far. Both are 0 if the model was not made by a fold of this run.
-func (c *Coordinator) countDivergedParticipants() (declared, awaited int) {
+func (c *CoordinatorMachine) countDivergedParticipants() (declared, awaited int) {
 	if p := &c.record.Plan; p.Kind != wire.KindTraining || len(p.SuspectAgents) == 0 || p.HasEndlessBlocks {
 		return 0, 0
 	}
@@ -126,7 +126,7 @@ func (c *Coordinator) countDivergedParticipants() (declared, awaited int) {
 
 // dropSilentAgents stops counting agents that never answered, until they are heard again. A round that is over
 // before they are invited again says nothing about them: the answer may be their update.
-func (c *Coordinator) dropSilentAgents(now time.Time) {
+func (c *CoordinatorMachine) dropSilentAgents(now time.Time) {
 	if c.announcement.publishedAt.IsZero() || !c.deadlinePassed &&
 		now.Sub(c.announcement.publishedAt) <= c.cfg.ReinviteInterval {
 		return
@@ -145,7 +145,7 @@ func (c *Coordinator) dropSilentAgents(now time.Time) {
 }
 
 // missingParticipants returns, in id order, the participants that gave no result.
-func (c *Coordinator) missingParticipants() []wire.AgentID {
+func (c *CoordinatorMachine) missingParticipants() []wire.AgentID {
 	var ids []wire.AgentID
 	for _, p := range c.progress.progressByAgent {
 		if p.DrawCount > 0 && (p.state == stateInvited || p.state == stateJoined) {
@@ -157,7 +157,7 @@ func (c *Coordinator) missingParticipants() []wire.AgentID {
 }
 
 // selectedAgentCount counts the participants that were to send something.
-func (c *Coordinator) selectedAgentCount() (n int) {
+func (c *CoordinatorMachine) selectedAgentCount() (n int) {
 	for _, p := range c.progress.progressByAgent {
 		if p.DrawCount > 0 {
 			n++
@@ -167,7 +167,7 @@ func (c *Coordinator) selectedAgentCount() (n int) {
 }
 
 // handleAggregationEnded moves on to the next plan.
-func (c *Coordinator) handleAggregationEnded(now time.Time, e AggregationEnded) {
+func (c *CoordinatorMachine) handleAggregationEnded(now time.Time, e AggregationEnded) {
 	if !c.isInPhase(CoordinatorClosing) || e.Round != c.record.Round {
 		return
 	}
@@ -227,7 +227,7 @@ func (c *Coordinator) handleAggregationEnded(now time.Time, e AggregationEnded) 
 }
 
 // recordRoundOutcome puts into the record how the round ended, and returns it.
-func (c *Coordinator) recordRoundOutcome(now time.Time, o RoundOutcome) RoundOutcome {
+func (c *CoordinatorMachine) recordRoundOutcome(now time.Time, o RoundOutcome) RoundOutcome {
 	o.Round, o.Attempt, o.Kind = c.record.Round, c.record.Attempt, c.record.Plan.Kind
 	o.SelectedAgents, o.RoundDuration, o.EndedAt = c.selectedAgentCount(), now.Sub(c.announcement.roundAnnouncedAt),
 		now.UTC().Truncate(time.Millisecond)
@@ -244,7 +244,7 @@ const (
 // abandonRound gives up the round: a journaled decision, and the one case in which
 // all of its updates are thrown away. The next round has the same base, and
 // waits a little: what failed at once would fail at once again.
-func (c *Coordinator) abandonRound(now time.Time, reason AbandonReason, err error) {
+func (c *CoordinatorMachine) abandonRound(now time.Time, reason AbandonReason, err error) {
 	c.dropSilentAgents(now)
 	accepted := 0
 	for _, p := range c.progress.progressByAgent {
@@ -252,7 +252,7 @@ func (c *Coordinator) abandonRound(now time.Time, reason AbandonReason, err erro
 			accepted++
 		}
 	}
-	c.record.appendRoundOutcome(wire.RoundOutcome{Round: c.record.Round, Abandoned: true})
+	c.record.appendRoundOutcome(wire.RoundOutcome{Round: c.record.Round, IsAbandoned: true})
 	o := c.recordRoundOutcome(now, RoundOutcome{AbandonReason: reason,
 		ModelVersionAfter: c.record.Plan.BaseModelVersion, AcceptedUpdates: accepted})
 	c.reportEvent(RoundAbandoned{
@@ -273,7 +273,7 @@ func (c *Coordinator) abandonRound(now time.Time, reason AbandonReason, err erro
 }
 
 // advanceRound moves the record to the round after the present one.
-func (c *Coordinator) advanceRound() {
+func (c *CoordinatorMachine) advanceRound() {
 	c.record.Round++
 	c.record.Attempt = 1
 	c.readmitDueAgents()

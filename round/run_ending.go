@@ -11,7 +11,7 @@ import (
 
 // runStopReason returns why the run is over; empty if it is not. A statistics round that is due is held first: without
 // it agents would not get the model.
-func (c *Coordinator) runStopReason(now time.Time) stop.Reason {
+func (c *CoordinatorMachine) runStopReason(now time.Time) stop.Reason {
 	p := &c.record.Plan
 	switch {
 	case c.cfg.OperatorCommand == CommandStop:
@@ -26,7 +26,7 @@ func (c *Coordinator) runStopReason(now time.Time) stop.Reason {
 
 // runTimeLimitEndsAt is when the time of the run is used up, if nothing else brings it to an end; zero if nobody waits
 // for it. A round under way goes on to its own end.
-func (c *Coordinator) runTimeLimitEndsAt() time.Time {
+func (c *CoordinatorMachine) runTimeLimitEndsAt() time.Time {
 	if !c.isBetweenRounds() || c.record.Plan.Kind == wire.KindStatistics {
 		return time.Time{}
 	}
@@ -34,12 +34,12 @@ func (c *Coordinator) runTimeLimitEndsAt() time.Time {
 }
 
 // isBetweenRounds reports whether the machine has begun, no round is under way, and the run goes on.
-func (c *Coordinator) isBetweenRounds() bool {
+func (c *CoordinatorMachine) isBetweenRounds() bool {
 	return !c.phaseEnteredAt.IsZero() && (c.isInPhase(CoordinatorIdle) || c.isInPhase(CoordinatorGathering))
 }
 
 // recordMeasurements takes what was measured of a new model, before its plan is the present one.
-func (c *Coordinator) recordMeasurements(e *AggregationEnded) {
+func (c *CoordinatorMachine) recordMeasurements(e *AggregationEnded) {
 	s := &c.record.StopState
 	switch {
 	case !c.cfg.Stop.IsEnabled():
@@ -57,7 +57,7 @@ func (c *Coordinator) recordMeasurements(e *AggregationEnded) {
 
 // countTransferredBytes counts what a participant has fetched, and sent, to come from one state to another: the model
 // once, and its update once.
-func (c *Coordinator) countTransferredBytes(from, to participantState) {
+func (c *CoordinatorMachine) countTransferredBytes(from, to participantState) {
 	if !c.cfg.Stop.IsEnabled() {
 		return
 	}
@@ -71,7 +71,7 @@ func (c *Coordinator) countTransferredBytes(from, to participantState) {
 }
 
 // finishRun ends the run. The history's line of its last round says why; it is written again if the run ends later.
-func (c *Coordinator) finishRun(now time.Time, why stop.Reason) {
+func (c *CoordinatorMachine) finishRun(now time.Time, why stop.Reason) {
 	late := c.record.RunStopReason != why && c.roundAwaitingDiscard == 0 && c.record.LastOutcome != nil
 	c.record.RunStopReason, c.retryRoundAt, c.mixing.pendingParticipants = why, time.Time{}, nil
 	c.enterPhase(now, CoordinatorFinished)

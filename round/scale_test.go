@@ -12,7 +12,7 @@ import (
 )
 
 // scaleMachine is a coordinator's machine that gathers, and the ids of n agents that have said nothing yet.
-func scaleMachine(cfg round.Config, n int) (*round.Coordinator, []wire.AgentID) {
+func scaleMachine(cfg round.Config, n int) (*round.CoordinatorMachine, []wire.AgentID) {
 	plan := round.Plan{Kind: wire.KindTraining, BaseModel: blob("w0"), Exchange: spec.ExchangeParameters}
 	m := round.NewCoordinator(cfg, round.JournalRecord{Run: 1, Phase: round.CoordinatorIdle, Plan: plan}, nil)
 	m.Step(dawn, round.StartOrResumeRun{})
@@ -30,19 +30,19 @@ func scaleConfig(n int) round.Config {
 	return cfg
 }
 
-func sayHello(m *round.Coordinator, all []wire.AgentID) {
+func sayHello(m *round.CoordinatorMachine, all []wire.AgentID) {
 	for _, a := range all {
 		m.Step(dawn, round.HelloReceived{Agent: a, Boot: 1, Hello: wire.Hello{Samples: 100}})
 	}
 }
 
 // playRound has everybody join, offer and send, and returns the effect that ends the collecting.
-func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.AggregateUpdates) {
+func playRound(m *round.CoordinatorMachine, all []wire.AgentID) (fold round.AggregateUpdates) {
 	m.Step(dawn.Add(time.Minute), round.Tick{})
 	r := m.JournalRecord().Round
 	now := dawn.Add(2 * time.Minute)
-	u := wire.Update{Kind: wire.KindTraining, Base: blob("w0").Hash, Samples: 100,
-		Payload: wire.Manifest{Hash: name("x")}}
+	u := wire.Update{Kind: wire.KindTraining, BaseModelDigest: blob("w0").Hash, Samples: 100,
+		PayloadManifest: wire.Manifest{Hash: name("x")}}
 	for _, a := range all {
 		m.Step(now, round.JoinedReceived{Agent: a, Round: r})
 		m.Step(now, round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: a, Run: 1, Round: r, Update: u}})

@@ -22,31 +22,31 @@ func ScheduleWaitReasons() []ScheduleWaitReason {
 	return []ScheduleWaitReason{WaitForWindow, WaitForNewRows}
 }
 
-// scheduleWait returns what the schedule waits for, and until when if it knows; empty if a round may be opened. A
-// process that has asked nobody for a hello knows of no rows. A statistics round in the middle of a run needs no new
+// currentScheduleWait returns what the schedule waits for, and until when if it knows; empty if a round may be opened.
+// A process that has asked nobody for a hello knows of no rows. A statistics round in the middle of a run needs no new
 // ones.
-func (c *Coordinator) scheduleWait(now time.Time) (ScheduleWaitReason, time.Time) {
+func (c *CoordinatorMachine) currentScheduleWait(now time.Time) (ScheduleWaitReason, time.Time) {
 	s, p := &c.cfg.Schedule, &c.record.Plan
 	again := p.Kind == wire.KindStatistics && p.BaseModel.IsSet()
 	if c.hellosRequested && c.linkUp && !again && c.roster.membersWithNewRows < s.NewRows.MinAgents {
 		return WaitForNewRows, time.Time{}
 	}
-	if at := s.NextOpening(now); at.After(now) {
+	if at := s.NextRoundOpening(now); at.After(now) {
 		return WaitForWindow, at
 	}
 	return "", time.Time{}
 }
 
-// mayOpenRound reports whether the schedule lets a round be opened.
-func (c *Coordinator) mayOpenRound(now time.Time) bool {
-	why, _ := c.scheduleWait(now)
+// scheduleAllowsRound reports whether the schedule lets a round be opened.
+func (c *CoordinatorMachine) scheduleAllowsRound(now time.Time) bool {
+	why, _ := c.currentScheduleWait(now)
 	return why == ""
 }
 
 // startScheduleWaitIfNeeded reports whether the schedule lets no round be opened, and then sees to that. Agents are
 // told that none is under way; a window wakes the machine, and new rows any hello.
-func (c *Coordinator) startScheduleWaitIfNeeded(now time.Time) bool {
-	why, until := c.scheduleWait(now)
+func (c *CoordinatorMachine) startScheduleWaitIfNeeded(now time.Time) bool {
+	why, until := c.currentScheduleWait(now)
 	if why == "" {
 		c.lastReportedWait = ScheduleWait{}
 		return false
@@ -61,7 +61,7 @@ func (c *Coordinator) startScheduleWaitIfNeeded(now time.Time) bool {
 }
 
 // enterIdlePhase says that no round is under way, in one of the phases of which that is so.
-func (c *Coordinator) enterIdlePhase(now time.Time, p CoordinatorPhase) {
+func (c *CoordinatorMachine) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	switch {
 	case c.record.Round == 0:
 		c.advanceRound()
@@ -78,12 +78,12 @@ func (c *Coordinator) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 }
 
 // reportScheduleWait reports what is waited for, when it changes.
-func (c *Coordinator) reportScheduleWait(why ScheduleWaitReason, until time.Time) {
+func (c *CoordinatorMachine) reportScheduleWait(why ScheduleWaitReason, until time.Time) {
 	f := ScheduleWait{Reason: why, WindowOpensAt: until}
 	if n := &c.cfg.Schedule.NewRows; why == WaitForNewRows {
 		f.AgentsWithNewRows, f.RequiredAgents, f.RequiredNewRows, f.AgentsWithoutRowCount = c.roster.membersWithNewRows,
 			n.MinAgents, n.MinRowsPerAgent,
-			c.roster.availableMembers-c.roster.membersReportingNewRows
+			c.roster.presentAndFitMembers-c.roster.membersReportingNewRows
 	}
 	if f != c.lastReportedWait {
 		f.IsRepeated = c.lastReportedWait.Reason == why
@@ -94,7 +94,7 @@ func (c *Coordinator) reportScheduleWait(why ScheduleWaitReason, until time.Time
 }
 
 // newRowsSuffice reports whether the rows that the round waits for are there.
-func (c *Coordinator) newRowsSuffice() bool {
+func (c *CoordinatorMachine) newRowsSuffice() bool {
 	if c.lastReportedWait.Reason != WaitForNewRows {
 		return false
 	}
@@ -105,21 +105,21 @@ func (c *Coordinator) newRowsSuffice() bool {
 	return true
 }
 
-// unusedRows is how many rows of an agent no round has used, by its hello. A hello from before the agent knew of its
-// part in the newest model is void.
-func (m *rosterMember) unusedRows(e *HelloReceived) (rows uint64, tells bool) {
+// unusedRowCount is how many rows of an agent no round has used, by its hello. A hello from before the agent knew of
+// its part in the newest model is void.
+func (m *rosterMember) unusedRowCount(e *HelloReceived) (rows uint64, tells bool) {
 	n := &e.Hello.NewRows
 	if m.boot == e.Boot && n.LastUsedRound < m.lastRoundUsingRows {
 		return 0, true
 	}
-	return uint64(n.UnusedRows), n.Known
+	return uint64(n.UnusedRows), n.IsKnown
 }
 
 // markRowsUsed takes note that the model has an agent's rows.
-func (c *Coordinator) markRowsUsed(a wire.AgentID, r wire.RoundID) {
+func (c *CoordinatorMachine) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 	if c.roster.memberByAgent[a] != nil && c.cfg.Schedule.NewRows.IsEnabled() &&
 		c.record.Plan.Kind == wire.KindTraining {
-		c.roster.changeMember(a, func(m *rosterMember) { m.newRows, m.lastRoundUsingRows = 0, r })
+		c.roster.changeMember(a, func(m *rosterMember) { m.newRowCount, m.lastRoundUsingRows = 0, r })
 	}
 }
 

@@ -20,7 +20,7 @@ type agentPlayer struct {
 	slow    bool                                // the disk
 	unsaved agentround.SaveAnnouncementPosition // then
 	saved   *agentround.SavedUpdate
-	train   agentround.Train // the last one
+	train   agentround.StartTraining // the last one
 }
 
 func (p *agentPlayer) deadline() (time.Time, bool) {
@@ -64,8 +64,8 @@ func (p *agentPlayer) play(now time.Time, c command) []any {
 				p.obeyed, p.unsaved = e, agentround.SaveAnnouncementPosition{}
 			}
 			effects = append(effects, p.machine.Step(now, agentround.AnnouncementPositionSaved{Position: e.Position,
-				Failed: p.full})...)
-		case agentround.Train:
+				SaveFailed: p.full})...)
+		case agentround.StartTraining:
 			p.train = e
 		case agentround.EndRoundWork:
 			p.saved = nil
@@ -99,7 +99,7 @@ func (p *agentPlayer) event(c command) agentround.Event {
 			UnsupportedErr: unknown(c).CheckSupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
-		return agentround.AnnouncementPositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
+		return agentround.AnnouncementPositionSaved{Position: o, SaveFailed: c.opt("failed", "no") == "yes"}
 	case "standing":
 		return agentround.RoundStandingReceived{AnnouncementDigest: name(c.word(0)),
 			Standing:      pick(c.word(1), wire.StatusSelectionPending, wire.StatusNotSelected),
@@ -124,7 +124,7 @@ func (p *agentPlayer) event(c command) agentround.Event {
 		return agentround.OwnerRuleChanged{RuleName: c.opt("rule", "device"), Reason: pick(c.opt("by", ""),
 			wire.DeclineReasons()...)}
 	case "fetched":
-		return agentround.ModelFetched{BaseModelDigest: name(c.word(0)), Failed: len(c.words) > 1}
+		return agentround.ModelFetched{BaseModelDigest: name(c.word(0)), FetchFailed: len(c.words) > 1}
 	case "trained":
 		return p.trained(c)
 	}

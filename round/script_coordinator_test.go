@@ -24,7 +24,7 @@ import (
 // "crash undone" loses the effects of the last command as well.
 type coordinatorPlayer struct {
 	t       *testing.T
-	machine *round.Coordinator
+	machine *round.CoordinatorMachine
 	cfg     round.Config
 	plan    round.Plan
 	disk    coordinatorDisk
@@ -139,15 +139,16 @@ func (p *coordinatorPlayer) begin(c command) {
 			TargetAgents: int(c.num("target", 0)), MinAgents: int(c.num("minimum", 1)),
 			FirstRoundMinAgents: int(c.num("first", 0)), WindowLength: c.span("within", "30s"),
 			HelloSpread: c.span("spread", "5s"),
-			Response: round.ResponseConfig{TargetHellos: int(c.num("respond", 0)), ListedAgents: int(c.num("listed",
-				0)),
-				ReturnAfter: c.span("after", "0s"), ReturnSpread: c.span("back", "0s"),
+			ResponseLottery: round.ResponseLotteryConfig{TargetHellos: int(c.num("respond", 0)),
+				ListedAgents: int(c.num("listed",
+					0)),
+				DisconnectDuration: c.span("after", "0s"), DisconnectSpread: c.span("back", "0s"),
 				Presence: round.PresencePolicy(c.opt("presence", "all"))},
 		},
 		RoundTimeout: c.span("deadline", "2m"), PauseBetweenRounds: c.span("pause", "0s"),
 		ReinviteInterval: c.span("every", "1m"),
 		Rollout:          rollout.DefaultConfig(), Stop: stopRule(c),
-		Evaluation: evaluation.Config{EveryVersions: int(c.num("evaluate", 0)), MinRows: 20,
+		Evaluation: evaluation.Config{VersionInterval: int(c.num("evaluate", 0)), MinRows: 20,
 			MinAgents: int(c.num("min_agents", 1))},
 		Schedule: schedule.Config{NewRows: schedule.NewRowsCondition{MinAgents: int(c.num("fresh", 0)),
 			MinRowsPerAgent: int(c.num("rows", 0))}},
@@ -212,14 +213,14 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 			UnfitReason: pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			DataProblem: wire.DataProblem{Column: c.opt("column", ""), Reason: c.opt("why", ""),
 				UnusableValues: c.num("bad", 0)},
-			NewRows: wire.NewRowsReport{Known: c.opt("new", "") != "", UnusedRows: uint32(c.num("new", 0)),
+			NewRows: wire.NewRowsReport{IsKnown: c.opt("new", "") != "", UnusedRows: uint32(c.num("new", 0)),
 				LastUsedRound: wire.RoundID(c.num("since", 0))}}
 		if v := c.num("evaluates", 0); v > 0 {
-			h.Evaluation = wire.Evaluation{Run: wire.RunID(c.num("run", 7)), Version: wire.ModelVersion(v),
+			h.Evaluation = wire.Evaluation{Run: wire.RunID(c.num("run", 7)), ModelVersion: wire.ModelVersion(v),
 				Rows: uint32(c.num("rows", 100)), RiskSum: float64(c.num("risk", 50))}
 		}
 		if v := c.num("judges", 0); v > 0 {
-			h.Residuals = wire.CandidateResiduals{Run: 7, Version: wire.ModelVersion(v),
+			h.Residuals = wire.CandidateResiduals{Run: 7, ModelVersion: wire.ModelVersion(v),
 				LabeledRows: uint32(c.num("rows",
 					24)),
 				CandidateMeanSquare: float64(c.num("new", 1)), ReleasedMeanSquare: float64(c.num("old", 1))}
@@ -270,17 +271,18 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 }
 
 func (p *coordinatorPlayer) update(c command) wire.Update {
-	u := wire.Update{Kind: p.disk.record.Plan.Kind, Base: p.disk.record.Plan.BaseModel.Hash, Samples: c.num("samples",
-		100)}
+	u := wire.Update{Kind: p.disk.record.Plan.Kind, BaseModelDigest: p.disk.record.Plan.BaseModel.Hash,
+		Samples: c.num("samples",
+			100)}
 	if k := c.opt("kind", ""); k != "" {
 		u.Kind = pick(k, wire.KindStatistics, wire.KindTraining)
 	}
 	if b := c.opt("base", ""); b != "" {
-		u.Base = name(b)
+		u.BaseModelDigest = name(b)
 	}
 	u.Extra = unknown(c)
-	u.Payload = wire.Manifest{Hash: name(c.word(1)), VectorSchema: name(c.opt("schema", "floats")),
-		Length: uint32(c.num("length", 40)), Codec: spec.Codec(c.opt("codec", string(p.disk.record.Plan.Codec)))}
+	u.PayloadManifest = wire.Manifest{Hash: name(c.word(1)), VectorSchema: name(c.opt("schema", "floats")),
+		BlobLength: uint32(c.num("length", 40)), Codec: spec.Codec(c.opt("codec", string(p.disk.record.Plan.Codec)))}
 	return u
 }
 

@@ -14,8 +14,8 @@ const (
 	maxTotalInitialCreditBytes  = 4 << 20
 )
 
-// initialUploadCredit returns the first credit of each agent where this many send updates.
-func initialUploadCredit(agents int, update uint32) uint32 {
+// initialUploadCreditChunks returns the first credit of each agent where this many send updates.
+func initialUploadCreditChunks(agents int, update uint32) uint32 {
 	if update <= wire.MaxInlineUpdate || agents == 0 {
 		return 0 // it rides in its manifest
 	}
@@ -29,7 +29,7 @@ func initialUploadCredit(agents int, update uint32) uint32 {
 // announcedSelection returns what the announcement of an open round says to those that are drawn: who they are, unless
 // they are to be invited, and the first credit of each. An invitation carries edges; and there are too many tags for
 // one message at some number.
-func (c *Coordinator) announcedSelection() (drawn []SelectedAgent, credit uint32) {
+func (c *CoordinatorMachine) announcedSelection() (drawn []SelectedAgent, credit uint32) {
 	if !c.isInPhase(CoordinatorCollecting) {
 		return nil, 0
 	}
@@ -47,12 +47,12 @@ func (c *Coordinator) announcedSelection() (drawn []SelectedAgent, credit uint32
 	if c.roundHasMixing() || wire.EncodedSelectionSize(len(drawn), alike) > wire.MaxSelectionBytes {
 		drawn = nil
 	}
-	return drawn, initialUploadCredit(uploads, c.record.Plan.UpdateBytes)
+	return drawn, initialUploadCreditChunks(uploads, c.record.Plan.UpdateBytes)
 }
 
 // handleAnnouncementSent goes on when an announcement is out. The round's time begins then. Those that are drawn know
 // so by the announcement; what it is the second time does not tell how much time is left.
-func (c *Coordinator) handleAnnouncementSent(now time.Time, e AnnouncementSent) {
+func (c *CoordinatorMachine) handleAnnouncementSent(now time.Time, e AnnouncementSent) {
 	if !c.linkUp || e.Round != c.record.Round || e.Attempt != c.record.Attempt || e.Phase != c.announcement.phase {
 		return // of an announcement that another one has replaced
 	}

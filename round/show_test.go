@@ -58,7 +58,7 @@ func value(v reflect.Value) string {
 	case wire.Digest:
 		return nameOf(x)
 	case wire.Update:
-		return nameOf(x.Payload.Hash)
+		return nameOf(x.PayloadManifest.Hash)
 	case wire.BlobRef:
 		return nameOf(x.Hash)
 	case wire.AnnouncementPosition:
@@ -106,7 +106,7 @@ func value(v reflect.Value) string {
 	case round.MixingEdge:
 		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.MixingWeight)
 	case wire.MixingPeer:
-		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.MixingWeight, x.PublicKey[0])
+		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.BootEpoch, x.MixingWeight, x.PublicKey[0])
 	case round.Contribution:
 		s := fmt.Sprintf("%.6g*%s:%s", x.ContributionFactor, x.Agent, nameOf(x.UpdateDigest))
 		if x.Norm != 1 { // that of all updates in scripts

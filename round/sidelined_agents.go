@@ -41,12 +41,12 @@ type SidelinedAgent struct {
 const maxTurnsSatOut = 64
 
 // roundsPerAgentDraw returns how many draws there are for one of an agent: K/L, rounded up.
-func (c *Coordinator) roundsPerAgentDraw() int {
+func (c *CoordinatorMachine) roundsPerAgentDraw() int {
 	return max(1, (c.record.EligibleAgents+c.cfg.Participants-1)/c.cfg.Participants)
 }
 
 // sidelineAgents lets agents sit out: for one turn, and for twice as many each time it happens again.
-func (c *Coordinator) sidelineAgents(agents []wire.AgentID, reason SidelineReason) {
+func (c *CoordinatorMachine) sidelineAgents(agents []wire.AgentID, reason SidelineReason) {
 	for _, a := range slices.Sorted(slices.Values(agents)) {
 		s := c.sidelinedAgentByID[a]
 		s.Agent, s.Reason = a, reason
@@ -62,20 +62,20 @@ func (c *Coordinator) sidelineAgents(agents []wire.AgentID, reason SidelineReaso
 }
 
 // setMemberSidelined marks a member, if there is one: who says hello later is marked then.
-func (c *Coordinator) setMemberSidelined(a wire.AgentID, out bool) {
+func (c *CoordinatorMachine) setMemberSidelined(a wire.AgentID, out bool) {
 	if c.roster.memberByAgent[a] != nil {
 		c.roster.changeMember(a, func(m *rosterMember) { m.isSidelined = out })
 	}
 }
 
 // isSidelined reports whether an agent is not drawn in the present round.
-func (c *Coordinator) isSidelined(a wire.AgentID) bool {
+func (c *CoordinatorMachine) isSidelined(a wire.AgentID) bool {
 	s, ok := c.sidelinedAgentByID[a]
 	return ok && s.LastSidelinedRound >= c.record.Round
 }
 
 // forgetSidelinedAgent ends the count of an agent whose update was folded.
-func (c *Coordinator) forgetSidelinedAgent(a wire.AgentID) {
+func (c *CoordinatorMachine) forgetSidelinedAgent(a wire.AgentID) {
 	if !c.isSidelined(a) {
 		delete(c.sidelinedAgentByID, a)
 	}
@@ -83,7 +83,7 @@ func (c *Coordinator) forgetSidelinedAgent(a wire.AgentID) {
 
 // awaitedSidelinedDraws counts the draws of those that were sidelined and are awaited. satOut is the most draws that
 // one of them would have sat out if that were not bounded.
-func (c *Coordinator) awaitedSidelinedDraws() (draws int, satOut float64) {
+func (c *CoordinatorMachine) awaitedSidelinedDraws() (draws int, satOut float64) {
 	for a, s := range c.sidelinedAgentByID {
 		if p := c.progress.progressByAgent[a]; p != nil && (p.state == stateInvited || p.state == stateJoined) &&
 			p.DrawCount > 0 {
@@ -96,7 +96,7 @@ func (c *Coordinator) awaitedSidelinedDraws() (draws int, satOut float64) {
 
 // readmitDueAgents ends the time of those that have sat out the rounds before the present one, and forgets those of
 // long ago.
-func (c *Coordinator) readmitDueAgents() {
+func (c *CoordinatorMachine) readmitDueAgents() {
 	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
 		switch s := c.sidelinedAgentByID[a]; {
 		case s.LastSidelinedRound+1 == c.record.Round:
@@ -109,14 +109,14 @@ func (c *Coordinator) readmitDueAgents() {
 
 // readmitAgentsEarly ends the time of those whose time is nearest to over, while fewer agents may be drawn than a round
 // needs: a federation does not stand still because agents sit out.
-func (c *Coordinator) readmitAgentsEarly() {
+func (c *CoordinatorMachine) readmitAgentsEarly() {
 	missing := c.cfg.Gather.MinAgents - c.roster.eligibleMembers
 	if missing <= 0 {
 		return
 	}
 	var sitting []SidelinedAgent
 	for a, s := range c.sidelinedAgentByID {
-		if m := c.roster.memberByAgent[a]; m != nil && m.isSidelined && m.isAvailable() {
+		if m := c.roster.memberByAgent[a]; m != nil && m.isSidelined && m.isPresentAndFit() {
 			sitting = append(sitting, s)
 		}
 	}
@@ -131,14 +131,14 @@ func (c *Coordinator) readmitAgentsEarly() {
 	}
 }
 
-func (c *Coordinator) readmitAgent(a wire.AgentID, early bool) {
+func (c *CoordinatorMachine) readmitAgent(a wire.AgentID, early bool) {
 	c.setMemberSidelined(a, false)
 	c.reportEvent(AgentReadmitted{Agent: a, Round: c.record.Round, ReadmittedEarly: early,
 		EligibleAgents: c.roster.eligibleMembers})
 }
 
-// listSidelinedAgents returns, in id order, those whose time ends with round from, or later.
-func (c *Coordinator) listSidelinedAgents(from wire.RoundID) (list []SidelinedAgent) {
+// sidelinedAgentsFromRound returns, in id order, those whose time ends with round from, or later.
+func (c *CoordinatorMachine) sidelinedAgentsFromRound(from wire.RoundID) (list []SidelinedAgent) {
 	for _, a := range slices.Sorted(maps.Keys(c.sidelinedAgentByID)) {
 		if s := c.sidelinedAgentByID[a]; s.LastSidelinedRound >= from {
 			list = append(list, s)
@@ -166,7 +166,8 @@ type AgentSidelined struct {
 func (e AgentSidelined) Describe(d *observe.EventDescription) {
 	d.IncCounter(sidelineCountMetric, string(e.Reason))
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
-	d.Log(observe.Warn, "agent failed in the round and sits out the next draws", "agent", e.Agent, "round", e.Round,
+	d.Log(observe.Warn, "agent failed in the round and sits out the next draws", "agent", e.Agent, "round",
+		e.Round,
 		"reason", e.Reason, "draws", e.DrawsSatOut, "until_round", e.LastSidelinedRound, "agents", e.EligibleAgents)
 }
 
@@ -186,9 +187,11 @@ func (e AgentReadmitted) Describe(d *observe.EventDescription) {
 	d.SetGauge(eligibleAgentsMetric, float64(e.EligibleAgents))
 	if e.ReadmittedEarly {
 		d.IncCounter(earlyReadmissionsMetric)
-		d.Log(observe.Warn, "agent may be drawn again early, because too few others are present", "agent", e.Agent,
+		d.Log(observe.Warn, "agent may be drawn again early, because too few others are present", "agent",
+			e.Agent,
 			"round", e.Round, "agents", e.EligibleAgents)
 		return
 	}
-	d.Log(observe.Info, "agent may be drawn again", "agent", e.Agent, "round", e.Round, "agents", e.EligibleAgents)
+	d.Log(observe.Info, "agent may be drawn again", "agent", e.Agent, "round", e.Round, "agents",
+		e.EligibleAgents)
 }

@@ -18,7 +18,7 @@ import (
 // drive is a coordinator's machine whose agents send in each round, but for those that are silent.
 type drive struct {
 	t       *testing.T
-	machine *round.Coordinator
+	machine *round.CoordinatorMachine
 	now     time.Time
 	events  []observe.Event
 	pending []round.Event
@@ -122,8 +122,9 @@ func (d *drive) work(a wire.AgentID, uploads bool) {
 	if d.silent[a] || !uploads {
 		return
 	}
-	ev := round.UpdateStored{Agent: a, Round: r, Update: wire.Update{Payload: wire.Manifest{Hash: name(fmt.Sprint(a,
-		r))}}}
+	ev := round.UpdateStored{Agent: a, Round: r,
+		Update: wire.Update{PayloadManifest: wire.Manifest{Hash: name(fmt.Sprint(a,
+			r))}}}
 	if takes := cmp.Or(d.slow[a], d.takes); takes > 0 {
 		d.later = append(d.later, arrival{d.now.Add(takes), ev})
 		slices.SortStableFunc(d.later, func(a, b arrival) int { return a.at.Compare(b.at) })

@@ -12,7 +12,7 @@ import (
 )
 
 // openRound draws the participants of the round and announces it.
-func (c *Coordinator) openRound(now time.Time) {
+func (c *CoordinatorMachine) openRound(now time.Time) {
 	c.helloGraceEndsAt = now
 	c.readmitAgentsEarly()
 	agents := c.roster.eligibleAgentIDs()
@@ -34,7 +34,7 @@ func (c *Coordinator) openRound(now time.Time) {
 		how, l = spec.SamplingWithoutReplacement, len(agents)
 	}
 	var s IndexSampler
-	draws := drawnAgents(agents, s.Draw(how, len(agents), l, c.lastUpdateNorms(agents), NewDrawRand(c.cfg.Seed,
+	draws := agentsAtDrawnIndices(agents, s.Draw(how, len(agents), l, c.lastUpdateNorms(agents), NewDrawRand(c.cfg.Seed,
 		c.record.Round)))
 	weights := c.agentWeightFunction(agents)
 	c.record.EligibleAgents, c.record.Participants, c.record.MixingBlockRound = len(agents), nil, 0
@@ -50,7 +50,7 @@ func (c *Coordinator) openRound(now time.Time) {
 
 // startCollectingUpdates announces the round of the record. Those that are drawn are named in the announcement, or
 // invited after it.
-func (c *Coordinator) startCollectingUpdates(now time.Time) {
+func (c *CoordinatorMachine) startCollectingUpdates(now time.Time) {
 	c.enterPhase(now, CoordinatorCollecting)
 	c.trackParticipants()
 	c.deadlinePause.roundInterrupted, c.deadlinePassed = !c.linkUp, false
@@ -61,7 +61,7 @@ func (c *Coordinator) startCollectingUpdates(now time.Time) {
 	event := RoundOpened{Round: c.record.Round, Attempt: c.record.Attempt, Kind: c.record.Plan.Kind,
 		BaseModelVersion: c.record.Plan.BaseModelVersion,
 		EligibleAgents:   c.record.EligibleAgents, ResponseLottery: c.record.ResponseLottery}
-	event.SidelinedAgents = c.listSidelinedAgents(c.record.Round)
+	event.SidelinedAgents = c.sidelinedAgentsFromRound(c.record.Round)
 	for _, p := range c.record.Participants {
 		event.Participants = append(event.Participants, p.Agent)
 	}
@@ -70,7 +70,7 @@ func (c *Coordinator) startCollectingUpdates(now time.Time) {
 
 // inviteSilentParticipants invites, in id order, those that have not answered yet: never before the announcement is
 // out.
-func (c *Coordinator) inviteSilentParticipants(now time.Time) {
+func (c *CoordinatorMachine) inviteSilentParticipants(now time.Time) {
 	c.reinviteAt = time.Time{}
 	if !c.announcement.isPublished {
 		return
@@ -83,7 +83,7 @@ func (c *Coordinator) inviteSilentParticipants(now time.Time) {
 }
 
 // inviteParticipant invites a participant, and has it invited again while it is silent.
-func (c *Coordinator) inviteParticipant(now time.Time, p *participantProgress) {
+func (c *CoordinatorMachine) inviteParticipant(now time.Time, p *participantProgress) {
 	if !c.announcement.isPublished {
 		return // named in the announcement, or invited after it
 	}
@@ -96,16 +96,16 @@ func (c *Coordinator) inviteParticipant(now time.Time, p *participantProgress) {
 // sendInvitation sends an invitation with the time that is left, which the agent
 // measures on its own clock from the moment it gets it. The step size of a
 // participant carries K·p_k only where the server's average does not.
-func (c *Coordinator) sendInvitation(now time.Time, p *participantProgress) {
+func (c *CoordinatorMachine) sendInvitation(now time.Time, p *participantProgress) {
 	weight := c.record.Plan.StepWeight(c.cfg.WeightPlacement, p.Weight)
 	c.emitEffect(SendInvitation{Agent: p.Agent, TimeLeft: c.roundTimeLeft(now), StepWeight: weight,
 		MustUpload:       p.DrawCount > 0,
 		MixingBlockRound: c.record.MixingBlockRound,
-		MixingPeers:      c.mixingPeersOf(p), EndedEdges: c.endedEdgesOf(p.Agent), KnownRowCount: p.RowCount})
+		MixingPeers:      c.mixingPeersOf(p), EndedEdges: c.endedEdgesOfAgent(p.Agent), KnownRowCount: p.RowCount})
 }
 
-// noteAndFindParticipant returns the participant that a message of the round is from, or nil.
-func (c *Coordinator) noteAndFindParticipant(a wire.AgentID, r wire.RoundID) *participantProgress {
+// markPresentAndFindParticipant returns the participant that a message of the round is from, or nil.
+func (c *CoordinatorMachine) markPresentAndFindParticipant(a wire.AgentID, r wire.RoundID) *participantProgress {
 	if m := c.roster.memberByAgent[a]; m != nil && !m.isPresent {
 		c.roster.changeMember(a, func(m *rosterMember) { m.isPresent = true })
 	}
@@ -115,22 +115,22 @@ func (c *Coordinator) noteAndFindParticipant(a wire.AgentID, r wire.RoundID) *pa
 	return c.progress.progressByAgent[a]
 }
 
-func (c *Coordinator) handleJoined(e JoinedReceived) {
-	if p := c.noteAndFindParticipant(e.Agent, e.Round); p != nil && p.state == stateInvited {
+func (c *CoordinatorMachine) handleJoined(e JoinedReceived) {
+	if p := c.markPresentAndFindParticipant(e.Agent, e.Round); p != nil && p.state == stateInvited {
 		c.changeParticipantState(p, stateJoined)
 		c.reportEvent(AgentJoined(e))
 	}
 }
 
 // handleDeclined answers, too: an agent says it again until it has an answer.
-func (c *Coordinator) handleDeclined(now time.Time, e DeclinedReceived) {
+func (c *CoordinatorMachine) handleDeclined(now time.Time, e DeclinedReceived) {
 	c.sendRoundStanding(e.Agent, wire.StatusNotSelected)
-	if p := c.noteAndFindParticipant(e.Agent, e.Round); p != nil && p.state < stateAccepted {
+	if p := c.markPresentAndFindParticipant(e.Agent, e.Round); p != nil && p.state < stateAccepted {
 		c.dropParticipant(now, p, e.Reason)
 	}
 }
 
-func (c *Coordinator) dropParticipant(now time.Time, p *participantProgress, reason wire.DeclineReason) {
+func (c *CoordinatorMachine) dropParticipant(now time.Time, p *participantProgress, reason wire.DeclineReason) {
 	c.changeParticipantState(p, stateDroppedOut)
 	p.localStepsDiverged = reason == wire.DeclineDiverged
 	c.reportEvent(AgentDeclined{p.Agent, c.record.Round, reason})
@@ -139,9 +139,9 @@ func (c *Coordinator) dropParticipant(now time.Time, p *participantProgress, rea
 }
 
 // handleUpdateOffer judges an update by its manifest (docs/PROTOCOL.md, 10.2).
-func (c *Coordinator) handleUpdateOffer(now time.Time, e UpdateOfferReceived) {
-	digest := e.Update.Payload.Hash
-	p := c.noteAndFindParticipant(e.Agent, e.Round)
+func (c *CoordinatorMachine) handleUpdateOffer(now time.Time, e UpdateOfferReceived) {
+	digest := e.Update.PayloadManifest.Hash
+	p := c.markPresentAndFindParticipant(e.Agent, e.Round)
 	if c.hasAcceptedUpdate(e.Agent, e.Run, e.Round, digest) {
 		c.emitEffect(SendUpdateAcceptance{e.Agent, e.Round, digest}) // the answer was lost
 		return
@@ -168,7 +168,8 @@ func (c *Coordinator) handleUpdateOffer(now time.Time, e UpdateOfferReceived) {
 
 // hasAcceptedUpdate reports whether the update is in the round's set, which may be fixed
 // already, or was in that of the round before.
-func (c *Coordinator) hasAcceptedUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest) bool {
+func (c *CoordinatorMachine) hasAcceptedUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID,
+	update wire.Digest) bool {
 	if taken,
 		ok := c.record.LastAcceptedUpdates.UpdateDigestByAgent[a]; ok && run == c.record.Run &&
 		r == c.record.LastAcceptedUpdates.Round && taken == update {
@@ -182,7 +183,7 @@ func (c *Coordinator) hasAcceptedUpdate(a wire.AgentID, run wire.RunID, r wire.R
 // resendAcceptances tells, in id order, the agents whose updates are held, or in
 // the last closed round's model, that they are. One that was not
 // told, because the link was lost or the process has ended, would count its work as lost at the next announcement.
-func (c *Coordinator) resendAcceptances() {
+func (c *CoordinatorMachine) resendAcceptances() {
 	counted := &c.record.LastAcceptedUpdates
 	for _, a := range slices.Sorted(maps.Keys(counted.UpdateDigestByAgent)) {
 		c.emitEffect(SendUpdateAcceptance{a, counted.Round, counted.UpdateDigestByAgent[a]})
@@ -196,21 +197,21 @@ func (c *Coordinator) resendAcceptances() {
 
 // IsAgentWorking reports whether an agent has joined the open round and has offered
 // nothing yet: it fetches, or trains.
-func (c *Coordinator) IsAgentWorking(a wire.AgentID) bool {
+func (c *CoordinatorMachine) IsAgentWorking(a wire.AgentID) bool {
 	p := c.progress.progressByAgent[a]
 	return p != nil && c.isInPhase(CoordinatorCollecting) && p.state == stateJoined && p.offeredUpdateDigest.IsZero()
 }
 
 // isRoundBeingAggregated reports whether a round is being folded, or its end is not on disk. Updates that are not in
 // the set are not refused yet, since it may be opened again: their agents ask again.
-func (c *Coordinator) isRoundBeingAggregated(run wire.RunID, r wire.RoundID) bool {
+func (c *CoordinatorMachine) isRoundBeingAggregated(run wire.RunID, r wire.RoundID) bool {
 	return run == c.record.Run &&
 		(c.isInPhase(CoordinatorClosing) && r == c.record.Round || c.roundAwaitingDiscard != 0 &&
 			r == c.roundAwaitingDiscard)
 }
 
 // checkUpdateOffer returns why the update cannot count, or 0.
-func (c *Coordinator) checkUpdateOffer(p *participantProgress, e UpdateOfferReceived) wire.UpdateRefusalReason {
+func (c *CoordinatorMachine) checkUpdateOffer(p *participantProgress, e UpdateOfferReceived) wire.UpdateRefusalReason {
 	plan := &c.record.Plan
 	switch {
 	case e.Run != c.record.Run, e.Round > c.record.Round:
@@ -225,26 +226,26 @@ func (c *Coordinator) checkUpdateOffer(p *participantProgress, e UpdateOfferRece
 		return wire.RefuseWrongRound
 	case e.Update.Extra.CheckSupported() != nil:
 		return wire.RefuseUnsupported
-	case e.Update.Base != plan.trainingBaseModel().Hash:
+	case e.Update.BaseModelDigest != plan.trainingBaseModel().Hash:
 		return wire.RefuseWrongBase
-	case !plan.acceptsManifest(&e.Update.Payload):
+	case !plan.acceptsManifest(&e.Update.PayloadManifest):
 		return wire.RefuseWrongSchema
-	case !c.rowCountAgrees(p, e.Update.Samples):
+	case !c.updateRowCountMatchesHello(p, e.Update.Samples):
 		return wire.RefuseMalformed
 	}
 	return 0
 }
 
-func (c *Coordinator) refuseUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest,
+func (c *CoordinatorMachine) refuseUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest,
 	reason wire.UpdateRefusalReason) {
 	c.emitEffect(SendUpdateRefusal{a, run, r, update, reason})
 	c.reportEvent(UpdateRefused{a, r, reason})
 }
 
 // handleUpdateStored accepts an update that is here, if the round still takes it.
-func (c *Coordinator) handleUpdateStored(now time.Time, e UpdateStored) {
-	digest := e.Update.Payload.Hash
-	p := c.noteAndFindParticipant(e.Agent, e.Round)
+func (c *CoordinatorMachine) handleUpdateStored(now time.Time, e UpdateStored) {
+	digest := e.Update.PayloadManifest.Hash
+	p := c.markPresentAndFindParticipant(e.Agent, e.Round)
 	if c.hasAcceptedUpdate(e.Agent, c.record.Run, e.Round, digest) {
 		return // told twice
 	}
@@ -260,23 +261,23 @@ func (c *Coordinator) handleUpdateStored(now time.Time, e UpdateStored) {
 	}
 	c.changeParticipantState(p, stateAccepted)
 	p.AcceptedUpdateDigest, p.UpdateNorm = digest, e.Norm
-	p.UpdateCodec, p.ReportedRisk = e.Update.Payload.Codec, e.Update.RiskBefore
+	p.UpdateCodec, p.ReportedRisk = e.Update.PayloadManifest.Codec, e.Update.RiskBefore
 	c.rememberUpdateNorm(p)
 	c.handleEdgeReport(e.Agent, &e.Update.EdgeMeasurements)
 	c.emitEffect(SendUpdateAcceptance{e.Agent, e.Round, digest})
 	c.reportEvent(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
-		SinceAnnouncement: now.Sub(c.announcement.roundAnnouncedAt),
-		BytesSavedByCodec: c.record.Plan.bytesSavedByCodec(&e.Update.Payload)})
+		TimeSinceAnnouncement: now.Sub(c.announcement.roundAnnouncedAt),
+		BytesSavedByCodec:     c.record.Plan.bytesSavedByCodec(&e.Update.PayloadManifest)})
 	c.closeRoundIfReady(now)
 }
 
 // handleUpdateRejected ends the participation of an agent whose update failed a check.
-func (c *Coordinator) handleUpdateRejected(now time.Time, e UpdateRejected) {
+func (c *CoordinatorMachine) handleUpdateRejected(now time.Time, e UpdateRejected) {
 	if c.hasAcceptedUpdate(e.Agent, c.record.Run, e.Round, e.UpdateDigest) {
 		return // a transfer of what is here already
 	}
 	c.refuseUpdate(e.Agent, c.record.Run, e.Round, e.UpdateDigest, e.Reason)
-	if p := c.noteAndFindParticipant(e.Agent,
+	if p := c.markPresentAndFindParticipant(e.Agent,
 		e.Round); p != nil && p.state < stateAccepted && p.offeredUpdateDigest == e.UpdateDigest {
 		c.changeParticipantState(p, stateDroppedOut)
 		c.reassignDraws(now, p)
@@ -374,19 +375,19 @@ var (
 
 // UpdateAccepted: the update of a participant passed all checks and is kept.
 type UpdateAccepted struct {
-	Agent             wire.AgentID
-	Round             wire.RoundID
-	Update            wire.Update
-	Norm              float64
-	SinceAnnouncement time.Duration
-	BytesSavedByCodec int64 // by the codec, compared with the uncompressed vector
+	Agent                 wire.AgentID
+	Round                 wire.RoundID
+	Update                wire.Update
+	Norm                  float64
+	TimeSinceAnnouncement time.Duration
+	BytesSavedByCodec     int64 // by the codec, compared with the uncompressed vector
 }
 
 // Describe implements observe.Event. Only updates of training rounds are measured: the norm of the sums of a statistics
 // round has no meaning.
 func (e UpdateAccepted) Describe(d *observe.EventDescription) {
 	d.IncCounter(acceptedUpdatesMetric)
-	d.ObserveHistogram(acceptanceDelayMetric, e.SinceAnnouncement.Seconds())
+	d.ObserveHistogram(acceptanceDelayMetric, e.TimeSinceAnnouncement.Seconds())
 	if e.Update.Kind == wire.KindTraining {
 		d.ObserveHistogram(updateNormMetric, e.Norm)
 		d.ObserveHistogram(acceptedLocalStepsMetric, float64(e.Update.LocalSteps))
@@ -394,7 +395,8 @@ func (e UpdateAccepted) Describe(d *observe.EventDescription) {
 	}
 	if d.WantsLogLevel(observe.Debug) {
 		d.Log(observe.Debug, "update accepted", "round", e.Round, "agent", e.Agent,
-			"local_steps", e.Update.LocalSteps, "norm", observe.RoundToFourDigits(e.Norm), "after", e.SinceAnnouncement)
+			"local_steps", e.Update.LocalSteps, "norm", observe.RoundToFourDigits(e.Norm), "after",
+			e.TimeSinceAnnouncement)
 	}
 }
 

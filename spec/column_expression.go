@@ -19,7 +19,7 @@ import (
 //
 // All values are those of grid points, joined and scaled.
 type ColumnExpression struct {
-	Input       string          // or hour, weekday
+	InputName   string          // or hour, weekday
 	Operation   ColumnOperation // empty: the value itself
 	LagOrWindow time.Duration
 	Class       string
@@ -52,7 +52,7 @@ var durationOperations = []ColumnOperation{OperationLag, OperationMean, Operatio
 
 // IsCalendar reports whether a column is made of t alone.
 func (c ColumnExpression) IsCalendar() bool {
-	return c.Input == calendarHour || c.Input == calendarWeekday
+	return c.InputName == calendarHour || c.InputName == calendarWeekday
 }
 
 // IsWindow reports whether a column is made of several grid points.
@@ -65,17 +65,17 @@ func (c ColumnExpression) IsWindow() bool {
 func (c ColumnExpression) String() string {
 	switch {
 	case c.Operation == "":
-		return c.Input
+		return c.InputName
 	case c.Operation == OperationIsClass:
-		return c.Input + " = " + c.Class
+		return c.InputName + " = " + c.Class
 	case slices.Contains(durationOperations, c.Operation):
-		return fmt.Sprintf("%s %s %s", c.Input, c.Operation, shortDuration(c.LagOrWindow))
+		return fmt.Sprintf("%s %s %s", c.InputName, c.Operation, formatShortDuration(c.LagOrWindow))
 	}
-	return c.Input + " " + string(c.Operation)
+	return c.InputName + " " + string(c.Operation)
 }
 
-// shortDuration is d without the units of which there are none: 1h30m, not 1h30m0s.
-func shortDuration(d time.Duration) string {
+// formatShortDuration is d without the units of which there are none: 1h30m, not 1h30m0s.
+func formatShortDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
@@ -89,7 +89,7 @@ func shortDuration(d time.Duration) string {
 // ParseColumnExpression reads the name of a column. It knows no recipe, so it does not look for the input.
 func ParseColumnExpression(name string) (ColumnExpression, error) {
 	input, rest, more := strings.Cut(name, " ")
-	c := ColumnExpression{Input: input}
+	c := ColumnExpression{InputName: input}
 	if !c.IsCalendar() && !isValidInputName(input) {
 		return ColumnExpression{}, fmt.Errorf("%q begins with no input", name)
 	}
@@ -132,7 +132,7 @@ func (r *RowRecipe) ExpandFeatures(features []string) []string {
 			all = append(all, name+" sin", name+" cos")
 		case i >= 0 && len(r.Inputs[i].Classes) > 0:
 			for _, class := range r.Inputs[i].Classes {
-				all = append(all, ColumnExpression{Input: name, Operation: OperationIsClass, Class: class}.String())
+				all = append(all, ColumnExpression{InputName: name, Operation: OperationIsClass, Class: class}.String())
 			}
 		default:
 			all = append(all, name)
@@ -179,19 +179,19 @@ func (r *RowRecipe) parseKnownColumn(name string) (ColumnExpression, error) {
 	if err != nil || c.IsCalendar() {
 		return c, err
 	}
-	i := r.InputIndex(c.Input)
+	i := r.InputIndex(c.InputName)
 	if i < 0 {
-		return c, fmt.Errorf("%q: there is no input %s; the inputs are %s", name, c.Input, r.inputNames())
+		return c, fmt.Errorf("%q: there is no input %s; the inputs are %s", name, c.InputName, r.inputNames())
 	}
 	classes := r.Inputs[i].Classes
 	switch {
 	case c.Operation == OperationIsClass && !slices.Contains(classes, c.Class):
-		return c, fmt.Errorf("%q: the input %s has no class %q", name, c.Input, c.Class)
+		return c, fmt.Errorf("%q: the input %s has no class %q", name, c.InputName, c.Class)
 	case len(classes) > 0 && c.Operation != OperationIsClass && c.Operation != "" && c.Operation != OperationHorizon:
-		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.Input, c.Operation)
+		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.InputName, c.Operation)
 	case c.LagOrWindow%r.Grid.Step != 0 || c.LagOrWindow/r.Grid.Step > MaxSpanPoints:
 		return c, fmt.Errorf("%q: want a multiple of the grid's step (%s), up to %d of them", name,
-			shortDuration(r.Grid.Step), MaxSpanPoints)
+			formatShortDuration(r.Grid.Step), MaxSpanPoints)
 	}
 	return c, nil
 }
@@ -207,9 +207,10 @@ func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 	if c.IsCalendar() || c.Operation != "" && c.Operation != OperationHorizon {
 		return fmt.Errorf("%q: want INPUT, or INPUT in DURATION", c)
 	}
-	if in := r.Inputs[r.InputIndex(c.Input)]; c.Operation == OperationHorizon && in.LabelLateness > 0 {
-		return fmt.Errorf("%q: the input %s has wait, so its readings are of the row's own time; want %q", c, c.Input,
-			c.Input)
+	if in := r.Inputs[r.InputIndex(c.InputName)]; c.Operation == OperationHorizon && in.LabelLateness > 0 {
+		return fmt.Errorf("%q: the input %s has wait, so its readings are of the row's own time; want %q", c,
+			c.InputName,
+			c.InputName)
 	}
 	return nil
 }
@@ -217,9 +218,9 @@ func (r *RowRecipe) checkTarget(c ColumnExpression) error {
 // checkTargetLeak finds a feature that holds what is to be predicted.
 func (r *RowRecipe) checkTargetLeak(c, target ColumnExpression) error {
 	switch {
-	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.Input)].LabelLateness > 0:
-		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.Input)
-	case target.Operation == "" && c.Input == target.Input && c.Operation != OperationLag:
+	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.InputName)].LabelLateness > 0:
+		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.InputName)
+	case target.Operation == "" && c.InputName == target.InputName && c.Operation != OperationLag:
 		return fmt.Errorf("%q holds the target %q itself; want a lag, or a target in some time", c, target)
 	}
 	return nil

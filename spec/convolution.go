@@ -14,8 +14,8 @@ type Convolution struct {
 // maxLayers bounds the layers of a model below the last.
 const maxLayers = 8
 
-// Check finds what cannot be whatever the features are; key is that of the model, on says that its kind is conv1d, and
-// hidden is the number of its other layers.
+// CheckIncompatibilities finds what cannot be whatever the features are; key is that of the model, on says that its
+// kind is conv1d, and hidden is the number of its other layers.
 func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
 		const other = "is %v; it goes with the kind conv1d, and with no other: remove it"
@@ -75,9 +75,9 @@ func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
 	return steps, nil
 }
 
-// CheckFeatures finds what in the convolution of a model does not fit rows of so many features; key is that of the
+// CheckFeatureCount finds what in the convolution of a model does not fit rows of so many features; key is that of the
 // model.
-func (m *Model) CheckFeatures(c *ProblemList, key string, features int) {
+func (m *Model) CheckFeatureCount(c *ProblemList, key string, features int) {
 	var found ProblemList
 	if m.Kind != ModelConv1D || features == 0 {
 		return

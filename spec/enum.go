@@ -20,7 +20,7 @@ func checkEnum[W ~string](word W, known []W) error {
 	if slices.Contains(known, word) {
 		return nil
 	}
-	return fmt.Errorf("want %s, got %q", JoinOr(known), string(word))
+	return fmt.Errorf("want %s, got %q", JoinWithOr(known), string(word))
 }
 
 // RequireOneOf needs one of the words that only one file knows.
@@ -28,8 +28,8 @@ func RequireOneOf[W ~string](c *ProblemList, key string, got W, known ...W) {
 	c.AddError(key, checkEnum(got, known))
 }
 
-// JoinOr joins words as "a, b or c".
-func JoinOr[W ~string](words []W) string {
+// JoinWithOr joins words as "a, b or c".
+func JoinWithOr[W ~string](words []W) string {
 	texts := make([]string, len(words))
 	for i, w := range words {
 		texts[i] = string(w)

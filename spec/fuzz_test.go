@@ -30,7 +30,8 @@ func FuzzColumn(f *testing.F) {
 				continue
 			}
 			if got,
-				err := ParseColumnExpression(feature); err != nil || !got.IsCalendar() && r.InputIndex(got.Input) < 0 {
+				err := ParseColumnExpression(feature); err != nil || !got.IsCalendar() &&
+				r.InputIndex(got.InputName) < 0 {
 				t.Fatalf("%q has no problem, and is no column of the recipe: %+v, %v", feature, got, err)
 			}
 		}
@@ -54,7 +55,7 @@ func FuzzRecipe(f *testing.F) {
 		if classes != "" {
 			in.Classes = strings.Split(classes, "\n")
 		}
-		g := TimeGrid{Step: time.Duration(step), Lateness: time.Duration(lateness), Zone: zone}
+		g := TimeGrid{Step: time.Duration(step), Lateness: time.Duration(lateness), TimeZone: zone}
 		r := RowRecipe{g, []InputSeries{in}}.WithDefaults()
 		var found ProblemList
 		if r.Check(&found, "task"); found.Err() != nil {
@@ -62,7 +63,7 @@ func FuzzRecipe(f *testing.F) {
 		}
 		for _, column := range r.ExpandFeatures([]string{name, "hour", "weekday"}) {
 			if c, err := ParseColumnExpression(column); err != nil || c.String() != column ||
-				!slices.Contains([]string{name, "hour", "weekday"}, c.Input) {
+				!slices.Contains([]string{name, "hour", "weekday"}, c.InputName) {
 				t.Fatalf("%q of a recipe without a problem is %+v: %v", column, c, err)
 			}
 		}

@@ -35,16 +35,16 @@ const (
 
 // OptionCondition is a word of an option, or, with IsNegated, every other word of it.
 type OptionCondition struct {
-	Option    OptionName
-	Word      string
-	IsNegated bool
+	Option      OptionName
+	OptionValue string
+	IsNegated   bool
 }
 
 // Incompatibility is two picks that do not go together.
 type Incompatibility struct {
-	A, B   OptionCondition
-	Place  ConfigFileScope
-	Reason string
+	A, B      OptionCondition
+	FileScope ConfigFileScope
+	Reason    string
 }
 
 // incompatibilities is what does not go with what: all else does. The validators of both files and docs/ALGORITHMS.md
@@ -113,16 +113,16 @@ const (
 )
 
 func optionIs(o OptionName, word string) OptionCondition {
-	return OptionCondition{Option: o, Word: word}
+	return OptionCondition{Option: o, OptionValue: word}
 }
 func optionIsNot(o OptionName, word string) OptionCondition {
-	return OptionCondition{Option: o, Word: word, IsNegated: true}
+	return OptionCondition{Option: o, OptionValue: word, IsNegated: true}
 }
 
 // Incompatibilities returns what does not go together in a file; InBothFiles asks for all.
 func Incompatibilities(in ConfigFileScope) (found []Incompatibility) {
 	for _, p := range incompatibilities {
-		if in == InBothFiles || p.Place == InBothFiles || p.Place == in {
+		if in == InBothFiles || p.FileScope == InBothFiles || p.FileScope == in {
 			found = append(found, p)
 		}
 	}
@@ -135,11 +135,12 @@ type ChosenOptions map[OptionName]string
 // Matches reports whether the choice has a word of the pick. One that has not chosen has none.
 func (c ChosenOptions) Matches(p OptionCondition) bool {
 	word, chosen := c[p.Option]
-	return chosen && (word == p.Word) != p.IsNegated
+	return chosen && (word == p.OptionValue) != p.IsNegated
 }
 
-// Check finds the words of a choice that do not go together. keys are the options' keys in the file, where they differ.
-func (c ChosenOptions) Check(k *ProblemList, in ConfigFileScope, keys map[OptionName]string) {
+// CheckIncompatibilities finds the words of a choice that do not go together. keys are the options' keys in the file,
+// where they differ.
+func (c ChosenOptions) CheckIncompatibilities(k *ProblemList, in ConfigFileScope, keys map[OptionName]string) {
 	key := func(o OptionName) string { return cmp.Or(keys[o], string(o)) }
 	for _, p := range Incompatibilities(in) {
 		k.Require(!c.Matches(p.A) || !c.Matches(p.B), key(p.A.Option), "%s does not go with %s %s: %s", c[p.A.Option],

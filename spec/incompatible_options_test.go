@@ -18,7 +18,7 @@ func TestPairsInDocs(t *testing.T) {
 	const head = "| this | not with | in | since |\n|---|---|---|---|\n"
 	var table strings.Builder
 	for _, p := range spec.Incompatibilities(spec.InBothFiles) {
-		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", pick(p.A), pick(p.B), p.Place, p.Reason)
+		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", pick(p.A), pick(p.B), p.FileScope, p.Reason)
 	}
 	_, rest, found := strings.Cut(string(text), head)
 	if got, _, _ := strings.Cut(rest, "\n\n"); !found || strings.TrimSpace(got) != strings.TrimSpace(table.String()) {
@@ -28,21 +28,22 @@ func TestPairsInDocs(t *testing.T) {
 
 func pick(p spec.OptionCondition) string {
 	if p.IsNegated {
-		return fmt.Sprintf("`%s` other than `%s`", p.Option, p.Word)
+		return fmt.Sprintf("`%s` other than `%s`", p.Option, p.OptionValue)
 	}
-	return fmt.Sprintf("`%s: %s`", p.Option, p.Word)
+	return fmt.Sprintf("`%s: %s`", p.Option, p.OptionValue)
 }
 
 func TestChoice(t *testing.T) {
 	c := spec.ChosenOptions{spec.OptionServerOptimizer: "fedavgm", spec.OptionExchange: "gradient"}
 	var k spec.ProblemList
-	c.Check(&k, spec.InCoordinatorFile, map[spec.OptionName]string{spec.OptionExchange: "task.exchange"})
+	c.CheckIncompatibilities(&k, spec.InCoordinatorFile,
+		map[spec.OptionName]string{spec.OptionExchange: "task.exchange"})
 	want := "server_optimizer.name: fedavgm does not go with task.exchange gradient: gradients have a step size of " +
 		"their own"
 	if got := fmt.Sprint(k.Err()); got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
-	if c.Matches(spec.OptionCondition{Option: spec.OptionServerEvery, Word: "1", IsNegated: true}) {
+	if c.Matches(spec.OptionCondition{Option: spec.OptionServerEvery, OptionValue: "1", IsNegated: true}) {
 		t.Error("an option that was not chosen has a word")
 	}
 }

@@ -31,7 +31,7 @@ func (r LossKind) Validate() error { return checkEnum(r, lossKinds) }
 
 // DeviceLossNames returns the risks that devices can train on, as "squared, logistic or softmax".
 func DeviceLossNames() string {
-	return JoinOr(slices.DeleteFunc(slices.Clone(lossKinds), func(r LossKind) bool { return r == LossFullSquared }))
+	return JoinWithOr(slices.DeleteFunc(slices.Clone(lossKinds), func(r LossKind) bool { return r == LossFullSquared }))
 }
 
 // IsRegression reports whether targets are numbers and not classes. A statistics round then standardises the target,
@@ -95,8 +95,8 @@ func (k ModelKind) HasTarget() bool { return k != ModelAutoencoder && k != Model
 // without hidden layers are linear.
 var lossKindByModelKind = map[ModelKind]LossKind{ModelLogistic: LossLogistic, ModelSoftmax: LossSoftmax}
 
-// ModelKindOf returns the kind of a model of layers with that many hidden ones.
-func ModelKindOf(hidden int, r LossKind) ModelKind {
+// ModelKindFromLayers returns the kind of a model of layers with that many hidden ones.
+func ModelKindFromLayers(hidden int, r LossKind) ModelKind {
 	if hidden > 0 {
 		return ModelMLP
 	}
@@ -108,7 +108,7 @@ func ModelKindOf(hidden int, r LossKind) ModelKind {
 	return ModelLinear
 }
 
-// FollowsFromLayers reports whether ModelKindOf returns the kind: a task does not name it then.
+// FollowsFromLayers reports whether ModelKindFromLayers returns the kind: a task does not name it then.
 func (k ModelKind) FollowsFromLayers() bool {
 	return k == ModelLinear || k == ModelMLP || lossKindByModelKind[k] != ""
 }
@@ -126,7 +126,7 @@ type Model struct {
 	// of an mlp or a conv1d; of a linear model, squared or huber
 	Risk       LossKind `yaml:"risk" json:"risk"`
 	HuberDelta float64  `yaml:"huber_delta" json:"huber_delta"`
-	Bias       bool     `yaml:"bias" json:"bias"`
+	HasBias    bool     `yaml:"bias" json:"bias"`
 	Ridge      float64  `yaml:"ridge" json:"ridge"` // ρ of (ρ/2)‖w‖²
 	// FrozenTensors names layers ("layer0") or tensors ("layer0.weight") that training leaves as they are.
 	FrozenTensors []string `yaml:"frozen" json:"frozen"`
@@ -154,10 +154,10 @@ func (m *Model) EffectiveLossKind() LossKind {
 	return cmp.Or(lossKindByModelKind[m.Kind], m.Risk)
 }
 
-// Outputs is the number of outputs: one for each class of a softmax, else 1.
-func (m *Model) Outputs() int { return max(m.Classes, 1) }
+// OutputCount is the number of outputs: one for each class of a softmax, else 1.
+func (m *Model) OutputCount() int { return max(m.Classes, 1) }
 
-// Check finds what cannot be; key is that of the model.
+// CheckIncompatibilities finds what cannot be; key is that of the model.
 func (m *Model) Check(c *ProblemList, key string) {
 	c.AddError(key+".kind", m.Kind.Validate())
 	external := m.Kind == ModelExternal
@@ -186,22 +186,22 @@ func (m *Model) Check(c *ProblemList, key string) {
 	}
 	c.Require((m.EffectiveLossKind() == LossHuber) == (m.HuberDelta != 0), key+".huber_delta",
 		"is %v; it goes with the risk huber, and with no other", m.HuberDelta)
-	c.Require(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
+	c.Require(m.HuberDelta == 0 || isPositiveFinite(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
 		m.HuberDelta)
 	if !external {
-		m.CheckTensors(c, key+".frozen", m.FrozenTensors, m.tensorNames())
+		m.CheckTensorNames(c, key+".frozen", m.FrozenTensors, m.tensorNames())
 	}
-	c.Require(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
+	c.Require(m.Ridge == 0 || isPositiveFinite(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
 
-// CheckTensors finds names that are not among those wanted, or, with nil, none of the model's tensors and layers and
-// not "last"; key is that of the list.
-func (m *Model) CheckTensors(c *ProblemList, key string, names, want []string) {
+// CheckTensorNames finds names that are not among those wanted, or, with nil, none of the model's tensors and layers
+// and not "last"; key is that of the list.
+func (m *Model) CheckTensorNames(c *ProblemList, key string, names, want []string) {
 	if want == nil {
 		want = append(m.tensorNames(), "last")
 	}
 	for i, name := range names {
-		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, JoinOr(want))
+		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, JoinWithOr(want))
 	}
 }
 
@@ -210,7 +210,7 @@ func (m *Model) tensorNames() (names []string) {
 	for i := range len(m.FiltersPerLayer) + len(m.HiddenUnits) + 1 {
 		layer := fmt.Sprintf("layer%d", i)
 		names = append(names, layer, layer+".weight")
-		if m.Bias {
+		if m.HasBias {
 			names = append(names, layer+".bias")
 		}
 	}

@@ -51,7 +51,7 @@ func TestModel(t *testing.T) {
 			m.Ridge = math.NaN()
 		},
 	} {
-		m := spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true}
+		m := spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true}
 		change(&m)
 		var c spec.ProblemList
 		m.Check(&c, "m")
@@ -68,8 +68,8 @@ func TestLoss(t *testing.T) {
 		spec.ModelMLP: spec.LossFullSquared,
 	} {
 		if m := (spec.Model{Kind: kind,
-			Risk: spec.LossFullSquared}); m.EffectiveLossKind() != want || m.Outputs() != 1 {
-			t.Errorf("%s: risk %s with %d outputs, want %s with 1", kind, m.EffectiveLossKind(), m.Outputs(), want)
+			Risk: spec.LossFullSquared}); m.EffectiveLossKind() != want || m.OutputCount() != 1 {
+			t.Errorf("%s: risk %s with %d outputs, want %s with 1", kind, m.EffectiveLossKind(), m.OutputCount(), want)
 		}
 	}
 }

@@ -37,12 +37,12 @@ func DefaultPersonalOptions() PersonalOptions {
 // UsesDitto reports whether each agent has a whole model of its own beside the shared one.
 func (p *PersonalOptions) UsesDitto() bool { return p.Method == PersonalDitto }
 
-// Enabled reports whether agents have anything of their own.
-func (p *PersonalOptions) Enabled() bool { return p.UsesDitto() || len(p.Layers) > 0 }
+// IsEnabled reports whether agents have anything of their own.
+func (p *PersonalOptions) IsEnabled() bool { return p.UsesDitto() || len(p.Layers) > 0 }
 
 // MethodOrNone is the word of [OptionPersonal].
 func (p *PersonalOptions) MethodOrNone() string {
-	if !p.Enabled() {
+	if !p.IsEnabled() {
 		return "none"
 	}
 	return string(p.Method)
@@ -58,17 +58,17 @@ func CheckPersonalOptions(c *ProblemList, key string, p *PersonalOptions) {
 		p.DittoLambda)
 }
 
-// Finetune is the key finetune of a task and of an experiment: local steps that an agent takes from a finished model,
-// which make it the agent's own.
-type Finetune struct {
+// FinetuneOptions is the key finetune of a task and of an experiment: local steps that an agent takes from a finished
+// model, which make it the agent's own.
+type FinetuneOptions struct {
 	Steps int `yaml:"steps" json:"steps"` // 0 = none
 }
 
 // MaxFinetuneSteps bounds the steps of fine-tuning.
 const MaxFinetuneSteps = 1_000_000
 
-// CheckFinetune finds what cannot be; key is that of the section.
-func CheckFinetune(c *ProblemList, key string, f *Finetune) {
+// CheckFinetuneOptions finds what cannot be; key is that of the section.
+func CheckFinetuneOptions(c *ProblemList, key string, f *FinetuneOptions) {
 	c.Require(f.Steps >= 0 && f.Steps <= MaxFinetuneSteps, key+".steps", "is %d; want 0 (none) to %d", f.Steps,
 		MaxFinetuneSteps)
 }

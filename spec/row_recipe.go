@@ -20,8 +20,8 @@ type TimeGrid struct {
 	Step time.Duration `yaml:"step"`
 	// Lateness is how much older than the newest reading of a source another one may be when it comes.
 	Lateness time.Duration `yaml:"lateness"`
-	// Zone is that of the columns hour and weekday, as "Europe/Berlin"; empty = UTC.
-	Zone string `yaml:"zone"`
+	// TimeZone is that of the columns hour and weekday, as "Europe/Berlin"; empty = UTC.
+	TimeZone string `yaml:"zone"`
 }
 
 // InputSeries is something that devices measure: an entry of the key inputs of a task.
@@ -127,8 +127,8 @@ func (r *RowRecipe) InputIndex(name string) int {
 	return -1
 }
 
-// Check finds what cannot be in grid and inputs of a recipe with defaults; key is that of the task. A recipe without
-// inputs must be the zero value.
+// CheckIncompatibilities finds what cannot be in grid and inputs of a recipe with defaults; key is that of the task. A
+// recipe without inputs must be the zero value.
 func (r *RowRecipe) Check(c *ProblemList, key string) {
 	g := key + ".grid"
 	if len(r.Inputs) == 0 {
@@ -137,10 +137,10 @@ func (r *RowRecipe) Check(c *ProblemList, key string) {
 	}
 	step := r.Grid.Step
 	c.Require(step >= time.Millisecond && step <= MaxGridDuration && step%time.Millisecond == 0, g+".step",
-		"is %s; want 1ms to %s, in whole milliseconds", step, shortDuration(MaxGridDuration))
+		"is %s; want 1ms to %s, in whole milliseconds", step, formatShortDuration(MaxGridDuration))
 	r.checkGridDuration(c, g+".lateness", r.Grid.Lateness)
-	c.Require(len(r.Grid.Zone) <= maxTextBytes && r.Grid.Zone != "Local", g+".zone",
-		"is %q; want a zone such as Europe/Berlin, which means the same on every device", r.Grid.Zone)
+	c.Require(len(r.Grid.TimeZone) <= maxTextBytes && r.Grid.TimeZone != "Local", g+".zone",
+		"is %q; want a zone such as Europe/Berlin, which means the same on every device", r.Grid.TimeZone)
 	c.Require(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
 	for i := range r.Inputs {
 		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
@@ -158,7 +158,7 @@ func (r *RowRecipe) checkGridDuration(c *ProblemList, key string, d time.Duratio
 		most = MaxSpanPoints * step
 	}
 	c.Require(d >= 0 && d <= most && d%time.Millisecond == 0, key, "is %s; want 0 to %s, in whole milliseconds", d,
-		shortDuration(most))
+		formatShortDuration(most))
 }
 
 func (in *InputSeries) check(c *ProblemList, key string) {
@@ -170,12 +170,12 @@ func (in *InputSeries) check(c *ProblemList, key string) {
 	c.AddError(key+".join", in.Resampling.Validate())
 	c.AddError(key+".scale", in.Transform.Validate())
 	n, two := len(in.Classes), len(in.ValidRange) == 2
-	c.Require(len(in.ValidRange) == 0 || two && finite(in.ValidRange[0]) && finite(in.ValidRange[1]) &&
+	c.Require(len(in.ValidRange) == 0 || two && isFinite(in.ValidRange[0]) && isFinite(in.ValidRange[1]) &&
 		in.ValidRange[0] < in.ValidRange[1],
 		key+".range", "is %v; want [LEAST, LARGEST]", in.ValidRange)
 	c.Require(in.Transform != TransformLog1p || !two || in.ValidRange[0] > -1, key+".range",
 		"begins at %v with the scale log1p; want above -1", in.ValidRange)
-	c.Require(in.MaxJump >= 0 && finite(in.MaxJump), key+".jump", "is %v; want a change above 0, or 0 for any",
+	c.Require(in.MaxJump >= 0 && isFinite(in.MaxJump), key+".jump", "is %v; want a change above 0, or 0 for any",
 		in.MaxJump)
 	c.Require(in.LabelLateness == 0 || in.StuckAfter == 0 && in.MaxJump == 0, key+".wait",
 		"is %s, and a label has no stuck or jump",
@@ -198,7 +198,7 @@ func (in *InputSeries) check(c *ProblemList, key string) {
 	}
 }
 
-func finite(x float64) bool { return x-x == 0 }
+func isFinite(x float64) bool { return x-x == 0 }
 
 func isValidInputName(s string) bool {
 	if s == "" || len(s) > maxTextBytes || s == calendarHour || s == calendarWeekday {

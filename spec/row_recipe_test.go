@@ -10,7 +10,7 @@ import (
 )
 
 func air() RowRecipe {
-	return RowRecipe{TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"}, []InputSeries{
+	return RowRecipe{TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, TimeZone: "Asia/Shanghai"}, []InputSeries{
 		{Name: "pm25", Unit: "µg/m³", ValidRange: []float64{0, 1000}, Transform: TransformLog1p},
 		{Name: "temp", ValidRange: []float64{-50, 60}},
 		{Name: "wd", Classes: []string{"N", "N N E"}},
@@ -20,16 +20,16 @@ func air() RowRecipe {
 
 func TestColumnNames(t *testing.T) {
 	for name, want := range map[string]ColumnExpression{
-		"pm25":            {Input: "pm25"},
-		"pm25 lag 3h":     {Input: "pm25", Operation: OperationLag, LagOrWindow: 3 * time.Hour},
-		"PM2.5 std 1h30m": {Input: "PM2.5", Operation: OperationStd, LagOrWindow: 90 * time.Minute},
-		"x mean 10s":      {Input: "x", Operation: OperationMean, LagOrWindow: 10 * time.Second},
-		"x min 20m":       {Input: "x", Operation: OperationMin, LagOrWindow: 20 * time.Minute},
-		"x max 48h":       {Input: "x", Operation: OperationMax, LagOrWindow: 48 * time.Hour},
-		"hour sin":        {Input: "hour", Operation: OperationSin},
-		"weekday cos":     {Input: "weekday", Operation: OperationCos},
-		"wd = N N E":      {Input: "wd", Operation: OperationIsClass, Class: "N N E"},
-		"pm25 in 6h":      {Input: "pm25", Operation: OperationHorizon, LagOrWindow: 6 * time.Hour},
+		"pm25":            {InputName: "pm25"},
+		"pm25 lag 3h":     {InputName: "pm25", Operation: OperationLag, LagOrWindow: 3 * time.Hour},
+		"PM2.5 std 1h30m": {InputName: "PM2.5", Operation: OperationStd, LagOrWindow: 90 * time.Minute},
+		"x mean 10s":      {InputName: "x", Operation: OperationMean, LagOrWindow: 10 * time.Second},
+		"x min 20m":       {InputName: "x", Operation: OperationMin, LagOrWindow: 20 * time.Minute},
+		"x max 48h":       {InputName: "x", Operation: OperationMax, LagOrWindow: 48 * time.Hour},
+		"hour sin":        {InputName: "hour", Operation: OperationSin},
+		"weekday cos":     {InputName: "weekday", Operation: OperationCos},
+		"wd = N N E":      {InputName: "wd", Operation: OperationIsClass, Class: "N N E"},
+		"pm25 in 6h":      {InputName: "pm25", Operation: OperationHorizon, LagOrWindow: 6 * time.Hour},
 	} {
 		got, err := ParseColumnExpression(name)
 		if err != nil || got != want || got.String() != name {
@@ -75,7 +75,7 @@ func TestRecipeProblems(t *testing.T) {
 		"a part of a ms":    {func(r *RowRecipe) { r.Grid.Step += 1 }, "task.grid.step"},
 		"lateness below 0":  {func(r *RowRecipe) { r.Grid.Lateness = -time.Second }, "task.grid.lateness"},
 		"too late":          {func(r *RowRecipe) { r.Grid.Lateness = 10_001 * time.Hour }, "task.grid.lateness"},
-		"the device's zone": {func(r *RowRecipe) { r.Grid.Zone = "Local" }, "task.grid.zone"},
+		"the device's zone": {func(r *RowRecipe) { r.Grid.TimeZone = "Local" }, "task.grid.zone"},
 		"too many":          {func(r *RowRecipe) { r.Inputs = many(257) }, "task.inputs"},
 		"no name":           {func(r *RowRecipe) { r.Inputs[1].Name = "" }, "task.inputs[1].name"},
 		"a space":           {func(r *RowRecipe) { r.Inputs[1].Name = "a b" }, "task.inputs[1].name"},

@@ -11,24 +11,25 @@ type StepSize struct {
 	Constant float64 `yaml:"constant" json:"constant"` // μ; not used with Diminishing
 	// NormalizesStepSize divides by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1. FedDec has none.
 	NormalizesStepSize bool `yaml:"normalize" json:"normalize"`
-	Diminishing        bool `yaml:"diminishing" json:"diminishing"`
+	IsDiminishing      bool `yaml:"diminishing" json:"diminishing"`
 	// μ_sc; 0 in an experiment = that of its problem
 	StrongConvexity float64 `yaml:"strong_convexity" json:"strong_convexity"`
 	Smoothness      float64 `yaml:"smoothness" json:"smoothness"` // L_s; 0 in an experiment = that of its problem
 	DecayOffset     float64 `yaml:"gamma" json:"gamma"`           // γ itself; 0 = that maximum
 }
 
-// Check finds what cannot be; key is that of the step size.
+// CheckIncompatibilities finds what cannot be; key is that of the step size.
 func (s StepSize) Check(c *ProblemList, key string) {
-	if !s.Diminishing {
-		c.Require(positive(s.Constant), key+".constant", "is %v; want a positive number", s.Constant)
+	if !s.IsDiminishing {
+		c.Require(isPositiveFinite(s.Constant), key+".constant", "is %v; want a positive number", s.Constant)
 	}
 	for _, f := range []struct {
 		name  string
 		value float64
 	}{{"strong_convexity", s.StrongConvexity}, {"smoothness", s.Smoothness}, {"gamma", s.DecayOffset}} {
-		c.Require(f.value == 0 || positive(f.value), key+"."+f.name, "is %v; want a positive number, or 0", f.value)
-		c.Require(f.value == 0 || s.Diminishing, key+"."+f.name,
+		c.Require(f.value == 0 || isPositiveFinite(f.value), key+"."+f.name, "is %v; want a positive number, or 0",
+			f.value)
+		c.Require(f.value == 0 || s.IsDiminishing, key+"."+f.name,
 			"is %v without %s.diminishing: set that to true, or remove this", f.value, key)
 	}
 }
@@ -40,7 +41,7 @@ type GradientNoise struct {
 	Variance float64  `yaml:"variance" json:"variance"` // σ² of each coordinate, for either law; 0 without noise
 }
 
-// Check finds what cannot be; key is that of the noise.
+// CheckIncompatibilities finds what cannot be; key is that of the noise.
 func (n GradientNoise) Check(c *ProblemList, key string) {
 	c.AddError(key+".law", n.Law.Validate())
 	switch n.Law {
@@ -49,15 +50,16 @@ func (n GradientNoise) Check(c *ProblemList, key string) {
 			n.Variance,
 			key)
 	case NoiseGaussian, NoiseLaplace:
-		c.Require(positive(n.Variance), key+".variance", "is %v; want a positive number with the law %s", n.Variance,
+		c.Require(isPositiveFinite(n.Variance), key+".variance", "is %v; want a positive number with the law %s",
+			n.Variance,
 			n.Law)
 	}
 }
 
-// CheckProbability finds a response probability δ_k that cannot be.
-func CheckProbability(c *ProblemList, key string, p float64) {
+// CheckLocalStepProbability finds a response probability δ_k that cannot be.
+func CheckLocalStepProbability(c *ProblemList, key string, p float64) {
 	c.Require(p > 0 && p <= 1, key, "is %v; want more than 0 and at most 1", p)
 }
 
-// positive tells whether v is above 0 and finite.
-func positive(v float64) bool { return v > 0 && !math.IsInf(v, 1) }
+// isPositiveFinite tells whether v is above 0 and finite.
+func isPositiveFinite(v float64) bool { return v > 0 && !math.IsInf(v, 1) }

@@ -10,15 +10,15 @@ import (
 func TestStepSize(t *testing.T) {
 	for want, s := range map[string]spec.StepSize{
 		"":   {Constant: 0.1, NormalizesStepSize: true},
-		"\n": {Constant: 0.1, Diminishing: true, StrongConvexity: 1, Smoothness: 4, DecayOffset: 9},
+		"\n": {Constant: 0.1, IsDiminishing: true, StrongConvexity: 1, Smoothness: 4, DecayOffset: 9},
 		"s.constant: is 0; want a positive number":    {},
 		"s.constant: is NaN; want a positive number":  {Constant: math.NaN()},
 		"s.constant: is +Inf; want a positive number": {Constant: math.Inf(1)},
-		"s.strong_convexity: is -1; want a positive number, or 0": {Diminishing: true,
+		"s.strong_convexity: is -1; want a positive number, or 0": {IsDiminishing: true,
 			StrongConvexity: -1},
-		"s.smoothness: is NaN; want a positive number, or 0": {Diminishing: true,
+		"s.smoothness: is NaN; want a positive number, or 0": {IsDiminishing: true,
 			Smoothness: math.NaN()},
-		"s.gamma: is +Inf; want a positive number, or 0": {Diminishing: true,
+		"s.gamma: is +Inf; want a positive number, or 0": {IsDiminishing: true,
 			DecayOffset: math.Inf(1)},
 		"s.gamma: is 3 without s.diminishing: set that to true, or remove this": {Constant: 1, DecayOffset: 3},
 	} {
@@ -52,7 +52,7 @@ func TestCheckProbability(t *testing.T) {
 		math.NaN(): "p: is NaN; want more than 0 and at most 1",
 	} {
 		var c spec.ProblemList
-		spec.CheckProbability(&c, "p", p)
+		spec.CheckLocalStepProbability(&c, "p", p)
 		wantProblem(t, p, c.Err(), want)
 	}
 }

@@ -66,9 +66,9 @@ func (d Disk) writeTempFile(dir string, pieces [][]byte, perm fs.FileMode, durab
 	return path, nil
 }
 
-// removeTemps clears what crashed calls of WriteFileDurably left in dir and below. Only safe while no one else writes
-// there.
-func removeTemps(dir string) error {
+// removeTempFiles clears what crashed calls of WriteFileDurably left in dir and below. Only safe while no one else
+// writes there.
+func removeTempFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil && path != dir {
 			return fs.SkipDir // lost+found, say: what the daemon cannot list, it has not written

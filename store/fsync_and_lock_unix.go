@@ -22,9 +22,9 @@ func syncDir(dir string) error {
 	return errors.Join(err, d.Close())
 }
 
-// tryLock takes the exclusive lock of f without waiting. flock, not fcntl: a fcntl lock is dropped as soon as the
+// tryLockFile takes the exclusive lock of f without waiting. flock, not fcntl: a fcntl lock is dropped as soon as the
 // process closes any other descriptor of the same file.
-func tryLock(f *os.File) (held bool, err error) {
+func tryLockFile(f *os.File) (held bool, err error) {
 	for {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EINTR) {

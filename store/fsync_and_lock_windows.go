@@ -10,8 +10,8 @@ import (
 // syncDir does nothing: Windows has no fsync of a folder, and NTFS journals its names.
 func syncDir(string) error { return nil }
 
-// tryLock takes the exclusive lock of f without waiting. Windows locks are mandatory, so one byte far beyond the end
-// is locked: others must still be able to read the holder's pid at the start.
+// tryLockFile takes the exclusive lock of f without waiting. Windows locks are mandatory, so one byte far beyond the
+// end is locked: others must still be able to read the holder's pid at the start.
 func tryLock(f *os.File) (held bool, err error) {
 	const exclusiveNow = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	beyond := &windows.Overlapped{OffsetHigh: 0x7fffffff}

@@ -70,7 +70,7 @@ func (m *ModelFolder) Put(version uint64, digest [32]byte, durable bool, pieces 
 	}
 	path := m.Path(version)
 	if _, err := m.disk.Lstat(path); err == nil {
-		if old, err := m.readRecord(version); err != nil || old.Digest != digest {
+		if old, err := m.readModelRecord(version); err != nil || old.Digest != digest {
 			return fmt.Errorf("store: model version %d as %x, have %x: %w", version, digest, old.Digest,
 				ErrDigestConflict)
 		}
@@ -82,8 +82,8 @@ func (m *ModelFolder) Put(version uint64, digest [32]byte, durable bool, pieces 
 	return m.disk.replaceFile(path, pieces, 0o600, durable)
 }
 
-// readRecord reads the record beside a model: everything of ModelInfo but the metadata.
-func (m *ModelFolder) readRecord(version uint64) (ModelInfo, error) {
+// readModelRecord reads the record beside a model: everything of ModelInfo but the metadata.
+func (m *ModelFolder) readModelRecord(version uint64) (ModelInfo, error) {
 	path := modelRecordPath(m.Path(version))
 	v, body, err := m.disk.LoadRecord(path, modelRecordBodySize)
 	if err != nil {
@@ -114,7 +114,7 @@ func (m *ModelFolder) List() ([]ModelInfo, error) {
 	var infos []ModelInfo
 	var problems []error
 	for _, v := range versions {
-		info, err := m.readInfo(v)
+		info, err := m.readModelInfo(v)
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -134,7 +134,7 @@ func (m *ModelFolder) Latest() (ModelInfo, error) {
 	if len(versions) == 0 {
 		return ModelInfo{}, fmt.Errorf("store: %w in %s", ErrNoModel, m.dir)
 	}
-	return m.readInfo(versions[len(versions)-1])
+	return m.readModelInfo(versions[len(versions)-1])
 }
 
 // Get returns the file of a version as it was given to Put, verified; ErrNoModel if there is none.
@@ -147,7 +147,7 @@ func (m *ModelFolder) Get(version uint64) ([]byte, error) {
 	if err != nil {
 		return nil, explainFileError("read", path, err)
 	}
-	info, err := m.readRecord(version)
+	info, err := m.readModelRecord(version)
 	if err != nil {
 		return nil, err
 	}

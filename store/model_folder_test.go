@@ -143,7 +143,7 @@ func TestModelsSetAside(t *testing.T) {
 		if err := m.Put(4, [32]byte{byte(round)}, true, modelFile(t, "")); !errors.Is(err, ErrDigestConflict) {
 			t.Errorf("a model whose record cannot be read: %v, want ErrConflict", err)
 		}
-		aside, err := m.SetAside(4)
+		aside, err := m.SetAsideModel(4)
 		want := []string{fmt.Sprintf("model-00000004.aside-%d.safetensors", round),
 			fmt.Sprintf("model-00000004.aside-%d.record", round)}
 		if err != nil || len(aside) != 2 || filepath.Base(aside[0]) != want[0] || filepath.Base(aside[1]) != want[1] {
@@ -156,7 +156,7 @@ func TestModelsSetAside(t *testing.T) {
 			t.Errorf("listed %v, want none", versions)
 		}
 	}
-	if aside, err := m.SetAside(4); err != nil || aside != nil {
+	if aside, err := m.SetAsideModel(4); err != nil || aside != nil {
 		t.Errorf("of a model that is not there: %v, %v", aside, err)
 	}
 	if err := os.RemoveAll(m.dir); err != nil {

@@ -6,15 +6,15 @@ import (
 	"os"
 )
 
-// readInfo describes a stored model from its record and its header; the data is neither read nor verified.
-func (m *ModelFolder) readInfo(version uint64) (info ModelInfo, err error) {
+// readModelInfo describes a stored model from its record and its header; the data is neither read nor verified.
+func (m *ModelFolder) readModelInfo(version uint64) (info ModelInfo, err error) {
 	path := m.Path(version)
 	f, err := m.disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return ModelInfo{}, explainFileError("open", path, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	info, err = m.readRecord(version)
+	info, err = m.readModelRecord(version)
 	if err != nil {
 		return ModelInfo{}, err
 	}

@@ -13,12 +13,12 @@ import (
 // reached the disk, does not match its hash. Each byte is written once, and nothing is fsynced on the way. Not safe for
 // concurrent use, but for ReadAt.
 type PartialFile struct {
-	path       string
-	file       File
-	size       int64
-	chunkBytes int
-	haveChunk  []bool
-	checksums  chunkChecksums // of the chunks that are there
+	path                 string
+	file                 File
+	size                 int64
+	chunkBytes           int
+	isChunkStored        []bool
+	storedChunkChecksums chunkChecksums // of the chunks that are there
 }
 
 // OpenPartialFile opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the
@@ -34,8 +34,8 @@ func (d Disk) OpenPartialFile(path string, size int64, chunk int, sum func(k int
 		return nil, explainFileError("open", path, err)
 	}
 	n := (size + int64(chunk) - 1) / int64(chunk)
-	p := &PartialFile{path: path, file: f, size: size, chunkBytes: chunk, haveChunk: make([]bool, n),
-		checksums: chunkChecksums{size, int64(chunk), make([]uint32, n)}}
+	p := &PartialFile{path: path, file: f, size: size, chunkBytes: chunk, isChunkStored: make([]bool, n),
+		storedChunkChecksums: chunkChecksums{size, int64(chunk), make([]uint32, n)}}
 	info, err := f.Stat()
 	if err == nil {
 		err = f.Truncate(size)
@@ -52,19 +52,20 @@ func (d Disk) OpenPartialFile(path string, size int64, chunk int, sum func(k int
 // findStoredChunks reads the file and notes which chunks are there.
 func (p *PartialFile) findStoredChunks(sum func(k int) [sha256.Size]byte) error {
 	buf := make([]byte, min(int64(p.chunkBytes), p.size))
-	for k := range p.haveChunk {
+	for k := range p.isChunkStored {
 		at := int64(k) * int64(p.chunkBytes)
 		b := buf[:min(int64(p.chunkBytes), p.size-at)]
 		if _, err := p.file.ReadAt(b, at); err != nil {
 			return err
 		}
-		p.haveChunk[k], p.checksums.chunkCRCs[k] = sha256.Sum256(b) == sum(k), crc32.Checksum(b, castagnoli)
+		p.isChunkStored[k], p.storedChunkChecksums.chunkCRCs[k] = sha256.Sum256(b) == sum(k), crc32.Checksum(b,
+			castagnoli)
 	}
 	return nil
 }
 
 // HasChunk reports whether chunk k was there when the file was opened, or has been put since.
-func (p *PartialFile) HasChunk(k int) bool { return p.haveChunk[k] }
+func (p *PartialFile) HasChunk(k int) bool { return p.isChunkStored[k] }
 
 // PutChunk writes chunk k, which the caller has verified. It is as durable as any write without fsync. A full disk is
 // an error that says so; the chunk can be put again.
@@ -72,14 +73,15 @@ func (p *PartialFile) PutChunk(k int, payload []byte) error {
 	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunkBytes)); err != nil {
 		return explainFileError("write", p.path, err)
 	}
-	p.haveChunk[k], p.checksums.chunkCRCs[k] = true, crc32.Checksum(payload, castagnoli)
+	p.isChunkStored[k], p.storedChunkChecksums.chunkCRCs[k] = true, crc32.Checksum(payload, castagnoli)
 	return nil
 }
 
 // NewPayloadVerifier returns the sum of the whole, once all chunks are there: the file's bytes are written to it in
 // order.
 func (p *PartialFile) NewPayloadVerifier() *PayloadVerifier {
-	return &PayloadVerifier{expected: p.checksums, changedError: CorruptError{p.path, "it was changed on disk"}}
+	return &PayloadVerifier{expectedChecksums: p.storedChunkChecksums, changedError: CorruptError{p.path,
+		"it was changed on disk"}}
 }
 
 // ReadAt implements io.ReaderAt.

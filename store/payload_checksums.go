@@ -16,36 +16,36 @@ func singleChunkChecksum(size int64, sum uint32) chunkChecksums {
 
 // PayloadVerifier tells whether what is read back, in parts and in order, is the payload that was stored.
 type PayloadVerifier struct {
-	expected     chunkChecksums
-	offset       int64
-	chunkCRC     uint32 // of the present chunk, up to here
-	mismatched   bool
-	changedError CorruptError // tells that the payload was changed
+	expectedChecksums chunkChecksums
+	offset            int64
+	currentChunkCRC   uint32 // of the present chunk, up to here
+	hasMismatch       bool
+	changedError      CorruptError // tells that the payload was changed
 }
 
 // Write takes the next bytes of the payload. It never fails.
 func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	for rest := part; len(rest) > 0; {
-		if p.offset == p.expected.size {
-			p.mismatched = true // longer than it was
+		if p.offset == p.expectedChecksums.size {
+			p.hasMismatch = true // longer than it was
 			break
 		}
-		k := p.offset / p.expected.chunk
-		end := min((k+1)*p.expected.chunk, p.expected.size)
+		k := p.offset / p.expectedChecksums.chunk
+		end := min((k+1)*p.expectedChecksums.chunk, p.expectedChecksums.size)
 		n := min(end-p.offset, int64(len(rest)))
-		p.chunkCRC = crc32.Update(p.chunkCRC, castagnoli, rest[:n])
+		p.currentChunkCRC = crc32.Update(p.currentChunkCRC, castagnoli, rest[:n])
 		if p.offset += n; p.offset == end {
-			p.mismatched = p.mismatched || p.chunkCRC != p.expected.chunkCRCs[k]
-			p.chunkCRC = 0
+			p.hasMismatch = p.hasMismatch || p.currentChunkCRC != p.expectedChecksums.chunkCRCs[k]
+			p.currentChunkCRC = 0
 		}
 		rest = rest[n:]
 	}
 	return len(part), nil
 }
 
-// Check returns an error unless all that was written is the payload.
-func (p *PayloadVerifier) Check() error {
-	if p.mismatched || p.offset != p.expected.size {
+// CheckPayload returns an error unless all that was written is the payload.
+func (p *PayloadVerifier) CheckPayload() error {
+	if p.hasMismatch || p.offset != p.expectedChecksums.size {
 		return p.ChangedError()
 	}
 	return nil

@@ -26,14 +26,14 @@ import (
 // little endian, and anything behind it. One that begins with zeros is empty. The checksum is for torn writes: a body
 // whose bits matter has a hash of its own.
 type RecordSlots struct {
-	mu              sync.Mutex
-	disk            Disk
-	file            *StateFile
-	path            string // without the suffix of a copy
-	isNameDurable   []bool // by copy: its name is durable, as this process has seen to
-	sequence        uint64 // of the newest copy
-	lastWrittenCopy int    // the copy that was written last
-	protectedCopy   int    // the copy that no write may touch; none = -1
+	mu                  sync.Mutex
+	disk                Disk
+	file                *StateFile
+	path                string // without the suffix of a copy
+	isNameDurableByCopy []bool // by copy: its name is durable, as this process has seen to
+	newestSequence      uint64 // of the newest copy
+	lastWrittenCopy     int    // the copy that was written last
+	protectedCopy       int    // the copy that no write may touch; none = -1
 }
 
 // SavedRecord is a record that RecordSlots hold.
@@ -54,7 +54,7 @@ const (
 
 // NewRecordSlots returns the slots of a file in a folder. f.Slots is 1 or 2. Nothing is read or created yet.
 func (d Disk) NewRecordSlots(dir string, f *StateFile) *RecordSlots {
-	return &RecordSlots{disk: d, file: f, path: filepath.Join(dir, f.Name), isNameDurable: make([]bool, f.Slots),
+	return &RecordSlots{disk: d, file: f, path: filepath.Join(dir, f.Name), isNameDurableByCopy: make([]bool, f.Slots),
 		protectedCopy: noCopy, lastWrittenCopy: noCopy}
 }
 
@@ -83,7 +83,7 @@ func (s *RecordSlots) Load(want func(body []byte) bool) (SavedRecord, error) {
 		if err != nil {
 			return SavedRecord{}, err
 		}
-		s.sequence = max(s.sequence, c.sequence)
+		s.newestSequence = max(s.newestSequence, c.sequence)
 		if want != nil && (c.formatVersion != s.file.Version || !want(found.Body)) {
 			continue
 		}
@@ -109,7 +109,7 @@ type slotHeader struct {
 
 // readHeaders returns the copies that look sound, the newest first, and the damage of others.
 func (s *RecordSlots) readHeaders() (found []slotHeader, damaged, err error) {
-	for i := range s.isNameDurable {
+	for i := range s.isNameDurableByCopy {
 		h, err := s.readHeader(i)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -145,7 +145,7 @@ func (s *RecordSlots) readHeader(i int) (slotHeader, error) {
 	return h, nil
 }
 
-// readRecord returns the record of a copy.
+// readModelRecord returns the record of a copy.
 func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	rest := make([]byte, int(h.length)+slotChecksumSize)
 	if err := s.readAt(h.copyIndex, rest, int64(slotHeadSize)); err != nil {
@@ -197,11 +197,11 @@ func (s *RecordSlots) Write(pieces ...[]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := 0
-	if len(s.isNameDurable) > 1 && s.protectedCopy == 0 {
+	if len(s.isNameDurableByCopy) > 1 && s.protectedCopy == 0 {
 		i = 1
 	}
 	s.lastWrittenCopy = noCopy
-	s.sequence++
+	s.newestSequence++
 	p := s.encode(pieces)
 	err := s.updateCopy(i, func(f File) error { return writeSlotCopy(f, p) })
 	if errors.Is(err, fs.ErrNotExist) {
@@ -240,9 +240,9 @@ func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())
-	if err == nil && !s.isNameDurable[i] {
+	if err == nil && !s.isNameDurableByCopy[i] {
 		err = s.disk.SyncDir(filepath.Dir(s.path))
-		s.isNameDurable[i] = err == nil
+		s.isNameDurableByCopy[i] = err == nil
 	}
 	return err
 }
@@ -256,7 +256,7 @@ func (s *RecordSlots) encode(pieces [][]byte) [][]byte {
 	head := append(make([]byte, 0, slotHeadSize), slotMagic...)
 	head = binary.LittleEndian.AppendUint16(head, s.file.Version)
 	head = binary.LittleEndian.AppendUint16(head, 0)
-	head = binary.LittleEndian.AppendUint64(head, s.sequence)
+	head = binary.LittleEndian.AppendUint64(head, s.newestSequence)
 	head = binary.LittleEndian.AppendUint64(head, uint64(length))
 	all, sum := slices.Concat([][]byte{head}, pieces), uint32(0)
 	for _, p := range all {
@@ -298,7 +298,7 @@ func (s *RecordSlots) createCopy(i int, pieces [][]byte) error {
 	}
 	spare := make([]byte, slotFileSize(length)-length)
 	err := s.disk.replaceFile(s.copyPath(i), append(slices.Clip(pieces), spare), 0o600, true)
-	s.isNameDurable[i] = err == nil
+	s.isNameDurableByCopy[i] = err == nil
 	return err
 }
 
@@ -307,7 +307,7 @@ func (s *RecordSlots) Clear() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.protectedCopy, s.lastWrittenCopy = noCopy, noCopy
-	for i := range s.isNameDurable {
+	for i := range s.isNameDurableByCopy {
 		f, err := s.disk.OpenFile(s.copyPath(i), os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -323,7 +323,7 @@ func (s *RecordSlots) Clear() error {
 	return nil
 }
 
-// SetAside renames, durably, all that there is, sound or damaged. It returns where the first
+// SetAsideModel renames, durably, all that there is, sound or damaged. It returns where the first
 // of it is now, "" if there was nothing.
 func (s *RecordSlots) SetAside() (aside string, err error) {
 	s.mu.Lock()

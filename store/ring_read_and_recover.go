@@ -17,11 +17,11 @@ type RingPosition struct {
 // NextEntryNumber is the number of the first entry that was not read.
 func (p RingPosition) NextEntryNumber() uint64 { return max(p.nextEntryNumber, 1) }
 
-// Read gives take the batches that have come since a place, in order, and returns the place behind them. first is the
-// number of the batch's first entry; the body is only valid during the call. Entries that were removed meanwhile are
-// left out. A segment that turns out to be damaged is set aside: the error is then a *CorruptError, the batches before
-// the damage were given, and reading from the place that is returned goes on behind it.
-func (r *Ring) Read(from RingPosition, take func(first uint64, b RingBatch)) (RingPosition, error) {
+// ReadBatches gives take the batches that have come since a place, in order, and returns the place behind them. first
+// is the number of the batch's first entry; the body is only valid during the call. Entries that were removed meanwhile
+// are left out. A segment that turns out to be damaged is set aside: the error is then a *CorruptError, the batches
+// before the damage were given, and reading from the place that is returned goes on behind it.
+func (r *RingLog) ReadBatches(from RingPosition, take func(first uint64, b RingBatch)) (RingPosition, error) {
 	r.mu.Lock()
 	segments := append([]ringSegment(nil), r.segments...)
 	r.mu.Unlock()
@@ -41,7 +41,8 @@ func (r *Ring) Read(from RingPosition, take func(first uint64, b RingBatch)) (Ri
 	return from, nil
 }
 
-func (r *Ring) readSegment(s ringSegment, from RingPosition, buf *[]byte, take func(uint64, RingBatch)) (RingPosition,
+func (r *RingLog) readSegment(s ringSegment, from RingPosition, buf *[]byte, take func(uint64,
+	RingBatch)) (RingPosition,
 	error) {
 	if from.offset >= s.endOffset {
 		return from, nil
@@ -78,7 +79,7 @@ func (r *Ring) readSegment(s ringSegment, from RingPosition, buf *[]byte, take f
 }
 
 // setAsideSegment takes a damaged segment out of the ring, and returns why, with its new name.
-func (r *Ring) setAsideSegment(number uint64, reason error) error {
+func (r *RingLog) setAsideSegment(number uint64, reason error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgetSegment(number)
@@ -95,7 +96,7 @@ func (r *Ring) setAsideSegment(number uint64, reason error) error {
 }
 
 // recoverSegments reads what is in the folder.
-func (r *Ring) recoverSegments() (found RingDamage, err error) {
+func (r *RingLog) recoverSegments() (found RingDamage, err error) {
 	entries, err := r.disk.ReadDir(r.dir)
 	if err != nil {
 		return found, explainFileError("list", r.dir, err)
@@ -126,7 +127,7 @@ func (r *Ring) recoverSegments() (found RingDamage, err error) {
 
 // recoverSegment reads a segment. It cuts off an end behind which nothing is sound, and removes the file if nothing
 // else is in it. The last segment stays open.
-func (r *Ring) recoverSegment(number uint64, last bool) (cut int64, err error) {
+func (r *RingLog) recoverSegment(number uint64, last bool) (cut int64, err error) {
 	path := r.segmentPath(number)
 	f, err := r.disk.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -161,7 +162,7 @@ func (r *Ring) recoverSegment(number uint64, last bool) (cut int64, err error) {
 }
 
 // addRecoveredSegment takes a segment into the ring that was read up to its end.
-func (r *Ring) addRecoveredSegment(f File, s ringSegment, last, torn bool) error {
+func (r *RingLog) addRecoveredSegment(f File, s ringSegment, last, torn bool) error {
 	path := r.segmentPath(s.number)
 	if s.entryCount == 0 { // the write that made it is torn
 		if err := errors.Join(f.Close(), r.disk.Remove(path)); err != nil {
@@ -210,7 +211,7 @@ func scanSegment(f File, path string, number uint64, size int64) (ringSegment, e
 			return s, fmt.Errorf("an entry has number %d, want %d: %w", first, s.firstEntry+uint64(s.entryCount),
 				errNotSound)
 		}
-		s.addBatch(b)
+		s.countBatch(b)
 	}
 	return s, nil
 }

@@ -57,7 +57,7 @@ func (d Disk) readStoredSegment(path string, number uint64, buf *[]byte, take fu
 		var b RingBatch
 		if first, b, err = readBatch(f, s.endOffset, info.Size(), buf); err == nil {
 			take(first, b)
-			s.addBatch(b)
+			s.countBatch(b)
 		}
 	}
 	if !errors.Is(err, errNotSound) {

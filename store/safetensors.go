@@ -81,15 +81,15 @@ func checkTensors(tensors []Tensor) error {
 		for i, d := range t.Shape {
 			shape[i] = int64(d)
 		}
-		if err := checkShape(t.DType, shape, int64(len(t.Data))); err != nil {
+		if err := checkTensorShape(t.DType, shape, int64(len(t.Data))); err != nil {
 			return fmt.Errorf("store: tensor %q: %w", t.Name, err)
 		}
 	}
 	return nil
 }
 
-// checkShape says why a tensor of this type and shape does not fill exactly size bytes.
-func checkShape(dtype string, shape []int64, size int64) error {
+// checkTensorShape says why a tensor of this type and shape does not fill exactly size bytes.
+func checkTensorShape(dtype string, shape []int64, size int64) error {
 	width, ok := dtypeSize(dtype)
 	if !ok {
 		return fmt.Errorf("type %q: want F32 or F64", dtype)

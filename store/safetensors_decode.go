@@ -144,7 +144,7 @@ func checkDataCoverage(entries []safetensorsEntry, dataLen int64) error {
 			return fmt.Errorf("%q: offsets [%d, %d] overlap, leave a hole or leave the %d bytes of data",
 				e.name, e.begin, e.end, dataLen)
 		}
-		if err := checkShape(e.dtype, e.shape, e.end-e.begin); err != nil {
+		if err := checkTensorShape(e.dtype, e.shape, e.end-e.begin); err != nil {
 			return fmt.Errorf("%q: %w", e.name, err)
 		}
 		covered = e.end

@@ -16,7 +16,7 @@ func smallLog(t *testing.T, dir string) (path string, log []byte, updates map[st
 	s := mustOpen(t, dir)
 	for _, agent := range []string{"a", "b", "c"} {
 		mustPut(t, s, agent, updates[agent])
-		ends = append(ends, int(s.logEnd))
+		ends = append(ends, int(s.logEndOffset))
 	}
 	mustClose(t, s)
 	return s.logPath, mustRead(t, s.logPath), updates, ends
@@ -93,7 +93,7 @@ func TestSpoolPayloadVerifies(t *testing.T) {
 	s := mustOpen(t, t.TempDir())
 	defer mustClose(t, s)
 	mustPut(t, s, "a", []byte("payload"))
-	if _, err := s.logFile.WriteAt([]byte{'X'}, s.logEnd-1); err != nil {
+	if _, err := s.logFile.WriteAt([]byte{'X'}, s.logEndOffset-1); err != nil {
 		t.Fatal(err)
 	}
 	var corrupt *CorruptError

@@ -28,17 +28,17 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // spoolEntryHead is the decoded fixed part of a log entry.
 type spoolEntryHead struct {
-	agentLen, manifestLen int
-	payloadLen            int64
-	inOwnFile             bool
-	payloadDigest         [sha256.Size]byte
-	namesChecksum         uint32 // of agent and meta
+	agentLen, manifestLen    int
+	payloadLen               int64
+	isInOwnFile              bool
+	payloadDigest            [sha256.Size]byte
+	agentAndManifestChecksum uint32 // of agent and meta
 }
 
 // logEntryLen is the length of the entry in the log.
 func (h spoolEntryHead) logEntryLen() int64 {
 	n := int64(spoolEntryHeadSize) + int64(h.agentLen) + int64(h.manifestLen)
-	if h.inOwnFile {
+	if h.isInOwnFile {
 		return n
 	}
 	return n + h.payloadLen
@@ -91,8 +91,8 @@ func decodeSpoolEntryHead(id RoundSpoolID, p []byte, room int64) (h spoolEntryHe
 		return spoolEntryHead{}, false
 	}
 	h = spoolEntryHead{agentLen: int(agent), manifestLen: int(meta), payloadLen: int64(size),
-		inOwnFile: magic == ownFileMagic}
+		isInOwnFile: magic == ownFileMagic}
 	copy(h.payloadDigest[:], p[16:])
-	h.namesChecksum = binary.LittleEndian.Uint32(p[16+sha256.Size:])
+	h.agentAndManifestChecksum = binary.LittleEndian.Uint32(p[16+sha256.Size:])
 	return h, h.logEntryLen() <= room
 }

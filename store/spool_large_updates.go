@@ -64,7 +64,7 @@ func (s *UpdateSpool) removeOtherLargeUpdates(agent string, digest [sha256.Size]
 // Nothing is read: the digest is made of the chunks' hashes, and each chunk was held against its own. ReadPayload
 // verifies the whole.
 func (s *UpdateSpool) AdoptPartialFile(e SpoolEntry, p *PartialFile) error {
-	if err := checkEntryNames(e); err != nil {
+	if err := checkEntryNameLengths(e); err != nil {
 		return err
 	}
 	if done, err := s.alreadyStored(e); done {
@@ -77,11 +77,11 @@ func (s *UpdateSpool) AdoptPartialFile(e SpoolEntry, p *PartialFile) error {
 	path := s.largeUpdatePath(e.Agent, e.PayloadDigest)
 	info, err := s.disk.Lstat(path)
 	if err != nil || info.Size() != e.PayloadSize || p.path != path || p.size != e.PayloadSize ||
-		slices.Contains(p.haveChunk,
+		slices.Contains(p.isChunkStored,
 			false) {
 		return fmt.Errorf("store: adopt %s: it is not there, or has not all of %d bytes", path, e.PayloadSize)
 	}
-	return s.appendEntry(payloadLocation{SpoolEntry: e, inOwnFile: true, checksums: p.checksums})
+	return s.appendEntry(payloadLocation{SpoolEntry: e, isInOwnFile: true, checksums: p.storedChunkChecksums})
 }
 
 // setAdoptingPartial marks an agent whose file may not be removed; false says that it was marked already.

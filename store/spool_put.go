@@ -10,7 +10,7 @@ import (
 // nothing. The same update again is nil at once; another digest of the same agent is ErrDigestConflict. When the disk
 // is full the error says so, the log is as it was before, and a later Put works once there is room.
 func (s *UpdateSpool) Put(e SpoolEntry, pieces ...[]byte) error {
-	if err := checkEntry(e, pieces); err != nil {
+	if err := checkSpoolEntry(e, pieces); err != nil {
 		return err
 	}
 	sum := uint32(0)
@@ -20,7 +20,7 @@ func (s *UpdateSpool) Put(e SpoolEntry, pieces ...[]byte) error {
 	return s.appendEntry(payloadLocation{SpoolEntry: e, checksums: singleChunkChecksum(e.PayloadSize, sum)}, pieces...)
 }
 
-func checkEntryNames(e SpoolEntry) error {
+func checkEntryNameLengths(e SpoolEntry) error {
 	switch {
 	case len(e.Agent) == 0 || len(e.Agent) > maxAgentName:
 		return fmt.Errorf("store: agent id of %d bytes: want 1 to %d", len(e.Agent), maxAgentName)
@@ -31,8 +31,8 @@ func checkEntryNames(e SpoolEntry) error {
 	return nil
 }
 
-func checkEntry(e SpoolEntry, pieces [][]byte) error {
-	if err := checkEntryNames(e); err != nil {
+func checkSpoolEntry(e SpoolEntry, pieces [][]byte) error {
+	if err := checkEntryNameLengths(e); err != nil {
 		return err
 	}
 	size := int64(0)
@@ -64,12 +64,12 @@ func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 		return err
 	}
 	switch {
-	case s.closed:
+	case s.isClosed:
 		return fmt.Errorf("store: put into %s: %w", s.logPath, ErrClosed)
 	case s.writeError != nil:
 		return s.writeError
 	}
-	head, end := encodeSpoolEntryHead(s.id, at.SpoolEntry, at.inOwnFile), s.logEnd
+	head, end := encodeSpoolEntryHead(s.id, at.SpoolEntry, at.isInOwnFile), s.logEndOffset
 	at.offset, at.SignedManifest = end+int64(len(head)), bytes.Clone(at.SignedManifest)
 	for _, p := range append([][]byte{head}, pieces...) {
 		if _, err := s.logFile.WriteAt(p, end); err != nil {
@@ -77,7 +77,7 @@ func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 		}
 		end += int64(len(p))
 	}
-	s.logEnd = end
+	s.logEndOffset = end
 	s.indexMutex.Lock()
 	defer s.indexMutex.Unlock()
 	s.locationByAgent[at.Agent] = at
@@ -86,7 +86,7 @@ func (s *UpdateSpool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 
 // rollback cuts the log back to its last entry after a failed write, and returns the error for the caller.
 func (s *UpdateSpool) rollback(cause error) error {
-	if cut := s.logFile.Truncate(s.logEnd); cut != nil {
+	if cut := s.logFile.Truncate(s.logEndOffset); cut != nil {
 		s.writeError = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
 			"a failed write could not be undone: %w", s.logPath, cut)
 	}

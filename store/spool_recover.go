@@ -22,16 +22,16 @@ func (s *UpdateSpool) recoverLog(logger func(string)) error {
 		logger(fmt.Sprintf("%s: torn or damaged entry at byte %d: dropped it and all behind it, %d bytes",
 			s.logPath, scanned, size-scanned))
 	}
-	if s.logEnd < size {
-		if err := s.logFile.Truncate(s.logEnd); err != nil {
+	if s.logEndOffset < size {
+		if err := s.logFile.Truncate(s.logEndOffset); err != nil {
 			return explainFileError("truncate", s.logPath, err)
 		}
 	}
 	return nil
 }
 
-// scanLog indexes the sound entries, sets s.logEnd behind the last of them and returns where it had to stop. An error
-// of the disk is returned and not taken for damage: what cannot be read now must not be cut off.
+// scanLog indexes the sound entries, sets s.logEndOffset behind the last of them and returns where it had to stop. An
+// error of the disk is returned and not taken for damage: what cannot be read now must not be cut off.
 func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err error) {
 	head := make([]byte, spoolEntryHeadSize)
 	for at := int64(0); at < size; {
@@ -62,7 +62,7 @@ func (s *UpdateSpool) scanLog(size int64, logger func(string)) (stop int64, err 
 
 // indexEntry indexes an entry that ends at end, unless its agent has one already: Put never writes two.
 func (s *UpdateSpool) indexEntry(found payloadLocation, end int64, logger func(string)) {
-	s.logEnd = end
+	s.logEndOffset = end
 	if old, have := s.locationByAgent[found.Agent]; have {
 		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, found.PayloadDigest,
 			found.Agent,
@@ -83,12 +83,12 @@ func (s *UpdateSpool) readEntry(h spoolEntryHead, at int64) (found payloadLocati
 	e := SpoolEntry{Agent: string(names[:h.agentLen]), PayloadDigest: h.payloadDigest,
 		SignedManifest: names[h.agentLen:],
 		PayloadSize:    h.payloadLen}
-	found = payloadLocation{SpoolEntry: e, offset: at + int64(len(names)), inOwnFile: h.inOwnFile}
+	found = payloadLocation{SpoolEntry: e, offset: at + int64(len(names)), isInOwnFile: h.isInOwnFile}
 	// a 32-bit build cannot hold what a 64-bit one may have written
-	if crc32.Checksum(names, castagnoli) != h.namesChecksum || h.payloadLen > math.MaxInt {
+	if crc32.Checksum(names, castagnoli) != h.agentAndManifestChecksum || h.payloadLen > math.MaxInt {
 		return found, false, nil
 	}
-	if h.inOwnFile {
+	if h.isInOwnFile {
 		found.checksums, sound, err = s.checkLargeUpdate(e)
 	} else {
 		found.checksums, sound, err = verifyPayload(e, io.NewSectionReader(s.logFile, found.offset, h.payloadLen))

@@ -26,7 +26,7 @@ func LockStateFolder(dir string) (*StateFolderLock, error) {
 	if err != nil {
 		return nil, explainFileError("lock", path, err)
 	}
-	held, err := tryLock(f)
+	held, err := tryLockFile(f)
 	if err != nil {
 		return nil, errors.Join(explainFileError("lock", path, err), f.Close())
 	}
@@ -36,7 +36,7 @@ func LockStateFolder(dir string) (*StateFolderLock, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	l := &StateFolderLock{f: f}
-	if err := errors.Join(l.writePID(), removeTemps(dir)); err != nil {
+	if err := errors.Join(l.writePID(), removeTempFiles(dir)); err != nil {
 		return nil, errors.Join(explainFileError("lock", path, err), l.Unlock())
 	}
 	return l, nil

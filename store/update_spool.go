@@ -35,10 +35,10 @@ type UpdateSpool struct {
 	logPath string
 	logFile File
 
-	writeMutex sync.Mutex // guards what follows
-	closed     bool
-	logEnd     int64 // of the last entry
-	writeError error // set when a failed write could not be undone
+	writeMutex   sync.Mutex // guards what follows
+	isClosed     bool
+	logEndOffset int64 // of the last entry
+	writeError   error // set when a failed write could not be undone
 
 	indexMutex        sync.RWMutex // guards what follows; not held while payloads are read or written
 	locationByAgent   map[string]payloadLocation
@@ -48,9 +48,9 @@ type UpdateSpool struct {
 // payloadLocation is where an entry's payload lies: in the log, or in a file apart.
 type payloadLocation struct {
 	SpoolEntry
-	offset    int64
-	inOwnFile bool
-	checksums chunkChecksums
+	offset      int64
+	isInOwnFile bool
+	checksums   chunkChecksums
 }
 
 func spoolPath(dir string, id RoundSpoolID) string {
@@ -113,7 +113,7 @@ func (s *UpdateSpool) ReadPayload(agent string, dst []byte) ([]byte, error) {
 	}
 	sum := s.payloadVerifierAt(at)
 	_, _ = sum.Write(dst) // cannot fail
-	if err := sum.Check(); err != nil {
+	if err := sum.CheckPayload(); err != nil {
 		return nil, err
 	}
 	return dst, nil
@@ -131,7 +131,7 @@ func (s *UpdateSpool) NewPayloadVerifier(agent string) (*PayloadVerifier, error)
 }
 
 func (s *UpdateSpool) payloadVerifierAt(at payloadLocation) *PayloadVerifier {
-	return &PayloadVerifier{expected: at.checksums,
+	return &PayloadVerifier{expectedChecksums: at.checksums,
 		changedError: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
@@ -147,7 +147,7 @@ func (s *UpdateSpool) ReadPayloadAt(agent string, dst []byte, from int64) error 
 }
 
 func (s *UpdateSpool) readPayload(dst []byte, at payloadLocation, from int64) error {
-	if !at.inOwnFile {
+	if !at.isInOwnFile {
 		if _, err := s.logFile.ReadAt(dst, at.offset+from); err != nil {
 			return explainFileError("read", s.logPath, err)
 		}
@@ -168,9 +168,9 @@ func (s *UpdateSpool) readPayload(dst []byte, at payloadLocation, from int64) er
 func (s *UpdateSpool) Close() error {
 	s.writeMutex.Lock()
 	defer s.writeMutex.Unlock()
-	if s.closed {
+	if s.isClosed {
 		return nil
 	}
-	s.closed = true
+	s.isClosed = true
 	return s.logFile.Close()
 }

@@ -21,8 +21,8 @@ type CompiledTask[T learner.Float] struct {
 	Schedule learner.StepSizeSchedule
 	Model    *learner.Model[T]
 
-	parameterSplit *learner.ParameterSplit // what agents share of the model, and what not
-	samples        [2]riskSample[T]        // the last
+	parameterSplit    *learner.ParameterSplit // what agents share of the model, and what not
+	recentRiskSamples [2]riskSample[T]        // the last
 }
 
 // Validate checks a task without making it workable. The error names every field that makes no sense, as it would come
@@ -30,8 +30,9 @@ type CompiledTask[T learner.Float] struct {
 func Validate[T learner.Float](t wire.Task) error {
 	p := newCompiledTask[T](t)
 	errs := []error{
-		t.Extra.CheckSupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkExternal(&t), checkRecipe(&t),
-		checkMixing(&t), checkCorrection(&t), checkPersonal(&t),
+		t.Extra.CheckSupported(), p.Task.Training.UpdateCodec.Validate(), checkColumns(t), checkExternalModel(&t),
+		checkRecipe(&t),
+		checkMixing(&t), checkStepCorrection(&t), checkPersonalOptions(&t),
 		p.GradientConfig().Validate(), p.Schedule.Validate(), p.StepCountPolicy().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
 	}
@@ -46,21 +47,21 @@ func Compile[T learner.Float](t wire.Task) (*CompiledTask[T], error) {
 	if err := Validate[T](t); err != nil {
 		return nil, err
 	}
-	model, err := learner.NewModel[T](architecture(t))
+	model, err := learner.NewModel[T](buildArchitecture(t))
 	if err != nil {
 		return nil, err
 	}
 	p := newCompiledTask[T](t)
-	model.SetReportUnits(p.Standardization())
-	p.Model, p.parameterSplit = model, model.Architecture().NewParameterSplit(t.Personal.Tensors)
+	model.SetReportedRiskUnits(p.Standardization())
+	p.Model, p.parameterSplit = model, model.Architecture().NewParameterSplit(t.Personal.PersonalTensors)
 	return p, nil
 }
 
 // newCompiledTask is a problem without its model.
 func newCompiledTask[T learner.Float](t wire.Task) *CompiledTask[T] {
-	t.Training.Codec = cmp.Or(t.Training.Codec, spec.CodecRaw)
+	t.Training.UpdateCodec = cmp.Or(t.Training.UpdateCodec, spec.CodecRaw)
 	return &CompiledTask[T]{Task: t, Schedule: learner.StepSizeSchedule{
-		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity,
+		ConstantStepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity,
 		DecayOffset: t.Training.StepSizeDecayOffset,
 	}}
 }
@@ -104,31 +105,32 @@ func checkChannelStandardization(st learner.Standardization, t wire.Task) error 
 
 // checkModel checks the model's shape, that it has what is frozen, and that its parameters fit into a blob.
 func checkModel[T learner.Float](t wire.Task) error {
-	a := architecture(t)
+	a := buildArchitecture(t)
 	if err := a.Validate(); err != nil {
 		return err
 	}
 	if len(t.Model.FrozenTensors) > 0 && len(a.TensorRanges(t.Model.FrozenTensors)) == 0 {
 		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.FrozenTensors)
 	}
-	if err := checkPersonalTensors(a, t.Personal.Tensors); err != nil {
+	if err := checkPersonalTensors(a, t.Personal.PersonalTensors); err != nil {
 		return err
 	}
-	if n := schemaOf[T](a.Layout()).VectorByteCount(); n > wire.MaxBlobBytes {
+	if n := tensorSchemaOf[T](a.Layout()).VectorByteCount(); n > wire.MaxBlobBytes {
 		return fmt.Errorf("the model has %d bytes, more than %d", n, wire.MaxBlobBytes)
 	}
 	return nil
 }
 
-// checkExternal checks that a model whose steps nobody here takes asks for nothing that only those who take them do.
-func checkExternal(t *wire.Task) error {
+// checkExternalModel checks that a model whose steps nobody here takes asks for nothing that only those who take them
+// do.
+func checkExternalModel(t *wire.Task) error {
 	x, training := &t.External, &t.Training
 	other := func(t wire.TensorSpec) bool { return t.DType != wire.Float32 }
 	switch {
-	case slices.ContainsFunc(x.Tensors, other):
+	case slices.ContainsFunc(x.TrainedTensors, other):
 		return errors.New("external: want tensors of float32")
 	case !x.IsEnabled():
-		if len(x.Tensors) > 0 {
+		if len(x.TrainedTensors) > 0 {
 			return errors.New("external: tensors without a trainer")
 		}
 		return nil
@@ -147,18 +149,19 @@ func checkExternal(t *wire.Task) error {
 
 func checkColumns(t wire.Task) error {
 	if t.External.IsEnabled() {
-		if len(t.Features) > 0 || t.Target != "" {
+		if len(t.Features) > 0 || t.TargetColumn != "" {
 			return errors.New("external: the rows are the program's: there are no features, and no target")
 		}
 		return nil
 	}
 	switch wants := t.ModelKind().HasTarget(); {
-	case !wants && t.Target != "":
-		return fmt.Errorf("has the target %q, and its model is of the kind %s, which has none", t.Target, t.ModelKind())
-	case len(t.Features) == 0 || wants && t.Target == "":
+	case !wants && t.TargetColumn != "":
+		return fmt.Errorf("has the target %q, and its model is of the kind %s, which has none", t.TargetColumn,
+			t.ModelKind())
+	case len(t.Features) == 0 || wants && t.TargetColumn == "":
 		return errors.New("needs at least one feature and a target")
 	}
-	seen := map[string]bool{t.Target: true}
+	seen := map[string]bool{t.TargetColumn: true}
 	for _, f := range t.Features {
 		if f == "" || seen[f] {
 			return fmt.Errorf("column %q is empty or named twice", f)
@@ -173,7 +176,7 @@ func checkRecipe(t *wire.Task) error {
 	var found spec.ProblemList
 	r := &t.Recipe
 	if r.Check(&found, "task"); found.ProblemCount() == 0 && len(r.Inputs) > 0 {
-		r.CheckColumns(&found, "task", t.Features, t.Target)
+		r.CheckColumns(&found, "task", t.Features, t.TargetColumn)
 		found.Require(slices.Equal(r.ExpandFeatures(t.Features), t.Features), "task.features",
 			"has hour, weekday or an input with classes; want each of their columns")
 	}
@@ -192,40 +195,40 @@ func checkMixing(t *wire.Task) error {
 		return errors.New("mixing: goes with the exchange of parameters, not of gradients")
 	case t.Training.NormalizesStepSize:
 		return errors.New("mixing: the step size is per local step, and not divided by their number (feddec Alg. 1)")
-	case t.Training.MaxSteps%m.IntervalSteps != 0:
+	case t.Training.MaxLocalSteps%m.IntervalSteps != 0:
 		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.IntervalSteps,
-			t.Training.MaxSteps)
-	case m.SnapshotRetryMillis == 0 || m.Codec == "":
+			t.Training.MaxLocalSteps)
+	case m.SnapshotRetryMillis == 0 || m.SnapshotCodec == "":
 		return errors.New("mixing: a repeat and a codec are needed")
 	}
-	if err := m.Codec.ValidateForMixing(); err != nil {
+	if err := m.SnapshotCodec.ValidateForMixing(); err != nil {
 		return fmt.Errorf("mixing: codec: %w", err)
 	}
 	return nil
 }
 
-// checkCorrection checks what changes local steps, or what is sent of them, beside the gradient.
-func checkCorrection(t *wire.Task) error {
+// checkStepCorrection checks what changes local steps, or what is sent of them, beside the gradient.
+func checkStepCorrection(t *wire.Task) error {
 	p := t.Training.Proximal
 	switch {
 	case !(p >= 0) || math.IsInf(p, 1):
 		return fmt.Errorf("proximal is %v; it must be finite and not negative", p)
 	case p > 0 && t.Training.ExchangeKind != spec.ExchangeParameters:
 		return errors.New("proximal: goes with the exchange of parameters; a gradient is taken at the anchor itself")
-	case p > 0 && t.Mixing.EndlessBlocks:
+	case p > 0 && t.Mixing.HasEndlessBlocks:
 		return errors.New("proximal: blocks without an end have no model of the server to stay near")
 	}
-	if _, keeps := t.Training.Codec.TopKShare(); keeps && (t.Training.ExchangeKind != spec.ExchangeParameters ||
-		t.Mixing.EndlessBlocks) {
+	if _, keeps := t.Training.UpdateCodec.TopKShare(); keeps && (t.Training.ExchangeKind != spec.ExchangeParameters ||
+		t.Mixing.HasEndlessBlocks) {
 		return errors.New("codec top_k: goes with the exchange of parameters, and not with blocks without an end")
 	}
 	return nil
 }
 
-func architecture(t wire.Task) learner.Architecture {
+func buildArchitecture(t wire.Task) learner.Architecture {
 	if t.External.IsEnabled() {
 		a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.LossSquared}
-		for _, tensor := range t.External.Tensors {
+		for _, tensor := range t.External.TrainedTensors {
 			shape := make([]int, len(tensor.Shape))
 			for i, n := range tensor.Shape {
 				shape[i] = int(n)
@@ -235,7 +238,7 @@ func architecture(t wire.Task) learner.Architecture {
 		return a
 	}
 	a := learner.Architecture{
-		Kind: t.Model.Kind, Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.HasBias,
+		Kind: t.Model.Kind, Inputs: len(t.Features), Outputs: int(t.Model.Outputs), HasBias: t.Model.HasBias,
 		Ridge: t.Model.Ridge, Activation: t.Model.Activation, Risk: t.Model.Risk, HuberDelta: t.Model.HuberDelta,
 	}
 	for _, h := range t.Model.HiddenUnits {
@@ -261,8 +264,8 @@ func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 // StepCountPolicy returns how E_k follows from a device's speed.
 func (p *CompiledTask[T]) StepCountPolicy() learner.StepCountPolicy {
 	t := &p.Task.Training
-	return learner.StepCountPolicy{Min: int(t.MinSteps), Max: int(t.MaxSteps),
-		Budget: time.Duration(t.StepTimeBudgetMillis) * time.Millisecond}
+	return learner.StepCountPolicy{MinSteps: int(t.MinLocalSteps), MaxSteps: int(t.MaxLocalSteps),
+		TimeBudget: time.Duration(t.StepTimeBudgetMillis) * time.Millisecond}
 }
 
 // Standardization returns the task's standardisation; it has no columns before
@@ -272,8 +275,8 @@ func (p *CompiledTask[T]) Standardization() learner.Standardization {
 	return learner.Standardization{Mean: s.Mean, Scale: s.Scale, Clip: s.Clip}
 }
 
-// Recipe returns how rows are made of readings; nil if agents have rows.
-func (p *CompiledTask[T]) Recipe() *spec.RowRecipe {
+// RowRecipe returns how rows are made of readings; nil if agents have rows.
+func (p *CompiledTask[T]) RowRecipe() *spec.RowRecipe {
 	if len(p.Task.Recipe.Inputs) == 0 {
 		return nil
 	}
@@ -291,11 +294,11 @@ func (p *CompiledTask[T]) UpdateSchema(kind wire.RoundKind) wire.TensorSchema {
 			{Name: "squares", DType: wire.Float64, Shape: []uint32{m}},
 		}
 	}
-	return schemaOf[T](p.parameterSplit.SharedLayout)
+	return tensorSchemaOf[T](p.parameterSplit.SharedLayout)
 }
 
-// schemaOf returns the layout of tensors of parameters.
-func schemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSchema {
+// tensorSchemaOf returns the layout of tensors of parameters.
+func tensorSchemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSchema {
 	dtype := wire.Float32
 	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
 		dtype = wire.Float64
@@ -313,30 +316,30 @@ func schemaOf[T learner.Float](layout []learner.TensorSpec) wire.TensorSchema {
 
 // InitialParameters returns w_0, of all parameters.
 func (p *CompiledTask[T]) InitialParameters(seed uint64) []T {
-	w := make([]T, p.Model.Architecture().Params())
-	p.Model.Init(w, rand.New(rand.NewPCG(seed, 0)))
+	w := make([]T, p.Model.Architecture().ParameterCount())
+	p.Model.InitParameters(w, rand.New(rand.NewPCG(seed, 0)))
 	return w
 }
 
 // PrepareSamples brings an agent's raw samples into the task's terms, in place:
-// labels checked, and columns standardised once there is a standardisation.
+// labelHistory checked, and columns standardised once there is a standardisation.
 func (p *CompiledTask[T]) PrepareSamples(s *learner.Samples[T]) error {
-	return p.NewRowPreparer().Prepare(s, true)
+	return p.NewRowPreparer().PrepareSamples(s, true)
 }
 
 // RowPreparer brings the rows of a source into a task's terms.
 type RowPreparer[T learner.Float] struct {
 	compiledTask *CompiledTask[T]
-	labels       learner.LabelHistory
+	labelHistory learner.LabelHistory
 }
 
 // NewRowPreparer returns what prepares samples of one source.
 func (p *CompiledTask[T]) NewRowPreparer() *RowPreparer[T] { return &RowPreparer[T]{compiledTask: p} }
 
-// Prepare is [CompiledTask.PrepareSamples] for samples that come one batch after another; with first they begin anew. A
-// batch that it refuses counts as not come, and may have been changed.
-func (r *RowPreparer[T]) Prepare(s *learner.Samples[T], first bool) error {
-	before := r.labels
+// PrepareSamples is [CompiledTask.PrepareSamples] for samples that come one batch after another; with first they begin
+// anew. A batch that it refuses counts as not come, and may have been changed.
+func (r *RowPreparer[T]) PrepareSamples(s *learner.Samples[T], first bool) error {
+	before := r.labelHistory
 	if first {
 		before = learner.LabelHistory{}
 	}
@@ -349,24 +352,24 @@ func (r *RowPreparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 			return err
 		}
 	}
-	r.labels = all
+	r.labelHistory = all
 	return nil
 }
 
-// PrepareAgain does the same to rows that were prepared before, as they were then. It may be called from several
+// PrepareRowsAgain does the same to rows that were prepared before, as they were then. It may be called from several
 // goroutines.
-func (r *RowPreparer[T]) PrepareAgain(x, y []T) {
+func (r *RowPreparer[T]) PrepareRowsAgain(x, y []T) {
 	r.compiledTask.Model.MapAndStandardizeAgain(r.compiledTask.Standardization(), x, y)
 }
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
 // ask for, and the devices whose data lie far from the others': see [learner.CombineIntoStandardization], which calls
 // each, and [learner.Architecture.PoolChannelMoments].
-func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*learner.Moments)) error,
+func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*learner.ColumnMoments)) error,
 	clip float64) (wire.Task, []learner.DeviatingDevice, error) {
 	a := p.Model.Architecture()
-	pooled := func(take func(*learner.Moments)) error {
-		return each(func(m *learner.Moments) { take(a.PoolChannelMoments(m)) })
+	pooled := func(take func(*learner.ColumnMoments)) error {
+		return each(func(m *learner.ColumnMoments) { take(a.PoolChannelMoments(m)) })
 	}
 	st, far, err := learner.CombineIntoStandardization(devices, len(p.Task.Features)+1, pooled, a.Risk, clip)
 	if err == nil {

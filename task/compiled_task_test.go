@@ -18,11 +18,11 @@ import (
 // linear is a task of two features, squared risk, all rows in every step.
 func linear() wire.Task {
 	return wire.Task{
-		Name: "t", Features: []string{"a", "b"}, Target: "y",
+		Name: "t", Features: []string{"a", "b"}, TargetColumn: "y",
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
-			StepTimeBudgetMillis: 1000, MinSteps: 1,
-			MaxSteps: 10},
+			StepTimeBudgetMillis: 1000, MinLocalSteps: 1,
+			MaxLocalSteps: 10},
 	}
 }
 
@@ -34,11 +34,11 @@ func hourly() spec.RowRecipe {
 
 func TestRecipe(t *testing.T) {
 	w := linear()
-	if r := compile[float32](t, w).Recipe(); r != nil {
+	if r := compile[float32](t, w).RowRecipe(); r != nil {
 		t.Errorf("rows as they are have the recipe %+v", r)
 	}
 	w.Recipe = hourly()
-	if r := compile[float32](t, w).Recipe(); r == nil || len(r.Inputs) != 3 {
+	if r := compile[float32](t, w).RowRecipe(); r == nil || len(r.Inputs) != 3 {
 		t.Errorf("recipe %+v", r)
 	}
 }
@@ -69,14 +69,14 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Training.Proximal = -1 }, "proximal is -1"},
 		{func(t *wire.Task) { t.Training.Proximal, t.Training.ExchangeKind = 1, spec.ExchangeGradient },
 			"goes with the exchange of parameters"},
-		{func(t *wire.Task) { t.Training.Proximal, t.Mixing.EndlessBlocks = 1, true }, "blocks without an end"},
+		{func(t *wire.Task) { t.Training.Proximal, t.Mixing.HasEndlessBlocks = 1, true }, "blocks without an end"},
 		{func(t *wire.Task) { t.Model.FrozenTensors = []string{"layer7"} }, `no tensors ["layer7"]`},
 		{func(t *wire.Task) { t.Model.HuberDelta = 1 }, "huber"},
 		{func(t *wire.Task) { t.Recipe.Grid.Step = time.Hour }, "task.grid: is set without"},
 		{func(t *wire.Task) { t.Recipe = hourly(); t.Recipe.Inputs[0].Resampling = "mode" }, "task.inputs[0].join"},
 		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "c" }, "there is no input c"},
 		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "hour" }, "want each of their columns"},
-		{func(t *wire.Task) { t.Target = "" }, "at least one feature and a target"},
+		{func(t *wire.Task) { t.TargetColumn = "" }, "at least one feature and a target"},
 		{func(t *wire.Task) { t.Features[1] = "a" }, `column "a" is empty or named twice`},
 		{func(t *wire.Task) { t.Features[1] = "y" }, `column "y"`},
 		{func(t *wire.Task) { t.Features[0] = "" }, `column "" is empty`},
@@ -100,8 +100,8 @@ func TestCompileRefuses(t *testing.T) {
 			t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: -1}
 		}, "gradient_noise.variance: is -1"},
 		{func(t *wire.Task) { t.Model.HiddenUnits, t.Model.Activation = []uint32{2}, "step" }, "activation: want tanh"},
-		{func(t *wire.Task) { t.Training.MinSteps = 0 }, "minimum of 0"},
-		{func(t *wire.Task) { t.Training.MaxSteps = 0 }, "maximum of 0"},
+		{func(t *wire.Task) { t.Training.MinLocalSteps = 0 }, "minimum of 0"},
+		{func(t *wire.Task) { t.Training.MaxLocalSteps = 0 }, "maximum of 0"},
 		{func(t *wire.Task) { t.Training.StepTimeBudgetMillis = 0 }, "budget"},
 		{func(t *wire.Task) { t.Standardization.Mean = []float64{1} }, "1 means and 0 scales"},
 		{func(t *wire.Task) {
@@ -124,7 +124,7 @@ func TestCompileRefuses(t *testing.T) {
 		}
 	}
 	w := linear()
-	w.Model.Outputs, w.Training.MinSteps, w.Target = 2, 0, ""
+	w.Model.Outputs, w.Training.MinLocalSteps, w.TargetColumn = 2, 0, ""
 	if _, err := task.Compile[float64](w); err == nil || strings.Count(err.Error(), "\n") < 2 {
 		t.Errorf("three mistakes give one problem: %v", err)
 	}
@@ -195,7 +195,7 @@ func TestStandardization(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decoded, err := wire.DecodeTask(std.Append(nil))
+	decoded, err := wire.DecodeTask(std.AppendEncoding(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -256,18 +256,20 @@ func TestUnitsOfTheTarget(t *testing.T) {
 			if p = compile[float64](t, std); p.PrepareSamples(s) != nil {
 				t.Fatal("rows are refused")
 			}
-			out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: p.InitialParameters(1), Samples: s, StepWeight: 1,
-				Steps: 10,
-				Rand:  rng})
+			out, err := p.RunLocalSteps(task.LocalJob[float64]{BaseParameters: p.InitialParameters(1), Samples: s,
+				StepWeight: 1,
+				Steps:      10,
+				Rand:       rng})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return out
 		}
 		kw, watt := train(1), train(1000)
-		for i, v := range kw.Vector {
-			if math.Abs(v-watt.Vector[i]) > 1e-9 {
-				t.Errorf("hidden %v: element %d of the update is %v in kW and %v in W", hidden, i, v, watt.Vector[i])
+		for i, v := range kw.UpdateVector {
+			if math.Abs(v-watt.UpdateVector[i]) > 1e-9 {
+				t.Errorf("hidden %v: element %d of the update is %v in kW and %v in W", hidden, i, v,
+					watt.UpdateVector[i])
 			}
 		}
 		for _, r := range [][2]float64{{kw.RiskBefore, watt.RiskBefore}, {kw.RiskAfter, watt.RiskAfter}} {
@@ -290,7 +292,8 @@ func TestStatisticsRefused(t *testing.T) {
 		t.Errorf("a sum of squares that is infinite: %v", err)
 	}
 	gone := errors.New("gone")
-	if _, _, err := p.WithStandardization(1, func(func(*learner.Moments)) error { return gone }, 0); !errors.Is(err,
+	if _, _, err := p.WithStandardization(1, func(func(*learner.ColumnMoments)) error { return gone },
+		0); !errors.Is(err,
 		gone) {
 		t.Errorf("statistics that cannot be read: %v", err)
 	}
@@ -328,17 +331,17 @@ func TestPrepareLabels(t *testing.T) {
 }
 
 // of gives the moments of one device.
-func of(t *testing.T, vectors ...[]float64) func(take func(*learner.Moments)) error {
+func of(t *testing.T, vectors ...[]float64) func(take func(*learner.ColumnMoments)) error {
 	t.Helper()
-	var all []*learner.Moments
+	var all []*learner.ColumnMoments
 	for _, v := range vectors {
-		m, err := learner.MomentsFromVector(v)
+		m, err := learner.ColumnMomentsFromVector(v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, m)
 	}
-	return func(take func(*learner.Moments)) error {
+	return func(take func(*learner.ColumnMoments)) error {
 		for _, m := range all {
 			take(m)
 		}
@@ -346,7 +349,7 @@ func of(t *testing.T, vectors ...[]float64) func(take func(*learner.Moments)) er
 	}
 }
 
-// samples takes rows of features and then the target.
+// recentRiskSamples takes rows of features and then the target.
 func samples(rows [][]float64) *learner.Samples[float64] {
 	var x, y []float64
 	for _, r := range rows {
@@ -362,7 +365,7 @@ func TestPreparerKnowsEarlierLabels(t *testing.T) {
 	prepare := compile[float64](t, of).NewRowPreparer()
 	batch := func(first bool, labels ...float64) ([]float64, error) {
 		s := learner.NewSamples(len(of.Features), make([]float64, len(labels)*len(of.Features)), labels)
-		err := prepare.Prepare(s, first)
+		err := prepare.PrepareSamples(s, first)
 		return s.All().Y, err
 	}
 	for _, tt := range []struct {

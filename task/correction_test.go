@@ -13,12 +13,12 @@ import (
 // corrected is a linear task on all rows, with a ridge and a proximal term.
 func corrected(mixing wire.MixingSettings) wire.Task {
 	return wire.Task{
-		Name: "line", Features: []string{"a"}, Target: "y", Mixing: mixing,
+		Name: "line", Features: []string{"a"}, TargetColumn: "y", Mixing: mixing,
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true,
 			Ridge: 0.1},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, Proximal: 0.7,
 			StepTimeBudgetMillis: 1000,
-			MinSteps:             1, MaxSteps: 4},
+			MinLocalSteps:        1, MaxLocalSteps: 4},
 	}
 }
 
@@ -28,12 +28,14 @@ func TestAnchor(t *testing.T) {
 	x, y := []float64{1, -2}, []float64{3, 0.5}
 	samples := learner.NewSamples(1, x, y)
 	base := []float64{0.4, -0.3}
-	for _, mixing := range []wire.MixingSettings{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.MixingSettings{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1,
+		SnapshotCodec: spec.CodecRaw}} {
 		p, err := task.Compile[float64](corrected(mixing))
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: samples, StepWeight: 1, Steps: 4})
+		out, err := p.RunLocalSteps(task.LocalJob[float64]{BaseParameters: base, Samples: samples, StepWeight: 1,
+			Steps: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +48,8 @@ func TestAnchor(t *testing.T) {
 			}
 			a, b = a-0.1*ga, b-0.1*gb
 		}
-		if math.Abs(out.Vector[0]-(a-base[0])) > 1e-14 || math.Abs(out.Vector[1]-(b-base[1])) > 1e-14 {
-			t.Errorf("mixing %+v: change %v, want %v", mixing, out.Vector, []float64{a - base[0], b - base[1]})
+		if math.Abs(out.UpdateVector[0]-(a-base[0])) > 1e-14 || math.Abs(out.UpdateVector[1]-(b-base[1])) > 1e-14 {
+			t.Errorf("mixing %+v: change %v, want %v", mixing, out.UpdateVector, []float64{a - base[0], b - base[1]})
 		}
 		risk := 0.05 * (a*a + b*b)
 		for i := range x {
@@ -69,10 +71,10 @@ func TestFrozenStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: []float32{0.4, -0.3}, StepWeight: 1, Steps: 3,
+	out, err := p.RunLocalSteps(task.LocalJob[float32]{BaseParameters: []float32{0.4, -0.3}, StepWeight: 1, Steps: 3,
 		Rand:    task.AgentRand(1, 1, 1),
 		Samples: learner.NewSamples(1, []float32{1, -2}, []float32{3, 0.5})})
-	if err != nil || out.Vector[0] == 0 || out.Vector[1] != 0 {
-		t.Errorf("change %v, error %v", out.Vector, err)
+	if err != nil || out.UpdateVector[0] == 0 || out.UpdateVector[1] != 0 {
+		t.Errorf("change %v, error %v", out.UpdateVector, err)
 	}
 }

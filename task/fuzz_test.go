@@ -36,7 +36,7 @@ func FuzzValidate(f *testing.F) {
 		if task.Validate[float32](w) == nil {
 			taken++
 		}
-		f.Add(w.Append(nil))
+		f.Add(w.AppendEncoding(nil))
 	}
 	if taken < 3 {
 		f.Fatalf("%d tasks are taken", taken)
@@ -46,10 +46,10 @@ func FuzzValidate(f *testing.F) {
 		if err != nil || task.Validate[float32](w) != nil || len(w.Recipe.Inputs) == 0 {
 			return
 		}
-		for _, name := range append(w.Features, w.Target) {
+		for _, name := range append(w.Features, w.TargetColumn) {
 			if c,
 				err := spec.ParseColumnExpression(name); err != nil || !c.IsCalendar() &&
-				w.Recipe.InputIndex(c.Input) < 0 {
+				w.Recipe.InputIndex(c.InputName) < 0 {
 				t.Fatalf("%q is no column of the task: %+v, %v", name, c, err)
 			}
 		}

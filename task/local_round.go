@@ -11,13 +11,13 @@ import (
 
 // LocalJob is what an agent is asked to compute in a training round.
 type LocalJob[T learner.Float] struct {
-	Base       []T // w_{i−1}, with what is the agent's own: see [CompiledTask.AllParameters]; not changed
-	Samples    *learner.Samples[T]
-	StepWeight float64     // K·p_k, or 1 where the server weights
-	StepOffset uint64      // t: local steps of the schedule before this round
-	Steps      int         // E_k
-	Rand       *rand.Rand  // see [learner.StepSampler] for what is drawn and in which order
-	Stop       func() bool // polled between steps; nil = never
+	BaseParameters []T // w_{i−1}, with what is the agent's own: see [CompiledTask.AllParameters]; not changed
+	Samples        *learner.Samples[T]
+	StepWeight     float64     // K·p_k, or 1 where the server weights
+	StepOffset     uint64      // t: local steps of the schedule before this round
+	Steps          int         // E_k
+	Rand           *rand.Rand  // see [learner.StepSampler] for what is drawn and in which order
+	ShouldStop     func() bool // polled between steps; nil = never
 	// OwnParameters is what the agent has of its own, by [CompiledTask.OwnParameters]: of personal tensors Base has
 	// them, too. DittoRand draws the steps of ditto; see [PersonalStepsSeed]. Both are nil without.
 	OwnParameters []T
@@ -29,12 +29,12 @@ type LocalJob[T learner.Float] struct {
 
 // LocalOutcome is what an agent sends in.
 type LocalOutcome[T learner.Float] struct {
-	Vector         []T     // Δ_k = ψ_k − w_{i−1} of what is shared, or g_k for gradient exchange
-	OwnParameters  []T     // what the agent's own has come to; nil if nothing is
-	OwnResetReason error   // why ditto's v_k could not go on, and has begun anew as w_{i−1}; else nil
-	Steps          int     // e ≤ E_k that were really taken
-	RiskBefore     float64 // at the base, over the job's RiskSample
-	RiskAfter      float64 // after the steps
+	UpdateVector     []T     // Δ_k = ψ_k − w_{i−1} of what is shared, or g_k for gradient exchange
+	OwnParameters    []T     // what the agent's own has come to; nil if nothing is
+	DittoResetReason error   // why ditto's v_k could not go on, and has begun anew as w_{i−1}; else nil
+	StepsTaken       int     // e ≤ E_k that were really taken
+	RiskBefore       float64 // at the base, over the job's RiskSample
+	RiskAfter        float64 // after the steps
 }
 
 // RunLocalSteps does an agent's part of a training round without neighbours: all local steps of a [TaskStepRunner], and
@@ -44,40 +44,40 @@ func (p *CompiledTask[T]) RunLocalSteps(j LocalJob[T]) (LocalOutcome[T], error) 
 	if err != nil {
 		return LocalOutcome[T]{}, err
 	}
-	x := slices.Clone(j.Base)
+	x := slices.Clone(j.BaseParameters)
 	if err := s.TakeSteps(x, 1, uint64(j.Steps)); err != nil {
 		return LocalOutcome[T]{}, err
 	}
 	return s.Outcome(x)
 }
 
-// checkFinite keeps numbers from leaving the device that no one would take.
-func checkFinite[T learner.Float](out LocalOutcome[T]) error {
-	if i := learner.FirstNotFinite(out.Vector); i >= 0 {
-		return &learner.DivergenceError{Step: out.Steps,
-			Problem: fmt.Sprintf("element %d of the update is %v", i, out.Vector[i])}
+// checkOutcomeFinite keeps numbers from leaving the device that no one would take.
+func checkOutcomeFinite[T learner.Float](out LocalOutcome[T]) error {
+	if i := learner.FirstNonFiniteIndex(out.UpdateVector); i >= 0 {
+		return &learner.DivergenceError{Step: out.StepsTaken,
+			Problem: fmt.Sprintf("element %d of the update is %v", i, out.UpdateVector[i])}
 	}
 	if x := out.RiskBefore + out.RiskAfter; x-x != 0 {
-		return &learner.DivergenceError{Step: out.Steps, Problem: fmt.Sprintf("the risk is %v", x)}
+		return &learner.DivergenceError{Step: out.StepsTaken, Problem: fmt.Sprintf("the risk is %v", x)}
 	}
 	return nil
 }
 
 // StatisticsVector returns an agent's vector for the statistics round, [n, mean_1 … mean_m, squares_1 … squares_m] over
-// the features and the target: see [learner.Moments.Vector]. With fewer rows than the task's MinSamples it is an error,
-// so that no statistics leave the device.
+// the features and the target: see [learner.ColumnMoments.Vector]. With fewer rows than the task's MinSamples it is an
+// error, so that no statistics leave the device.
 func (p *CompiledTask[T]) StatisticsVector(s *learner.Samples[T]) ([]float64, error) {
-	return p.momentsVector(s, learner.MomentsOf)
+	return p.momentsVector(s, learner.ComputeColumnMoments)
 }
 
 // RobustStatisticsVector is StatisticsVector with each outlier replaced by the median of its column: see
-// [learner.RobustMoments].
+// [learner.RobustColumnMoments].
 func (p *CompiledTask[T]) RobustStatisticsVector(s *learner.Samples[T]) ([]float64, error) {
-	return p.momentsVector(s, learner.RobustMoments)
+	return p.momentsVector(s, learner.RobustColumnMoments)
 }
 
 func (p *CompiledTask[T]) momentsVector(s *learner.Samples[T],
-	of func(*learner.Samples[T]) *learner.Moments) ([]float64,
+	of func(*learner.Samples[T]) *learner.ColumnMoments) ([]float64,
 	error) {
 	if n := uint64(s.Len()); n < p.Task.MinSamples {
 		return nil, fmt.Errorf("%d rows, fewer than the %d that may be spoken of", n, p.Task.MinSamples)

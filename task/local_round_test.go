@@ -50,12 +50,12 @@ func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	scale := 1.
 	n := float64(len(c.data))
 	for k, s := range c.data {
-		job := task.LocalJob[T]{Base: c.w, Samples: s, StepWeight: 1, Steps: c.steps[k]}
+		job := task.LocalJob[T]{BaseParameters: c.w, Samples: s, StepWeight: 1, Steps: c.steps[k]}
 		factor := 1.
 		gradient := c.problem.Task.Training.ExchangeKind == spec.ExchangeGradient
 		switch {
 		case gradient:
-			factor, scale = n*c.p[k], -c.problem.Schedule.At(1)
+			factor, scale = n*c.p[k], -c.problem.Schedule.StepSizeAt(1)
 		case weigh == spec.WeightInServerMean:
 			factor = n * c.p[k]
 		default:
@@ -65,12 +65,12 @@ func (c *crew[T]) round(weigh spec.WeightPlacement) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if want := c.steps[k]; !gradient && out.Steps != want || gradient &&
-			(out.Steps != 1 || out.RiskAfter != out.RiskBefore) {
+		if want := c.steps[k]; !gradient && out.StepsTaken != want || gradient &&
+			(out.StepsTaken != 1 || out.RiskAfter != out.RiskBefore) {
 			c.t.Fatalf("outcome %+v, want %d steps", out, want)
 		}
 		sent = append(sent, testkit.WeightedUpdate[T]{ID: wire.AgentID(fmt.Sprint(k)), Factor: factor,
-			Values: out.Vector})
+			Values: out.UpdateVector})
 	}
 	next := make([]T, len(c.w))
 	if err := round.ApplyStep(next, c.w, testkit.ReferenceAggregate(1, scale, len(c.data), sent...)); err != nil {
@@ -192,8 +192,8 @@ func TestStoppedStretches(t *testing.T) {
 	c := newCrew[float64](t, w)
 	for e := 0; e <= 5; e++ {
 		polls := 0
-		job := task.LocalJob[float64]{Base: []float64{1, 2}, Samples: c.data[0], StepWeight: 1.5, Steps: 5,
-			Rand: task.AgentRand(1, 2, task.AgentRandomKey("a")), Stop: func() bool {
+		job := task.LocalJob[float64]{BaseParameters: []float64{1, 2}, Samples: c.data[0], StepWeight: 1.5, Steps: 5,
+			Rand: task.AgentRand(1, 2, task.AgentRandomKey("a")), ShouldStop: func() bool {
 				polls++
 				return polls > e
 			}}
@@ -204,26 +204,26 @@ func TestStoppedStretches(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || out.Steps != e {
+		if err != nil || out.StepsTaken != e {
 			t.Fatalf("%d steps: %+v, %v", e, out, err)
 		}
 		draws := &learner.StepSampler[float64]{Data: c.data[0], Rand: task.AgentRand(1, 2, task.AgentRandomKey("a"))}
 		draws.BatchSize = 2
 		d := learner.Descent[float64]{Model: c.problem.Model, Draws: draws,
-			Schedule: learner.StepSizeSchedule{StepSize: 0.1}}
+			Schedule: learner.StepSizeSchedule{ConstantStepSize: 0.1}}
 		phi := []float64{1, 2}
 		if _, err := d.Run(phi, e, 1.5/5, 0, nil); err != nil {
 			t.Fatal(err)
 		}
-		for i, b := range job.Base {
-			if want := (phi[i] - b) * 5 / float64(e); math.Abs(out.Vector[i]-want) > 1e-12 {
-				t.Errorf("%d steps: element %d is %v, want %v", e, i, out.Vector[i], want)
+		for i, b := range job.BaseParameters {
+			if want := (phi[i] - b) * 5 / float64(e); math.Abs(out.UpdateVector[i]-want) > 1e-12 {
+				t.Errorf("%d steps: element %d is %v, want %v", e, i, out.UpdateVector[i], want)
 			}
 		}
-		if !slices.Equal(job.Base, []float64{1, 2}) {
-			t.Errorf("the base has changed to %v", job.Base)
+		if !slices.Equal(job.BaseParameters, []float64{1, 2}) {
+			t.Errorf("the base has changed to %v", job.BaseParameters)
 		}
-		if out.RiskBefore != c.problem.Model.Risk(job.Base, c.data[0].All()) ||
+		if out.RiskBefore != c.problem.Model.Risk(job.BaseParameters, c.data[0].All()) ||
 			out.RiskAfter != c.problem.Model.Risk(phi, c.data[0].All()) {
 			t.Errorf("%d steps: risks %v and %v", e, out.RiskBefore, out.RiskAfter)
 		}
@@ -236,13 +236,14 @@ func TestOffset(t *testing.T) {
 	w.Training.StepSize, w.Training.StrongConvexity, w.Training.StepSizeDecayOffset = 0, 1, 30
 	c := newCrew[float64](t, w)
 	run := func(base []float64, steps int, offset uint64) []float64 {
-		out, err := c.problem.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: c.data[0], StepWeight: 1,
+		out, err := c.problem.RunLocalSteps(task.LocalJob[float64]{BaseParameters: base, Samples: c.data[0],
+			StepWeight: 1,
 			Steps:      steps,
 			StepOffset: offset})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return []float64{base[0] + out.Vector[0], base[1] + out.Vector[1]}
+		return []float64{base[0] + out.UpdateVector[0], base[1] + out.UpdateVector[1]}
 	}
 	base := []float64{1, 2}
 	whole, parts := run(base, 7, 0), run(run(base, 3, 0), 4, 3)
@@ -258,15 +259,16 @@ func TestDivergence(t *testing.T) {
 		w.Training.ExchangeKind, w.Training.StepSize = exchange, 1e30
 		c := newCrew[float32](t, w)
 		for _, base := range [][]float32{{1e30, 1e30}, {math.MaxFloat32, math.MaxFloat32}} {
-			out, err := c.problem.RunLocalSteps(task.LocalJob[float32]{Base: base, Samples: c.data[0], StepWeight: 1,
-				Steps: 5})
+			out, err := c.problem.RunLocalSteps(task.LocalJob[float32]{BaseParameters: base, Samples: c.data[0],
+				StepWeight: 1,
+				Steps:      5})
 			d := (*learner.DivergenceError)(nil)
 			if err != nil && !errors.As(err, &d) {
 				t.Errorf("exchange %s: %v", exchange, err)
 			}
-			for _, x := range out.Vector {
+			for _, x := range out.UpdateVector {
 				if err == nil && x-x != 0 {
-					t.Errorf("exchange %s sends %v", exchange, out.Vector)
+					t.Errorf("exchange %s sends %v", exchange, out.UpdateVector)
 				}
 			}
 			if base[0] == math.MaxFloat32 && err == nil {
@@ -281,12 +283,12 @@ func TestDivergence(t *testing.T) {
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
-	w.Training.MaxSteps, w.Mixing = h, wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1,
-		Codec: spec.CodecRaw}
+	w.Training.MaxLocalSteps, w.Mixing = h, wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1,
+		SnapshotCodec: spec.CodecRaw}
 	p := compile[float64](t, w)
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
-		s, err := p.NewTaskStepRunner(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row,
+		s, err := p.NewTaskStepRunner(task.LocalJob[float64]{BaseParameters: base, Samples: learner.NewSamples(2, row,
 			[]float64{target}),
 			StepWeight: 0.5, Steps: afford, Rand: rand.New(rand.NewPCG(1, 2))})
 		if err != nil {
@@ -313,11 +315,13 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 func TestScheduleInARound(t *testing.T) {
 	const h, offset, gamma = 3, 20, 7
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
-	for _, mixing := range []wire.MixingSettings{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.MixingSettings{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1,
+		SnapshotCodec: spec.CodecRaw}} {
 		w := linear()
 		w.Training.StepSize, w.Training.StrongConvexity, w.Training.StepSizeDecayOffset = 0, 1, gamma
-		w.Training.MaxSteps, w.Mixing = h, mixing
-		s, err := compile[float64](t, w).NewTaskStepRunner(task.LocalJob[float64]{Base: base, StepWeight: 1, Steps: h,
+		w.Training.MaxLocalSteps, w.Mixing = h, mixing
+		s, err := compile[float64](t, w).NewTaskStepRunner(task.LocalJob[float64]{BaseParameters: base, StepWeight: 1,
+			Steps:      h,
 			StepOffset: offset,
 			Samples:    learner.NewSamples(2, row, []float64{target})})
 		if err != nil {

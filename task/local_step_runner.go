@@ -30,22 +30,22 @@ type LocalStepRunner[T learner.Float] struct {
 	// BlockSteps is H, and Gradients E_k ≤ H, of an agent that mixes; without neighbours they are 0.
 	BlockSteps, GradientSteps uint64
 	Gradient                  []T         // for gradient exchange: its gradient, written by Take; else nil
-	Stop                      func() bool // polled between steps; nil = never
+	ShouldStop                func() bool // polled between steps; nil = never
 
 	stepsTaken int
 }
 
-// Take takes local steps first to last, counted from 1, in place on x. Where blocks have no end they go on beyond H.
-// Without neighbours all steps are taken at once, from 1 to E_k. The error is a *learner.DivergenceError when the
-// numbers left the finite ones, or ErrStoppedMidBlock.
-func (s *LocalStepRunner[T]) Take(x []T, first, last uint64) error {
+// TakeLocalSteps takes local steps first to last, counted from 1, in place on x. Where blocks have no end they go on
+// beyond H. Without neighbours all steps are taken at once, from 1 to E_k. The error is a *learner.DivergenceError when
+// the numbers left the finite ones, or ErrStoppedMidBlock.
+func (s *LocalStepRunner[T]) TakeLocalSteps(x []T, first, last uint64) error {
 	switch {
 	case s.Gradient != nil:
 		s.GradientAt(s.Gradient, x)
 		s.stepsTaken = 1
 		return nil
 	case s.BlockSteps == 0:
-		return s.run(x, int(last-first+1), s.StepWeight, first)
+		return s.runSteps(x, int(last-first+1), s.StepWeight, first)
 	}
 	weight := s.StepWeight * (float64(s.BlockSteps) / float64(s.GradientSteps))
 	for t := first; t <= last; t++ {
@@ -53,7 +53,7 @@ func (s *LocalStepRunner[T]) Take(x []T, first, last uint64) error {
 			continue
 		}
 		before := s.stepsTaken
-		if err := s.run(x, 1, weight, t); err != nil {
+		if err := s.runSteps(x, 1, weight, t); err != nil {
 			return err
 		}
 		if s.stepsTaken == before {
@@ -63,9 +63,9 @@ func (s *LocalStepRunner[T]) Take(x []T, first, last uint64) error {
 	return nil
 }
 
-// run takes steps t to t + n − 1.
-func (s *LocalStepRunner[T]) run(x []T, n int, weight float64, t uint64) error {
-	taken, err := s.Run(x, n, weight, s.StepOffset+t-1, s.Stop)
+// runSteps takes steps t to t + n − 1.
+func (s *LocalStepRunner[T]) runSteps(x []T, n int, weight float64, t uint64) error {
+	taken, err := s.Run(x, n, weight, s.StepOffset+t-1, s.ShouldStop)
 	s.stepsTaken += taken
 	return err
 }
@@ -77,9 +77,9 @@ type TaskStepRunner[T learner.Float] struct {
 	compiledTask *CompiledTask[T]
 	job          LocalJob[T]
 
-	ditto          *LocalStepRunner[T] // of v_k
-	dittoModel     []T                 // v_k as far as it has come
-	ownResetReason error
+	dittoRunner      *LocalStepRunner[T] // of v_k
+	dittoModel       []T                 // v_k as far as it has come
+	dittoResetReason error
 }
 
 // NewTaskStepRunner prepares local steps; j.Steps is E_k, at most H.
@@ -90,9 +90,9 @@ func (p *CompiledTask[T]) NewTaskStepRunner(j LocalJob[T]) (*TaskStepRunner[T], 
 	}
 	s := &TaskStepRunner[T]{compiledTask: p, job: j, LocalStepRunner: LocalStepRunner[T]{StepWeight: j.StepWeight,
 		StepOffset: j.StepOffset,
-		Stop:       j.Stop,
+		ShouldStop: j.ShouldStop,
 		Descent:    d}}
-	s.Correction.ProximalWeight, s.Correction.Anchor = p.Task.Training.Proximal, j.Base
+	s.Correction.ProximalWeight, s.Correction.Anchor = p.Task.Training.Proximal, j.BaseParameters
 	if p.Task.Personal.UsesDitto {
 		if err := s.prepareDitto(&j); err != nil {
 			return nil, err
@@ -100,12 +100,12 @@ func (p *CompiledTask[T]) NewTaskStepRunner(j LocalJob[T]) (*TaskStepRunner[T], 
 	}
 	switch training := &p.Task.Training; {
 	case p.Task.Mixing.IntervalSteps > 0:
-		s.BlockSteps, s.GradientSteps = uint64(training.MaxSteps), uint64(max(j.Steps, 0))
+		s.BlockSteps, s.GradientSteps = uint64(training.MaxLocalSteps), uint64(max(j.Steps, 0))
 		if j.Steps < 1 || s.GradientSteps > s.BlockSteps {
 			return nil, fmt.Errorf("%d gradients in a block of %d local steps", j.Steps, s.BlockSteps)
 		}
 	case training.ExchangeKind == spec.ExchangeGradient:
-		s.Gradient = make([]T, len(j.Base))
+		s.Gradient = make([]T, len(j.BaseParameters))
 	default:
 		s.NormalizesStepSize = training.NormalizesStepSize
 	}
@@ -127,34 +127,35 @@ var ErrNoSteps = errors.New("stopped before the first local step")
 
 // Outcome returns what the agent has after its local steps, as a change of the model that they began with.
 func (s *TaskStepRunner[T]) Outcome(x []T) (LocalOutcome[T], error) {
-	return s.OutcomeFrom(s.job.Base, x)
+	return s.OutcomeFromBase(s.job.BaseParameters, x)
 }
 
-// OutcomeFrom returns what the agent has by now, as a change of a model w_{i−1}, and begins to count its steps anew.
-// Without neighbours x becomes that change, and holds the parameters no longer.
-// The error is a *learner.DivergenceError, or ErrNoSteps.
-func (s *TaskStepRunner[T]) OutcomeFrom(base, x []T) (LocalOutcome[T], error) {
+// OutcomeFromBase returns what the agent has by now, as a change of a model w_{i−1}, and begins to count its steps
+// anew. Without neighbours x becomes that change, and holds the parameters no longer. The error is a
+// *learner.DivergenceError, or ErrNoSteps.
+func (s *TaskStepRunner[T]) OutcomeFromBase(base, x []T) (LocalOutcome[T], error) {
 	rows := s.compiledTask.RiskSample(s.job.Samples, s.job.RiskSampleSeed).All()
-	out := LocalOutcome[T]{Vector: s.Gradient, Steps: s.stepsTaken, RiskBefore: s.compiledTask.Model.Risk(base, rows)}
+	out := LocalOutcome[T]{UpdateVector: s.Gradient, StepsTaken: s.stepsTaken,
+		RiskBefore: s.compiledTask.Model.Risk(base, rows)}
 	s.stepsTaken = 0
 	if s.Gradient != nil {
 		out.RiskAfter = out.RiskBefore
-		return out, checkFinite(out)
+		return out, checkOutcomeFinite(out)
 	}
-	out.OwnParameters, out.OwnResetReason = s.ownParametersAfter(x), s.ownResetReason
+	out.OwnParameters, out.DittoResetReason = s.ownParametersAfter(x), s.dittoResetReason
 	stretch := T(1)
 	if s.BlockSteps == 0 {
-		if out.Steps == 0 {
+		if out.StepsTaken == 0 {
 			return out, ErrNoSteps
 		}
-		stretch = T(float64(s.job.Steps) / float64(out.Steps))
+		stretch = T(float64(s.job.Steps) / float64(out.StepsTaken))
 	}
 	out.RiskAfter = s.compiledTask.Model.Risk(x, rows)
-	if out.Vector = x; s.BlockSteps > 0 {
-		out.Vector = slices.Clone(x) // mixing goes on with x
+	if out.UpdateVector = x; s.BlockSteps > 0 {
+		out.UpdateVector = slices.Clone(x) // mixing goes on with x
 	}
-	err := out.SetScaledChange(out.Vector, base, stretch)
-	out.Vector = s.compiledTask.SharedParameters(out.Vector)
+	err := out.SetScaledChange(out.UpdateVector, base, stretch)
+	out.UpdateVector = s.compiledTask.SharedParameters(out.UpdateVector)
 	return out, err
 }
 
@@ -163,8 +164,8 @@ func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	for i, w := range base {
 		x[i] = T(stretch * (x[i] - w))
 	}
-	out.Vector = x
-	return checkFinite(*out)
+	out.UpdateVector = x
+	return checkOutcomeFinite(*out)
 }
 
 // IsGradientStep tells whether local step t of h, from 1, is one of the e that take a gradient.

@@ -29,16 +29,16 @@ func NewDittoStepRunner[T learner.Float](d learner.Descent[T], lambda float64, a
 
 // HasPersonalPart reports whether an agent has anything of its own.
 func (p *CompiledTask[T]) HasPersonalPart() bool {
-	return p.Task.Personal.UsesDitto || len(p.Task.Personal.Tensors) > 0
+	return p.Task.Personal.UsesDitto || len(p.Task.Personal.PersonalTensors) > 0
 }
 
 // OwnSchema returns the layout of what is an agent's own: its tensors, or with ditto the whole model; nil if nothing
 // is.
 func (p *CompiledTask[T]) OwnSchema() wire.TensorSchema {
 	if p.Task.Personal.UsesDitto {
-		return schemaOf[T](p.parameterSplit.SharedLayout)
+		return tensorSchemaOf[T](p.parameterSplit.SharedLayout)
 	}
-	return schemaOf[T](p.parameterSplit.OwnLayout)
+	return tensorSchemaOf[T](p.parameterSplit.OwnLayout)
 }
 
 // InitialOwnParameters returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
@@ -55,20 +55,20 @@ func (p *CompiledTask[T]) InitialOwnParameters(seed uint64) []T {
 
 // OwnParameters returns the agent's own tensors of a vector of all parameters; nil if there are none.
 func (p *CompiledTask[T]) OwnParameters(w []T) []T {
-	if p.parameterSplit.OwnCount() == 0 {
+	if p.parameterSplit.OwnElementCount() == 0 {
 		return nil
 	}
-	own := make([]T, p.parameterSplit.OwnCount())
+	own := make([]T, p.parameterSplit.OwnElementCount())
 	learner.SplitParameters(nil, own, p.parameterSplit, w)
 	return own
 }
 
 // SharedParameters returns what agents share of a vector of all parameters, which may be overwritten.
 func (p *CompiledTask[T]) SharedParameters(w []T) []T {
-	if p.parameterSplit.OwnCount() == 0 {
+	if p.parameterSplit.OwnElementCount() == 0 {
 		return w
 	}
-	shared := w[:p.parameterSplit.SharedCount()]
+	shared := w[:p.parameterSplit.SharedElementCount()]
 	learner.SplitParameters(shared, nil, p.parameterSplit, w)
 	return shared
 }
@@ -76,7 +76,7 @@ func (p *CompiledTask[T]) SharedParameters(w []T) []T {
 // AllParameters returns the vector of all parameters with which a round's local steps begin: the shared ones, with an
 // agent's own tensors in their places. With nothing in them it is shared itself.
 func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
-	if p.parameterSplit.OwnCount() == 0 {
+	if p.parameterSplit.OwnElementCount() == 0 {
 		return shared
 	}
 	w := make([]T, len(shared)+len(own))
@@ -92,17 +92,17 @@ func (p *CompiledTask[T]) PredictionParameters(shared, own []T) []T {
 	return p.AllParameters(shared, own)
 }
 
-// checkPersonal checks what is the agents' own, but for the names of tensors.
-func checkPersonal(t *wire.Task) error {
+// checkPersonalOptions checks what is the agents' own, but for the names of tensors.
+func checkPersonalOptions(t *wire.Task) error {
 	own, lambda := &t.Personal, t.Personal.DittoLambda
 	switch {
-	case own.UsesDitto && len(own.Tensors) > 0:
+	case own.UsesDitto && len(own.PersonalTensors) > 0:
 		return errors.New("personal: tensors, and yet ditto has the whole model")
 	case !(lambda >= 0) || math.IsInf(lambda, 1):
 		return fmt.Errorf("ditto: lambda is %v; it must be finite and not negative", lambda)
 	case t.FinetuneSteps > spec.MaxFinetuneSteps:
 		return fmt.Errorf("finetune: %d steps, more than %d", t.FinetuneSteps, spec.MaxFinetuneSteps)
-	case !own.UsesDitto && len(own.Tensors) == 0:
+	case !own.UsesDitto && len(own.PersonalTensors) == 0:
 		return nil
 	case t.Training.ExchangeKind != spec.ExchangeParameters:
 		return errors.New("personal: goes with the exchange of parameters, not of gradients")
@@ -115,9 +115,9 @@ func checkPersonal(t *wire.Task) error {
 // checkPersonalTensors checks that a model has the tensors that are to be the agents' own, and others to share.
 func checkPersonalTensors(a learner.Architecture, own []string) error {
 	switch parts := a.NewParameterSplit(own); {
-	case len(own) > 0 && parts.OwnCount() == 0:
+	case len(own) > 0 && parts.OwnElementCount() == 0:
 		return errors.New("personal: the model has no such tensors")
-	case parts.SharedCount() == 0:
+	case parts.SharedElementCount() == 0:
 		return errors.New("personal: nothing is left to share")
 	}
 	return nil
@@ -126,9 +126,10 @@ func checkPersonalTensors(a learner.Architecture, own []string) error {
 // prepareDitto prepares the steps of ditto.
 func (s *TaskStepRunner[T]) prepareDitto(j *LocalJob[T]) (err error) {
 	s.dittoModel = slices.Clone(j.OwnParameters)
-	s.ditto, err = s.compiledTask.newDittoStepRunner(j.Samples, j.DittoRand, s.compiledTask.Task.Personal.DittoLambda,
-		j.Base,
-		j.StepOffset, j.Stop)
+	s.dittoRunner, err = s.compiledTask.newDittoStepRunner(j.Samples, j.DittoRand,
+		s.compiledTask.Task.Personal.DittoLambda,
+		j.BaseParameters,
+		j.StepOffset, j.ShouldStop)
 	return err
 }
 
@@ -141,7 +142,7 @@ func (p *CompiledTask[T]) newDittoStepRunner(samples *learner.Samples[T], rng *r
 		return nil, err
 	}
 	s := NewDittoStepRunner(d, lambda, anchor, offset)
-	s.Stop = stop
+	s.ShouldStop = stop
 	return &s, nil
 }
 
@@ -153,17 +154,17 @@ func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand
 	if err != nil {
 		return err
 	}
-	return s.Take(w, 1, uint64(p.Task.FinetuneSteps))
+	return s.TakeLocalSteps(w, 1, uint64(p.Task.FinetuneSteps))
 }
 
 // TakeSteps takes local steps first to last as [LocalStepRunner.Take], and then as many of ditto. Of these no error
 // stops the round: v_k begins anew as w_{i−1}.
 func (s *TaskStepRunner[T]) TakeSteps(x []T, first, last uint64) error {
-	if err := s.Take(x, first, last); err != nil || s.dittoModel == nil {
+	if err := s.TakeLocalSteps(x, first, last); err != nil || s.dittoModel == nil {
 		return err
 	}
-	if err := s.ditto.Take(s.dittoModel, first, last); err != nil {
-		s.dittoModel, s.ownResetReason = append(s.dittoModel[:0], s.job.Base...), err
+	if err := s.dittoRunner.TakeLocalSteps(s.dittoModel, first, last); err != nil {
+		s.dittoModel, s.dittoResetReason = append(s.dittoModel[:0], s.job.BaseParameters...), err
 	}
 	return nil
 }

@@ -23,12 +23,12 @@ func (p *CompiledTask[T]) RiskSample(of *learner.Samples[T], seed uint64) *learn
 	if of.Len() <= MaxRiskSampleRows {
 		return of
 	}
-	for _, s := range p.samples {
-		if s.source != nil && s.seed == seed && s.source.SameRows(of) {
+	for _, s := range p.recentRiskSamples {
+		if s.source != nil && s.seed == seed && s.source.HasSameRows(of) {
 			return s.rows
 		}
 	}
-	p.samples[1] = p.samples[0]
-	p.samples[0] = riskSample[T]{of, of.Subset(MaxRiskSampleRows, rand.New(rand.NewPCG(seed, 0))), seed}
-	return p.samples[0].rows
+	p.recentRiskSamples[1] = p.recentRiskSamples[0]
+	p.recentRiskSamples[0] = riskSample[T]{of, of.RandomSubset(MaxRiskSampleRows, rand.New(rand.NewPCG(seed, 0))), seed}
+	return p.recentRiskSamples[0].rows
 }

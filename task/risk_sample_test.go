@@ -34,9 +34,10 @@ func TestRisksOfASample(t *testing.T) {
 	some := learner.NewTableSamples(1, rows, learner.StoredTable[float64](table))
 	risks := func(samples *learner.Samples[float64], seed uint64) (before, after float64) {
 		t.Helper()
-		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: []float64{0, 0}, Samples: samples, StepWeight: 1,
-			Steps: 2,
-			Rand:  rand.New(rand.NewPCG(1, 1)), RiskSampleSeed: seed})
+		out, err := p.RunLocalSteps(task.LocalJob[float64]{BaseParameters: []float64{0, 0}, Samples: samples,
+			StepWeight: 1,
+			Steps:      2,
+			Rand:       rand.New(rand.NewPCG(1, 1)), RiskSampleSeed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,11 +18,11 @@ func (s PresenceState) String() string { return enumName(uint8(s), "online", "of
 // Presence is retained for each agent. It is a hint: nothing depends on it.
 // The envelope's epoch is the agent's boot epoch.
 type Presence struct {
-	VolatileStorage    bool // "durable: false": its updates do not survive a power cut
+	HasVolatileStorage bool // "durable: false": its updates do not survive a power cut
 	State              PresenceState
 	InstanceNonce      uint64 // drawn at each start: two devices with one identity share an epoch, never a nonce
 	MaxProtocolVersion uint8  // highest protocol version
-	Software           string // for people
+	SoftwareVersion    string // for people
 	Extra              UnknownSections
 }
 
@@ -32,17 +32,17 @@ func (m *Presence) Body() []byte {
 	w.u8(uint8(m.State))
 	w.u64(m.InstanceNonce)
 	w.u8(m.MaxProtocolVersion)
-	w.str(m.Software)
-	w.sections(m.sectionCodecs(), m.Extra)
+	w.str(m.SoftwareVersion)
+	w.bodySections(m.sectionCodecs(), m.Extra)
 	return w.encoded
 }
 
 func (m *Presence) sectionCodecs() []sectionCodec {
 	return []sectionCodec{{"durable", IgnoreUnknownSection, func(w *writer) {
-		if m.VolatileStorage {
+		if m.HasVolatileStorage {
 			w.bool(false)
 		}
-	}, func(r *reader) { m.VolatileStorage = !r.bool("durable") }}}
+	}, func(r *reader) { m.HasVolatileStorage = !r.bool("durable") }}}
 }
 
 // DecodePresence reads the body of a TypePresence envelope.
@@ -50,8 +50,8 @@ func DecodePresence(body []byte) (Presence, error) {
 	r := reader{unread: body}
 	m := Presence{State: PresenceState(r.enum("state", uint8(PresenceLost))), InstanceNonce: r.u64(),
 		MaxProtocolVersion: r.u8(),
-		Software:           r.str("software", MaxName)}
-	m.Extra = r.sections(m.sectionCodecs())
+		SoftwareVersion:    r.str("software", MaxName)}
+	m.Extra = r.bodySections(m.sectionCodecs())
 	return m, r.finish("presence")
 }
 
@@ -136,8 +136,8 @@ type UpdateFateRequest struct {
 
 // AgentLocation is where an agent stands, in metres or any unit common to the federation, if it tells.
 type AgentLocation struct {
-	Known bool
-	X, Y  float64
+	IsKnown bool
+	X, Y    float64
 }
 
 // Body returns the message's encoding.
@@ -148,7 +148,7 @@ func (m *Hello) Body() []byte {
 	w.u8(uint8(m.UnfitReason))
 	w.u64(m.Samples)
 	w.digest(m.PendingUpdate)
-	w.sections(m.sectionCodecs(), m.Extra)
+	w.bodySections(m.sectionCodecs(), m.Extra)
 	return w.encoded
 }
 
@@ -163,12 +163,13 @@ func (m *Hello) sectionCodecs() []sectionCodec {
 		m.MissingParts.missingPartsCodec(),
 		{"location", IgnoreUnknownSection, func(w *writer) {
 			if m.Location != (AgentLocation{}) {
-				w.location(m.Location)
+				w.agentLocation(m.Location)
 			}
-		}, func(r *reader) { m.Location = r.location() }},
+		}, func(r *reader) { m.Location = r.agentLocation() }},
 		{"misfit", IgnoreUnknownSection, func(w *writer) { w.dataProblem(m.DataProblem) },
 			func(r *reader) { m.DataProblem = r.dataProblem() }},
-		{"mixing", IgnoreUnknownSection, func(w *writer) { w.mixingFields(m) }, func(r *reader) { r.mixingFields(m) }},
+		{"mixing", IgnoreUnknownSection, func(w *writer) { w.helloMixingFields(m) },
+			func(r *reader) { r.helloMixingFields(m) }},
 		{"mixing_clip", IgnoreUnknownSection, func(w *writer) {
 			if m.SupportsClippedMixing {
 				w.bool(true)
@@ -183,7 +184,7 @@ func (m *Hello) sectionCodecs() []sectionCodec {
 		}, func(r *reader) { m.FateRequest = UpdateFateRequest{RoundID(r.u64()), r.digest()} }},
 		{"residuals", IgnoreUnknownSection, func(w *writer) { w.candidateResiduals(&m.Residuals) },
 			func(r *reader) { r.candidateResiduals(&m.Residuals) }},
-		rowCountSection("respond", &m.AnswerProbability),
+		rowCountSectionCodec("respond", &m.AnswerProbability),
 	}
 }
 
@@ -203,7 +204,7 @@ func (r *reader) dataProblem() DataProblem {
 		r.u64(), r.u64()}
 }
 
-func (w *writer) mixingFields(m *Hello) {
+func (w *writer) helloMixingFields(m *Hello) {
 	if m.PeerKey == (X25519PublicKey{}) && len(m.ChosenNeighbors) == 0 {
 		return
 	}
@@ -214,7 +215,7 @@ func (w *writer) mixingFields(m *Hello) {
 	}
 }
 
-func (r *reader) mixingFields(m *Hello) {
+func (r *reader) helloMixingFields(m *Hello) {
 	copy(m.PeerKey[:], r.takeBytes(len(m.PeerKey)))
 	if m.PeerKey.hasSmallOrder() {
 		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
@@ -231,13 +232,13 @@ func (r *reader) mixingFields(m *Hello) {
 	}
 }
 
-func (w *writer) location(l AgentLocation) {
-	w.bool(l.Known)
+func (w *writer) agentLocation(l AgentLocation) {
+	w.bool(l.IsKnown)
 	w.f64(l.X)
 	w.f64(l.Y)
 }
 
-func (r *reader) location() AgentLocation {
+func (r *reader) agentLocation() AgentLocation {
 	return AgentLocation{r.bool("location known"), r.f64("x"), r.f64("y")}
 }
 
@@ -249,7 +250,7 @@ func DecodeHello(body []byte) (Hello, error) {
 			uint8(lastDecline))),
 		Samples: r.u64(), PendingUpdate: r.digest(),
 	}
-	m.Extra = r.sections(m.sectionCodecs())
+	m.Extra = r.bodySections(m.sectionCodecs())
 	return m, r.finish("hello")
 }
 
@@ -292,9 +293,9 @@ func DecodeInvitationDeclined(body []byte) (InvitationDeclined, error) {
 // the payload's hash is its digest.
 type Update struct {
 	Kind                RoundKind
-	Base                Digest // hash of the model it started from; zero in a statistics round
-	Payload             Manifest
-	Inline              []byte  // the whole payload, where it has at most MaxInlineUpdate bytes
+	BaseModelDigest     Digest // hash of the model it started from; zero in a statistics round
+	PayloadManifest     Manifest
+	InlinePayload       []byte  // the whole payload, where it has at most MaxInlineUpdate bytes
 	LocalSteps          uint32  // E_k that were taken
 	Samples             uint64  // rows of local data
 	RiskBefore          float64 // local risk at the base model
@@ -310,21 +311,22 @@ type Update struct {
 func (m *Update) Body() []byte {
 	var w writer
 	w.u8(uint8(m.Kind))
-	w.digest(m.Base)
-	w.encoded = m.Payload.Append(w.encoded)
-	w.bytes(m.Inline)
+	w.digest(m.BaseModelDigest)
+	w.encoded = m.PayloadManifest.AppendEncoding(w.encoded)
+	w.bytes(m.InlinePayload)
 	w.u32(m.LocalSteps)
 	w.u64(m.Samples)
 	w.f64(m.RiskBefore)
 	w.f64(m.RiskAfter)
 	w.f64(m.SecondsPerLocalStep)
-	w.sections(m.sectionCodecs(), m.Extra)
+	w.bodySections(m.sectionCodecs(), m.Extra)
 	return w.encoded
 }
 
 func (m *Update) sectionCodecs() []sectionCodec {
-	return append(updateCodecSections(&m.Payload.Codec, DeclineUnknownSection), chunkCountSection("ahead",
-		&m.UnsolicitedChunks),
+	return append(updateCodecSectionCodecs(&m.PayloadManifest.Codec, DeclineUnknownSection),
+		chunkCountSectionCodec("ahead",
+			&m.UnsolicitedChunks),
 		sectionCodec{"edges", IgnoreUnknownSection, func(w *writer) { w.edgeMeasurements(&m.EdgeMeasurements) },
 			func(r *reader) { r.edgeMeasurements(&m.EdgeMeasurements) }})
 }
@@ -334,17 +336,17 @@ func (m *Update) sectionCodecs() []sectionCodec {
 func DecodeUpdate(body []byte) (Update, error) {
 	r := reader{unread: body}
 	m := Update{
-		Kind: RoundKind(r.enum("kind", uint8(KindTraining))), Base: r.digest(),
-		Payload: r.manifest(), Inline: r.bytes("payload", MaxInlineUpdate),
+		Kind: RoundKind(r.enum("kind", uint8(KindTraining))), BaseModelDigest: r.digest(),
+		PayloadManifest: r.manifest(), InlinePayload: r.bytes("payload", MaxInlineUpdate),
 		LocalSteps: r.u32(), Samples: r.u64(),
 		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), SecondsPerLocalStep: r.f64("step time"),
 	}
-	m.Extra = r.sections(m.sectionCodecs())
-	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {
-		r.failf("payload of %d bytes, the manifest says %d", len(m.Inline), m.Payload.Length)
+	m.Extra = r.bodySections(m.sectionCodecs())
+	if r.err == nil && len(m.InlinePayload) > 0 && len(m.InlinePayload) != int(m.PayloadManifest.BlobLength) {
+		r.failf("payload of %d bytes, the manifest says %d", len(m.InlinePayload), m.PayloadManifest.BlobLength)
 	}
-	if len(m.Inline) == 0 {
-		m.Inline = nil
+	if len(m.InlinePayload) == 0 {
+		m.InlinePayload = nil
 	}
 	return m, r.finish("update")
 }

@@ -7,7 +7,7 @@ const MaxReportMetrics = 255
 // It is sent now and then; nothing waits for it or rests on it.
 type AgentMetricsReport struct {
 	IntervalSeconds uint32 // seconds until the next one
-	Software        string // for people
+	SoftwareVersion string // for people
 	// ScrapeAddress is where the agent serves its metrics itself, as host:port; empty
 	// where nobody else reaches it.
 	ScrapeAddress string
@@ -28,7 +28,7 @@ const reportMetricSize = 9
 func (m *AgentMetricsReport) Body() []byte {
 	var w writer
 	w.u32(m.IntervalSeconds)
-	w.str(m.Software)
+	w.str(m.SoftwareVersion)
 	w.str(m.ScrapeAddress)
 	w.u32(uint32(len(m.Metrics)))
 	for _, r := range m.Metrics {
@@ -41,7 +41,7 @@ func (m *AgentMetricsReport) Body() []byte {
 // DecodeAgentMetricsReport reads the body of a TypeMetricsReport envelope.
 func DecodeAgentMetricsReport(body []byte) (AgentMetricsReport, error) {
 	r := reader{unread: body}
-	m := AgentMetricsReport{IntervalSeconds: r.u32(), Software: r.str("software", MaxName),
+	m := AgentMetricsReport{IntervalSeconds: r.u32(), SoftwareVersion: r.str("software", MaxName),
 		ScrapeAddress: r.str("scrape",
 			MaxName)}
 	for i := range r.listLength("readings", MaxReportMetrics, reportMetricSize) {

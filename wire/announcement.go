@@ -106,13 +106,13 @@ func (a *Announcement) Body() []byte {
 	w.u64(uint64(a.BaseModelVersion))
 	w.u64(a.InstanceNonce)
 	w.u64(uint64(a.LastEndedRound))
-	w.blobs(a)
+	w.announcedBlobs(a)
 	w.digest(a.UpdateSchema)
 	w.u64(a.Seed)
 	w.u64(a.PriorLocalSteps)
 	w.u32(a.HelloSpreadMillis)
 	w.u32(a.RoundTimeoutMillis)
-	w.sections(a.sectionCodecs(), a.Extra)
+	w.bodySections(a.sectionCodecs(), a.Extra)
 	return w.encoded
 }
 
@@ -120,14 +120,14 @@ func (a *Announcement) Body() []byte {
 // credit.
 func (a *Announcement) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
-		chunkCountSection("credit", &a.InitialCreditChunks),
-		rowCountSection("evaluate", &a.MinEvaluationRows),
+		chunkCountSectionCodec("credit", &a.InitialCreditChunks),
+		rowCountSectionCodec("evaluate", &a.MinEvaluationRows),
 		{"issued", IgnoreUnknownSection, func(w *writer) {
 			if a.IssuedAt > 0 {
 				w.u64(a.IssuedAt)
 			}
 		}, func(r *reader) { a.IssuedAt = r.u64() }},
-		rowCountSection("new_rows", &a.MinNewRows),
+		rowCountSectionCodec("new_rows", &a.MinNewRows),
 		a.ResponsePolicy.responsePolicyCodec(),
 		{"rollout", IgnoreUnknownSection, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
@@ -137,8 +137,8 @@ func (a *Announcement) sectionCodecs() []sectionCodec {
 				w.encoded = append(w.encoded, a.SealPublicKey[:]...)
 			}
 		}, func(r *reader) { copy(a.SealPublicKey[:], r.takeBytes(len(a.SealPublicKey))) }},
-		{"selection", IgnoreUnknownSection, func(w *writer) { w.selection(&a.Selection) },
-			func(r *reader) { r.selection(&a.Selection) }},
+		{"selection", IgnoreUnknownSection, func(w *writer) { w.agentSelection(&a.Selection) },
+			func(r *reader) { r.agentSelection(&a.Selection) }},
 	}
 }
 
@@ -157,7 +157,7 @@ func (w *writer) sealedBlobs(a *Announcement) {
 	w.u32(uint32(len(of)))
 	for _, b := range of {
 		w.str(b.Name)
-		w.bytes(b.Sealed)
+		w.bytes(b.SealedInline)
 	}
 }
 
@@ -180,7 +180,7 @@ func (r *reader) sealedBlobs(a *Announcement) {
 			r.failf("%s is not what was sealed", last)
 		}
 		if b.GroupKeyID = group; len(whole) > 0 {
-			b.Sealed = whole
+			b.SealedInline = whole
 		}
 	}
 }
@@ -207,8 +207,8 @@ func (a *Announcement) blobByName(name string) *BlobRef {
 	return &BlobRef{}
 }
 
-// blobs writes the blobs that there are.
-func (w *writer) blobs(a *Announcement) {
+// announcedBlobs writes the blobs that there are.
+func (w *writer) announcedBlobs(a *Announcement) {
 	all := a.namedBlobs()
 	w.u32(uint32(len(all)))
 	for i := range all {
@@ -235,7 +235,7 @@ func (a *Announcement) namedBlobs() []NamedBlob {
 	return all
 }
 
-func (r *reader) blobs(a *Announcement) {
+func (r *reader) announcedBlobs(a *Announcement) {
 	last := ""
 	for range r.listLength("blobs", MaxAnnouncedBlobs, 75) {
 		last = r.ascendingName("blob", last)
@@ -267,11 +267,11 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 		InstanceNonce:    r.u64(),
 		LastEndedRound:   RoundID(r.u64()),
 	}
-	r.blobs(&a)
+	r.announcedBlobs(&a)
 	a.UpdateSchema, a.Seed, a.PriorLocalSteps, a.HelloSpreadMillis, a.RoundTimeoutMillis = r.digest(), r.u64(),
 		r.u64(), r.u32(),
 		r.u32()
-	a.Extra = r.sections(a.sectionCodecs())
+	a.Extra = r.bodySections(a.sectionCodecs())
 	if r.err == nil && a.Attempt == 0 {
 		r.failf("attempt is 0, they count from 1")
 	}

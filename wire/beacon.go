@@ -34,7 +34,7 @@ func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 	w.u32(b.NextBeaconMillis)
 	w.u64(b.SentAtMicros)
 	w.u16(b.MaxNeighbors)
-	w.location(b.Location)
+	w.agentLocation(b.Location)
 	w.u32(uint32(len(b.PeerEchoes)))
 	for i := range b.PeerEchoes {
 		h := &b.PeerEchoes[i]
@@ -52,8 +52,8 @@ type AgentKeyAttestation struct {
 	CoordinatorSignature Signature
 }
 
-// AttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
-func AttestationText(federation FederationName, agent AgentID, key SigningPublicKey) []byte {
+// AgentKeyAttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
+func AgentKeyAttestationText(federation FederationName, agent AgentID, key SigningPublicKey) []byte {
 	w := writer{[]byte("fedmesh/v2/word\x00")}
 	w.str(string(federation))
 	w.str(string(agent))
@@ -64,7 +64,7 @@ func AttestationText(federation FederationName, agent AgentID, key SigningPublic
 // Verify reports whether one of the coordinator's keys has signed the attestation for this agent of the federation.
 func (x *AgentKeyAttestation) Verify(s SignatureScheme, federation FederationName, agent AgentID,
 	coordinators ...ed25519.PublicKey) bool {
-	text := AttestationText(federation, agent, x.AgentKey)
+	text := AgentKeyAttestationText(federation, agent, x.AgentKey)
 	return slices.ContainsFunc(coordinators, func(key ed25519.PublicKey) bool {
 		return s.Verify(key, text,
 			x.CoordinatorSignature[:])
@@ -74,14 +74,14 @@ func (x *AgentKeyAttestation) Verify(s SignatureScheme, federation FederationNam
 // BeaconCell is where beacons are heard.
 type BeaconCell struct {
 	Federation FederationName
-	Name       string
+	CellName   string
 }
 
 // signedBeaconText is what the sender of a beacon signs.
 func (c BeaconCell) signedBeaconText(message []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/beacon\x00")}
 	w.str(string(c.Federation))
-	w.str(c.Name)
+	w.str(c.CellName)
 	return append(w.encoded, message...)
 }
 
@@ -115,7 +115,7 @@ func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
 			fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
 	}
 	r := reader{unread: rest}
-	b := Beacon{NextBeaconMillis: r.u32(), SentAtMicros: r.u64(), MaxNeighbors: r.u16(), Location: r.location()}
+	b := Beacon{NextBeaconMillis: r.u32(), SentAtMicros: r.u64(), MaxNeighbors: r.u16(), Location: r.agentLocation()}
 	for range r.listLength("agents", MaxPeerEchoes, 27) {
 		h := BeaconEcho{PeerInstance: r.peerInstance(), BeaconSentAtMicros: r.u64(), HoldMicros: r.u32(),
 			RTTMicros: r.u32()}

@@ -15,10 +15,10 @@ import (
 // bytes of payload but the last.
 type Manifest struct {
 	Hash         Digest // names the blob: see BlobDigest
-	Length       uint32
+	BlobLength   uint32
 	Codec        spec.Codec // of the vector inside; raw for a task. Of an update, it may be named in a section
 	VectorSchema Digest     // of the vector inside; zero for a task
-	Chunks       []Digest
+	ChunkDigests []Digest
 }
 
 // NewManifest describes p, a raw vector or a task, which must have 1 to MaxBlobBytes bytes.
@@ -26,24 +26,24 @@ func NewManifest(p []byte, schema Digest) (Manifest, error) {
 	if len(p) == 0 || len(p) > MaxBlobBytes {
 		return Manifest{}, fmt.Errorf("blob of %d bytes: must have 1 to %d", len(p), MaxBlobBytes)
 	}
-	m := Manifest{Length: uint32(len(p)), Codec: spec.CodecRaw, VectorSchema: schema, Chunks: chunkDigests(p)}
-	m.Hash = digestOfChunks(m.Chunks)
+	m := Manifest{BlobLength: uint32(len(p)), Codec: spec.CodecRaw, VectorSchema: schema, ChunkDigests: chunkDigests(p)}
+	m.Hash = blobDigestOfChunks(m.ChunkDigests)
 	return m, nil
 }
 
 // BlobDigest returns the digest that names the blob p: the SHA-256 of its chunks' SHA-256s, one behind the other. Bytes
 // that are held against it by chunks, on their way, need not be hashed again as a whole.
-func BlobDigest(p []byte) Digest { return digestOfChunks(chunkDigests(p)) }
+func BlobDigest(p []byte) Digest { return blobDigestOfChunks(chunkDigests(p)) }
 
 func chunkDigests(p []byte) []Digest {
 	all := make([]Digest, ChunkCount(len(p)))
 	for k := range all {
-		all[k] = sha256.Sum256(ChunkOf(p, k))
+		all[k] = sha256.Sum256(ChunkPayload(p, k))
 	}
 	return all
 }
 
-func digestOfChunks(chunks []Digest) Digest {
+func blobDigestOfChunks(chunks []Digest) Digest {
 	all := make([]byte, 0, len(chunks)*len(Digest{}))
 	for _, d := range chunks {
 		all = append(all, d[:]...)
@@ -69,14 +69,14 @@ func (s *BlobHasher) Write(p []byte) (int, error) {
 		n := min(s.chunkBytesLeft, len(rest))
 		s.chunkHash.Write(rest[:n])
 		if s.chunkBytesLeft -= n; s.chunkBytesLeft == 0 {
-			s.endChunk()
+			s.finishChunk()
 		}
 		rest = rest[n:]
 	}
 	return len(p), nil
 }
 
-func (s *BlobHasher) endChunk() {
+func (s *BlobHasher) finishChunk() {
 	var d Digest
 	s.digestListHash.Write(s.chunkHash.Sum(d[:0]))
 	s.chunkHash.Reset()
@@ -86,7 +86,7 @@ func (s *BlobHasher) endChunk() {
 // Digest returns the digest of the blob, which ends here.
 func (s *BlobHasher) Digest() Digest {
 	if s.chunkBytesLeft < MaxChunkBytes {
-		s.endChunk()
+		s.finishChunk()
 	}
 	return Digest(s.digestListHash.Sum(nil))
 }
@@ -94,21 +94,23 @@ func (s *BlobHasher) Digest() Digest {
 // ChunkCount returns the number of chunks of a blob of length bytes.
 func ChunkCount(length int) int { return (length + MaxChunkBytes - 1) / MaxChunkBytes }
 
-// ChunkOf returns the payload of chunk k of the blob p, as a view.
-func ChunkOf(p []byte, k int) []byte { return p[k*MaxChunkBytes : min((k+1)*MaxChunkBytes, len(p))] }
+// ChunkPayload returns the payload of chunk k of the blob p, as a view.
+func ChunkPayload(p []byte, k int) []byte {
+	return p[k*MaxChunkBytes : min((k+1)*MaxChunkBytes, len(p))]
+}
 
 // ChunkLen returns the payload length of chunk k.
-func (m *Manifest) ChunkLen(k int) int { return min(MaxChunkBytes, int(m.Length)-k*MaxChunkBytes) }
+func (m *Manifest) ChunkLen(k int) int { return min(MaxChunkBytes, int(m.BlobLength)-k*MaxChunkBytes) }
 
-// Append appends the manifest's encoding to dst.
-func (m *Manifest) Append(dst []byte) []byte {
+// AppendEncoding appends the manifest's encoding to dst.
+func (m *Manifest) AppendEncoding(dst []byte) []byte {
 	w := writer{dst}
 	w.digest(m.Hash)
-	w.u32(m.Length)
-	w.u8(codecByte(m.Codec))
+	w.u32(m.BlobLength)
+	w.u8(updateCodecByte(m.Codec))
 	w.digest(m.VectorSchema)
-	w.u32(uint32(len(m.Chunks)))
-	for _, d := range m.Chunks {
+	w.u32(uint32(len(m.ChunkDigests)))
+	for _, d := range m.ChunkDigests {
 		w.digest(d)
 	}
 	return w.encoded
@@ -123,21 +125,21 @@ func DecodeManifest(p []byte) (Manifest, error) {
 
 func (r *reader) manifest() (m Manifest) {
 	m.Hash = r.digest()
-	m.Length = r.u32()
-	m.Codec = codecCodes.read(r, "codec")
+	m.BlobLength = r.u32()
+	m.Codec = codecCodes.readValue(r, "codec")
 	m.VectorSchema = r.digest()
 	n := r.listLength("chunks", MaxBlobChunks, len(Digest{}))
-	if r.err == nil && (m.Length == 0 || m.Length > MaxBlobBytes || n != ChunkCount(int(m.Length))) {
-		r.failf("%d chunks for a blob of %d bytes", n, m.Length)
+	if r.err == nil && (m.BlobLength == 0 || m.BlobLength > MaxBlobBytes || n != ChunkCount(int(m.BlobLength))) {
+		r.failf("%d chunks for a blob of %d bytes", n, m.BlobLength)
 	}
 	if r.err != nil {
 		return Manifest{}
 	}
-	m.Chunks = make([]Digest, n)
-	for k := range m.Chunks {
-		m.Chunks[k] = r.digest()
+	m.ChunkDigests = make([]Digest, n)
+	for k := range m.ChunkDigests {
+		m.ChunkDigests[k] = r.digest()
 	}
-	if r.err == nil && digestOfChunks(m.Chunks) != m.Hash {
+	if r.err == nil && blobDigestOfChunks(m.ChunkDigests) != m.Hash {
 		r.failf("the hashes of the chunks do not make the hash of the blob")
 	}
 	return m
@@ -152,13 +154,13 @@ type BlobRef struct {
 	Inline       []byte
 	// GroupKeyID, unless it is 0, is the SealKey.ID of the key under which the blob is sealed: Sealed, where it is
 	// small, or else manifest and chunks. It stands in the announcement's section "sealed".
-	GroupKeyID uint64
-	Sealed     []byte
+	GroupKeyID   uint64
+	SealedInline []byte `json:"Sealed"`
 }
 
 // OpenSealed makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
 func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
-	whole, err := group.BlobSealer(b.Hash).OpenPart(nil, SealedWholeBlob, b.Sealed)
+	whole, err := group.BlobSealer(b.Hash).OpenPart(nil, SealedWholeBlob, b.SealedInline)
 	switch {
 	case err != nil:
 		return BlobRef{}, err
@@ -172,7 +174,7 @@ func (b BlobRef) OpenSealed(group SealKey) (BlobRef, error) {
 func (b BlobRef) SealInline(group SealKey) BlobRef {
 	sealed := group.BlobSealer(b.Hash).SealPart(nil, SealedWholeBlob, b.Inline)
 	return BlobRef{Hash: b.Hash, ManifestHash: sha256.Sum256(sealed), Length: b.Length, GroupKeyID: group.ID(),
-		Sealed: sealed}
+		SealedInline: sealed}
 }
 
 // IsSet reports whether the reference names a blob at all.
@@ -216,11 +218,11 @@ const chunkMagic = "FEDC"
 // magic 4, version 1, zero 3, k 4, payload length 4, first 8 bytes of the
 // blob's hash = 24 bytes; payload. Chunks are not signed: their hashes stand
 // in a manifest that is.
-func AppendChunk(dst []byte, hash Digest, k int, payload []byte) []byte {
-	return append(appendChunkHead(dst, hash, k, len(payload)), payload...)
+func AppendChunkMessage(dst []byte, hash Digest, k int, payload []byte) []byte {
+	return append(appendChunkHeader(dst, hash, k, len(payload)), payload...)
 }
 
-func appendChunkHead(dst []byte, hash Digest, k, length int) []byte {
+func appendChunkHeader(dst []byte, hash Digest, k, length int) []byte {
 	w := writer{dst}
 	w.encoded = append(w.encoded, chunkMagic...)
 	w.encoded = append(w.encoded, ProtocolVersion, 0, 0, 0)
@@ -229,15 +231,15 @@ func appendChunkHead(dst []byte, hash Digest, k, length int) []byte {
 	return append(w.encoded, hash[:8]...)
 }
 
-// DecodeChunk reads a chunk of the blob with that hash; the payload is a view.
+// DecodeChunkMessage reads a chunk of the blob with that hash; the payload is a view.
 // It holds the payload against its own length, not against the manifest.
-func DecodeChunk(p []byte, hash Digest) (k int, payload []byte, err error) {
+func DecodeChunkMessage(p []byte, hash Digest) (k int, payload []byte, err error) {
 	le := binary.LittleEndian
 	switch {
 	case len(p) <= ChunkHeaderSize || string(p[:4]) != chunkMagic || le.Uint32(p[4:])>>8 != 0:
 		return 0, nil, fmt.Errorf("%w: %d bytes without the form of a chunk", ErrMalformed, len(p))
 	case p[4] != ProtocolVersion:
-		return 0, nil, &VersionError{MessageVersion: p[4]}
+		return 0, nil, &ProtocolVersionError{MessageVersion: p[4]}
 	case string(p[16:24]) != string(hash[:8]):
 		return 0, nil, fmt.Errorf("%w: a chunk of another blob", ErrMalformed)
 	case len(p) > ChunkHeaderSize+MaxChunkBytes+SealOverhead ||

@@ -53,12 +53,12 @@ func (x UnknownSections) CheckSupported() error {
 type sectionCodec struct {
 	name          string
 	unknownPolicy UnknownSectionPolicy
-	append        func(w *writer) // writes nothing where the body has no such section
-	read          func(r *reader)
+	writeBody     func(w *writer) // writes nothing where the body has no such section
+	readBody      func(r *reader)
 }
 
-// chunkCountSection is a section with a number of chunks; without it there are none.
-func chunkCountSection(name string, n *uint32) sectionCodec {
+// chunkCountSectionCodec is a section with a number of chunks; without it there are none.
+func chunkCountSectionCodec(name string, n *uint32) sectionCodec {
 	return sectionCodec{name, IgnoreUnknownSection, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
@@ -70,8 +70,8 @@ func chunkCountSection(name string, n *uint32) sectionCodec {
 	}}
 }
 
-// rowCountSection is a section with a number of rows; without it there is none.
-func rowCountSection(name string, n *uint32) sectionCodec {
+// rowCountSectionCodec is a section with a number of rows; without it there is none.
+func rowCountSectionCodec(name string, n *uint32) sectionCodec {
 	return sectionCodec{name, IgnoreUnknownSection, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
@@ -79,12 +79,12 @@ func rowCountSection(name string, n *uint32) sectionCodec {
 	}, func(r *reader) { *n = r.u32() }}
 }
 
-// sections ends the encoding of a body.
-func (w *writer) sections(parts []sectionCodec, extra UnknownSections) {
+// bodySections ends the encoding of a body.
+func (w *writer) bodySections(parts []sectionCodec, extra UnknownSections) {
 	all := slices.Clone(extra)
 	for _, p := range parts {
 		var body writer
-		if p.append(&body); len(body.encoded) == 0 {
+		if p.writeBody(&body); len(body.encoded) == 0 {
 			continue
 		}
 		at := 0
@@ -101,11 +101,11 @@ func (w *writer) sections(parts []sectionCodec, extra UnknownSections) {
 	}
 }
 
-// sections reads the end of a body, and returns the sections that it does not know.
-func (r *reader) sections(parts []sectionCodec) (extra UnknownSections) {
+// bodySections reads the end of a body, and returns the sections that it does not know.
+func (r *reader) bodySections(parts []sectionCodec) (extra UnknownSections) {
 	last := ""
 	for range r.listLength("sections", MaxSections, 7) {
-		s := r.section(last)
+		s := r.nextSection(last)
 		if r.err != nil {
 			return nil
 		}
@@ -123,9 +123,9 @@ func (r *reader) sections(parts []sectionCodec) (extra UnknownSections) {
 // decodeSection reads a section. One that the body would be written without is an error: each body has one encoding.
 func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
 	inner := reader{unread: s.Body}
-	p.read(&inner)
+	p.readBody(&inner)
 	var again writer
-	p.append(&again)
+	p.writeBody(&again)
 	err := inner.finish("section " + s.Name)
 	switch {
 	case err != nil:
@@ -137,8 +137,8 @@ func (p *sectionCodec) decodeSection(r *reader, s BodySection) {
 	}
 }
 
-// section reads one that comes after the section of that name.
-func (r *reader) section(before string) BodySection {
+// nextSection reads one that comes after the section of that name.
+func (r *reader) nextSection(before string) BodySection {
 	s := BodySection{r.ascendingName("section", before), UnknownSectionPolicy(r.enum("need",
 		uint8(DeclineUnknownSection))),
 		r.bytes("section", MaxBlobBytes)}

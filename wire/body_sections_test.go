@@ -61,7 +61,7 @@ func TestSectionsRefuse(t *testing.T) {
 	} {
 		task := linearTask()
 		task.Mixing, task.Standardization = wire.MixingSettings{}, wire.Standardization{}
-		p := bytes.TrimSuffix(task.Append(nil), make([]byte, 4))
+		p := bytes.TrimSuffix(task.AppendEncoding(nil), make([]byte, 4))
 		if _, err := wire.DecodeTask(append(p, c.sections...)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)
 		}

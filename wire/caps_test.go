@@ -56,7 +56,7 @@ type claim struct {
 func claims() []claim {
 	blob := func(ref wire.BlobRef) string { return string(ref.Hash[:]) + string(ref.ManifestHash[:]) }
 	big := manifestOf(bigVector(), bigSchema())
-	task := inline(linearTask().Append(nil))
+	task := inline(linearTask().AppendEncoding(nil))
 	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.VectorSchema[:])
 	update := wire.BlobDigest(bigVector())
 	const standardized = "standardization\x02\x40\x00\x00\x00"
@@ -126,7 +126,8 @@ func TestClaimsAreRefused(t *testing.T) {
 func TestInlineUpdateIsSmall(t *testing.T) {
 	for n, ok := range map[int]bool{wire.MaxInlineUpdate: true, wire.MaxInlineUpdate + 1: false} {
 		payload := make([]byte, n)
-		u := wire.Update{Kind: wire.KindTraining, Inline: payload, Payload: manifestOf(payload, smallSchema())}
+		u := wire.Update{Kind: wire.KindTraining, InlinePayload: payload, PayloadManifest: manifestOf(payload,
+			smallSchema())}
 		if _, err := wire.DecodeUpdate(u.Body()); (err == nil) != ok {
 			t.Errorf("%d bytes inline: error %v", n, err)
 		}

@@ -60,8 +60,8 @@ func TestAnnouncementWithNothingToDo(t *testing.T) {
 }
 
 func TestUpdateRefusesAnotherLength(t *testing.T) {
-	u := wire.Update{Kind: wire.KindTraining, Inline: smallUpdate()[:8],
-		Payload: manifestOf(smallUpdate(), smallSchema())}
+	u := wire.Update{Kind: wire.KindTraining, InlinePayload: smallUpdate()[:8],
+		PayloadManifest: manifestOf(smallUpdate(), smallSchema())}
 	if _, err := wire.DecodeUpdate(u.Body()); err == nil ||
 		!strings.Contains(err.Error(), "payload of 8 bytes, the manifest says 12") {
 		t.Errorf("error %v", err)
@@ -87,7 +87,7 @@ func TestCreditRefusesOddRanges(t *testing.T) {
 
 func TestTextIsUTF8(t *testing.T) {
 	for _, s := range []string{"\xff", "a\xc3", "\xed\xa0\x80", "\xc0\x80"} {
-		p := wire.Presence{State: wire.PresenceOnline, Software: s}
+		p := wire.Presence{State: wire.PresenceOnline, SoftwareVersion: s}
 		if _, err := wire.DecodePresence(p.Body()); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
 			t.Errorf("%q: error %v", s, err)
 		}

@@ -9,19 +9,19 @@ type Invitation struct {
 	Announcement     Digest       // of the announcement's envelope
 	RemainingMillis  uint32       // milliseconds until the round's deadline: clocks of devices are not trusted
 	StepSizeWeight   float64      // K·p_k for the local step size; 1 where weights are applied at the server
-	SendsUpdate      bool         // the agent is to send its update; else it only trains and mixes
+	MustSendUpdate   bool         // the agent is to send its update; else it only trains and mixes
 	MixingBlockRound RoundID      // the round for which the edges were made: this one, but where blocks have no end
 	Peers            []MixingPeer // whom it mixes with, in id order
 	EndedEdges       []EndedEdge  // by ID: with whom it does not mix for some rounds, though the graph has the edge
 	ReportedRows     uint64       // rows that its hello before the draw told of; 0 = not known
-	KeyAttestation   Signature    // attests the agent's key to its neighbours (AttestationText); zero = none
+	KeyAttestation   Signature    // attests the agent's key to its neighbours (AgentKeyAttestationText); zero = none
 	Extra            UnknownSections
 }
 
 // MixingPeer is the other end of one of an agent's edges.
 type MixingPeer struct {
 	ID           AgentID
-	Boot         Epoch           // the start of its program that the edge is to
+	BootEpoch    Epoch           // the start of its program that the edge is to
 	PublicKey    X25519PublicKey // it seals with
 	MixingWeight float64         // w_ij
 	ClipBound    float64         // τ_ij of clipped mixing; 0 = no bound
@@ -37,8 +37,8 @@ func (m *Invitation) Body() []byte {
 	w.digest(m.Announcement)
 	w.u32(m.RemainingMillis)
 	w.f64(m.StepSizeWeight)
-	w.bool(m.SendsUpdate)
-	w.sections(m.sectionCodecs(), m.Extra)
+	w.bool(m.MustSendUpdate)
+	w.bodySections(m.sectionCodecs(), m.Extra)
 	return w.encoded
 }
 
@@ -49,8 +49,8 @@ func (m *Invitation) sectionCodecs() []sectionCodec {
 			func(r *reader) { r.peerClipBounds(m) }},
 		{"mixing_ended", IgnoreUnknownSection, func(w *writer) { w.endedEdges(m) },
 			func(r *reader) { r.endedEdges(m) }},
-		{"mixing_proofs", DeclineUnknownSection, func(w *writer) { w.proofRequirement(m) },
-			func(r *reader) { r.proofRequirement(m) }},
+		{"mixing_proofs", DeclineUnknownSection, func(w *writer) { w.senderProofRequirement(m) },
+			func(r *reader) { r.senderProofRequirement(m) }},
 		{"rows", IgnoreUnknownSection, func(w *writer) { w.optionalU64(m.ReportedRows) },
 			func(r *reader) { m.ReportedRows = r.u64() }},
 		{"word", IgnoreUnknownSection, func(w *writer) {
@@ -76,7 +76,7 @@ func (w *writer) mixingPeers(m *Invitation) {
 	w.u32(uint32(len(m.Peers)))
 	for _, p := range m.Peers {
 		w.str(string(p.ID))
-		w.u64(uint64(p.Boot))
+		w.u64(uint64(p.BootEpoch))
 		w.encoded = append(w.encoded, p.PublicKey[:]...)
 		w.f64(p.MixingWeight)
 	}
@@ -85,7 +85,7 @@ func (w *writer) mixingPeers(m *Invitation) {
 func (r *reader) mixingPeers(m *Invitation) {
 	m.MixingBlockRound = RoundID(r.u64())
 	for range r.listLength("peers", MaxNeighbors, 51) {
-		p := MixingPeer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
+		p := MixingPeer{ID: AgentID(r.str("peer", MaxAgentID)), BootEpoch: Epoch(r.u64())}
 		copy(p.PublicKey[:], r.takeBytes(len(p.PublicKey)))
 		p.MixingWeight = r.f64("edge weight")
 		if err := p.ID.ValidateNonCoordinator(); err != nil {
@@ -102,8 +102,8 @@ func (r *reader) mixingPeers(m *Invitation) {
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{unread: body}
 	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), RemainingMillis: r.u32(),
-		StepSizeWeight: r.f64("weight"), SendsUpdate: r.bool("uploads")}
-	m.Extra = r.sections(m.sectionCodecs())
+		StepSizeWeight: r.f64("weight"), MustSendUpdate: r.bool("uploads")}
+	m.Extra = r.bodySections(m.sectionCodecs())
 	if err := m.Agent.ValidateNonCoordinator(); err != nil {
 		r.fail(err)
 	}

@@ -43,11 +43,11 @@ func (m *CredentialRenewalRequest) SignedText(federation FederationName, agent A
 	w := writer{[]byte("fedmesh/v2/rekey\x00")}
 	w.str(string(federation))
 	w.str(string(agent))
-	w.renewalFields(m)
+	w.renewalRequestFields(m)
 	return w.encoded
 }
 
-func (w *writer) renewalFields(m *CredentialRenewalRequest) {
+func (w *writer) renewalRequestFields(m *CredentialRenewalRequest) {
 	w.encoded = append(w.encoded, m.NewKey[:]...)
 	w.encoded = append(w.encoded, m.ListedKey[:]...)
 	if m.TLSKey == nil {
@@ -74,7 +74,7 @@ func (m *CredentialRenewalRequest) IsVouchedByListedKey(listed SigningPublicKey,
 // Body returns the message's encoding.
 func (m *CredentialRenewalRequest) Body() []byte {
 	var w writer
-	w.renewalFields(m)
+	w.renewalRequestFields(m)
 	w.encoded = append(w.encoded, m.ListedKeySignature[:]...)
 	w.bytes(m.TLSKeySignature)
 	return w.encoded

@@ -152,14 +152,14 @@ func TestChunkRefuses(t *testing.T) {
 		"length too small": {func(p []byte) []byte { p[12]--; return p }, wire.ErrMalformed},
 		"length of 4 GB":   {func(p []byte) []byte { copy(p[12:], "\xff\xff\xff\xff"); return p }, wire.ErrMalformed},
 		"another blob":     {func(p []byte) []byte { p[23] ^= 1; return p }, wire.ErrMalformed},
-		"no payload": {func([]byte) []byte { return wire.AppendChunk(nil, chunkBlob, 0, nil) },
+		"no payload": {func([]byte) []byte { return wire.AppendChunkMessage(nil, chunkBlob, 0, nil) },
 			wire.ErrMalformed},
 		"payload too large": {func([]byte) []byte {
-			return wire.AppendChunk(nil, chunkBlob, 0,
+			return wire.AppendChunkMessage(nil, chunkBlob, 0,
 				make([]byte, wire.MaxChunkBytes+wire.SealOverhead+1))
 		}, wire.ErrMalformed},
 	} {
-		if _, _, err := wire.DecodeChunk(c.change(readGolden(t, "chunk")), chunkBlob); !errors.Is(err, c.want) {
+		if _, _, err := wire.DecodeChunkMessage(c.change(readGolden(t, "chunk")), chunkBlob); !errors.Is(err, c.want) {
 			t.Errorf("%s: error %v, want %v", name, err, c.want)
 		}
 	}

@@ -26,21 +26,23 @@ var (
 		4: spec.CodecInt4}
 )
 
-// code is a word's byte; 0 for a word without one.
-func (c enumCodes[W]) code(word W) uint8 { return uint8(max(slices.Index(c, word), 0)) }
+// codeOfValue is a word's byte; 0 for a word without one.
+func (c enumCodes[W]) codeOfValue(word W) uint8 { return uint8(max(slices.Index(c, word), 0)) }
 
 // read reads a word that must be there.
-func (c enumCodes[W]) read(r *reader, field string) W { return c.word(r.enum(field, c.lastCode())) }
+func (c enumCodes[W]) readValue(r *reader, field string) W {
+	return c.valueOfCode(r.enum(field, c.lastCode()))
+}
 
-// readOptional reads a word that may be absent.
-func (c enumCodes[W]) readOptional(r *reader, field string) W {
-	return c.word(r.optionalEnum(field, c.lastCode()))
+// readOptionalValue reads a word that may be absent.
+func (c enumCodes[W]) readOptionalValue(r *reader, field string) W {
+	return c.valueOfCode(r.optionalEnum(field, c.lastCode()))
 }
 
 func (c enumCodes[W]) lastCode() uint8 { return uint8(len(c) - 1) }
 
-// word is that of a byte; a byte without one has made the reader fail.
-func (c enumCodes[W]) word(code uint8) W {
+// valueOfCode is that of a byte; a byte without one has made the reader fail.
+func (c enumCodes[W]) valueOfCode(code uint8) W {
 	if code > c.lastCode() {
 		return ""
 	}
@@ -48,7 +50,7 @@ func (c enumCodes[W]) word(code uint8) W {
 }
 
 // ExchangeKindCode returns the byte of an exchange, which journals hold too; 0 for none.
-func ExchangeKindCode(e spec.ExchangeKind) uint8 { return exchangeCodes.code(e) }
+func ExchangeKindCode(e spec.ExchangeKind) uint8 { return exchangeCodes.codeOfValue(e) }
 
 // ExchangeKindOfCode returns the exchange of a byte; empty for a byte without one.
-func ExchangeKindOfCode(code uint8) spec.ExchangeKind { return exchangeCodes.word(code) }
+func ExchangeKindOfCode(code uint8) spec.ExchangeKind { return exchangeCodes.valueOfCode(code) }

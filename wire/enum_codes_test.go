@@ -34,8 +34,8 @@ func wordFields() []holds {
 			func(t *wire.Task, w string) { t.Training.GradientNoise.Law = spec.NoiseLaw(w) },
 			func(t *wire.Task) string { return string(t.Training.GradientNoise.Law) }},
 		{"codec", []string{"", "raw", "bfloat16", "int8", "int4"}, true,
-			func(t *wire.Task, w string) { t.Mixing.Codec = spec.Codec(w) },
-			func(t *wire.Task) string { return string(t.Mixing.Codec) }},
+			func(t *wire.Task, w string) { t.Mixing.SnapshotCodec = spec.Codec(w) },
+			func(t *wire.Task) string { return string(t.Mixing.SnapshotCodec) }},
 	}
 }
 
@@ -45,7 +45,7 @@ func TestWordsOfATask(t *testing.T) {
 		encode := func(word string) []byte {
 			task := linearTask()
 			f.set(task, word)
-			return task.Append(nil)
+			return task.AppendEncoding(nil)
 		}
 		one, two := encode(f.words[1]), encode(f.words[2])
 		at := 0
@@ -75,23 +75,23 @@ func TestWordsOfATask(t *testing.T) {
 // TestCodecOfALaterVersion: an agent that does not know the codec of updates cannot read the task, and declines it.
 func TestCodecOfALaterVersion(t *testing.T) {
 	raw, packed := linearTask(), linearTask()
-	raw.Training.Codec, packed.Training.Codec = spec.CodecRaw, spec.CodecInt4
-	p := packed.Append(nil)
+	raw.Training.UpdateCodec, packed.Training.UpdateCodec = spec.CodecRaw, spec.CodecInt4
+	p := packed.AppendEncoding(nil)
 	at := bytes.Index(p, []byte("codec")) // of the section: its name, need 2, and one byte of body behind its length
-	if at < 0 || bytes.Contains(raw.Append(nil), []byte("codec")) {
+	if at < 0 || bytes.Contains(raw.AppendEncoding(nil), []byte("codec")) {
 		t.Fatalf("the section is missing in %x", p)
 	}
 	at += len("codec") + 1
 	for at < len(p) && p[at] != 4 {
 		at++
 	}
-	if got, err := wire.DecodeTask(p); err != nil || got.Training.Codec != spec.CodecInt4 {
-		t.Errorf("read as %q, %v", got.Training.Codec, err)
+	if got, err := wire.DecodeTask(p); err != nil || got.Training.UpdateCodec != spec.CodecInt4 {
+		t.Errorf("read as %q, %v", got.Training.UpdateCodec, err)
 	}
 	for code := len(spec.MixingCodecs()) + 1; code < 256; code++ {
 		p[at] = byte(code)
 		if got, err := wire.DecodeTask(p); err == nil {
-			t.Errorf("byte %d is read as %q", code, got.Training.Codec)
+			t.Errorf("byte %d is read as %q", code, got.Training.UpdateCodec)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestCodecOfALaterVersion(t *testing.T) {
 func TestWordWithoutAByte(t *testing.T) {
 	task := linearTask()
 	task.Model.Risk = spec.LossFullSquared
-	if _, err := wire.DecodeTask(task.Append(nil)); err == nil {
+	if _, err := wire.DecodeTask(task.AppendEncoding(nil)); err == nil {
 		t.Error("a task with the risk full_squared is read")
 	}
 }

@@ -63,9 +63,9 @@ func TestBoolsAreZeroOrOne(t *testing.T) {
 	good := readGolden(t, "task")
 	other := linearTask()
 	other.Model.HasBias, other.Training.NormalizesStepSize = !other.Model.HasBias, !other.Training.NormalizesStepSize
-	other.Mixing.Unsealed = !other.Mixing.Unsealed
+	other.Mixing.IsUnsealed = !other.Mixing.IsUnsealed
 	changed := 0
-	for i, b := range other.Append(nil) {
+	for i, b := range other.AppendEncoding(nil) {
 		if b == good[i] {
 			continue
 		}

@@ -110,8 +110,8 @@ func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte
 	w.u8(ProtocolVersion)
 	w.u8(uint8(h.Type))
 	w.u16(0)
-	w.encoded = appendPadded(w.encoded, string(h.Federation), MaxFederation)
-	w.encoded = appendPadded(w.encoded, string(h.Sender), MaxAgentID)
+	w.encoded = appendPaddedName(w.encoded, string(h.Federation), MaxFederation)
+	w.encoded = appendPaddedName(w.encoded, string(h.Sender), MaxAgentID)
 	w.u64(uint64(h.Epoch))
 	w.u64(uint64(h.Run))
 	w.u64(uint64(h.Round))
@@ -119,19 +119,19 @@ func SignEnvelopeWithScheme(s SignatureScheme, dst []byte, h Header, body []byte
 	w.u32(uint32(len(body)))
 	w.u32(uint32(h.Root))
 	w.digest(sha256.Sum256(body))
-	w.encoded = append(w.encoded, s.Sign(key, signedBytes(h.Type, w.encoded[start:]))...)
+	w.encoded = append(w.encoded, s.Sign(key, signedEnvelopeBytes(h.Type, w.encoded[start:]))...)
 	return append(w.encoded, body...)
 }
 
-// VersionError is of a message in another version of the protocol. It is an ErrProtocolVersion.
-type VersionError struct{ MessageVersion uint8 }
+// ProtocolVersionError is of a message in another version of the protocol. It is an ErrProtocolVersion.
+type ProtocolVersionError struct{ MessageVersion uint8 }
 
-func (e *VersionError) Error() string {
+func (e *ProtocolVersionError) Error() string {
 	return fmt.Sprintf("%v %d: this build speaks %d", ErrProtocolVersion, e.MessageVersion, ProtocolVersion)
 }
 
 // UpgradeAdvice says which program is to be updated: ours, or that of the sender.
-func (e *VersionError) UpgradeAdvice(ours, sender string) string {
+func (e *ProtocolVersionError) UpgradeAdvice(ours, sender string) string {
 	if e.MessageVersion > ProtocolVersion {
 		return ours
 	}
@@ -139,7 +139,7 @@ func (e *VersionError) UpgradeAdvice(ours, sender string) string {
 }
 
 // Unwrap returns ErrProtocolVersion.
-func (e *VersionError) Unwrap() error { return ErrProtocolVersion }
+func (e *ProtocolVersionError) Unwrap() error { return ErrProtocolVersion }
 
 // ParseEnvelope parses an envelope and checks its form, limits and body hash. It does
 // not check the signature: that needs the sender's key (Verify).
@@ -148,10 +148,10 @@ func ParseEnvelope(p []byte) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
 	}
 	if p[4] != ProtocolVersion {
-		return Envelope{}, &VersionError{MessageVersion: p[4]}
+		return Envelope{}, &ProtocolVersionError{MessageVersion: p[4]}
 	}
-	federation, err1 := readPadded(p[8:40])
-	sender, err2 := readPadded(p[40:88])
+	federation, err1 := readPaddedName(p[8:40])
+	sender, err2 := readPaddedName(p[40:88])
 	le := binary.LittleEndian
 	h := Header{
 		Type:       MessageType(p[5]),
@@ -186,7 +186,7 @@ func (e Envelope) Verify(key ed25519.PublicKey) error { return e.VerifyWithSchem
 // VerifyWithScheme is Verify for signatures of another kind.
 func (e Envelope) VerifyWithScheme(s SignatureScheme, key ed25519.PublicKey) error {
 	if len(e.raw) < HeaderSize+signatureSize ||
-		!s.Verify(key, signedBytes(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
+		!s.Verify(key, signedEnvelopeBytes(e.Type, e.raw[:HeaderSize]), e.raw[HeaderSize:HeaderSize+signatureSize]) {
 		return fmt.Errorf("%w on a message of %s", ErrSignature, e.Sender)
 	}
 	return nil
@@ -196,8 +196,8 @@ func (e Envelope) VerifyWithScheme(s SignatureScheme, key ed25519.PublicKey) err
 // an invitation names the announcement that it belongs to by this digest.
 func (e Envelope) Digest() Digest { return sha256.Sum256(e.raw[:HeaderSize]) }
 
-// signedBytes returns what is signed: the domain of the type, then the header.
-func signedBytes(t MessageType, header []byte) []byte {
+// signedEnvelopeBytes returns what is signed: the domain of the type, then the header.
+func signedEnvelopeBytes(t MessageType, header []byte) []byte {
 	b := make([]byte, 0, 32+HeaderSize)
 	b = append(b, "fedmesh/v2/"...)
 	b = append(b, t.String()...)
@@ -233,13 +233,13 @@ func (h Header) validate() error {
 	return h.Sender.Validate()
 }
 
-func appendPadded(dst []byte, s string, size int) []byte {
+func appendPaddedName(dst []byte, s string, size int) []byte {
 	dst = append(dst, s...)
 	return append(dst, make([]byte, size-len(s))...)
 }
 
-// readPadded reads a name that zeros fill up; a byte after the first zero is an error.
-func readPadded(p []byte) (string, error) {
+// readPaddedName reads a name that zeros fill up; a byte after the first zero is an error.
+func readPaddedName(p []byte) (string, error) {
 	n := 0
 	for n < len(p) && p[n] != 0 {
 		n++

@@ -17,10 +17,10 @@ const MaxRowContribution = 1e100
 
 // Evaluation is what an agent says of a model on the rows that it holds out: sums, which add up over agents.
 type Evaluation struct {
-	Run     RunID // of the model; 0 = nothing is said
-	Version ModelVersion
-	Rows    uint32  // 0 = fewer than are to be spoken of: nothing else is said
-	RiskSum float64 // Σ of the rows' risks, without the ridge
+	Run          RunID // of the model; 0 = nothing is said
+	ModelVersion ModelVersion
+	Rows         uint32  // 0 = fewer than are to be spoken of: nothing else is said
+	RiskSum      float64 // Σ of the rows' risks, without the ridge
 	// Of a regression, in the units in which the model was trained: Σ (z − y)², Σ y and Σ y², and how many |z − y| are
 	// in each of ResidualHistogramBins bins (docs/PROTOCOL.md); no bins of classes.
 	SSE, TargetSum, TargetSquareSum float64
@@ -41,15 +41,15 @@ type ExternalMetric struct {
 	Sum  float64 // Σ over the rows
 }
 
-// Valid reports whether a figure over so many rows may be told.
-func (f *ExternalMetric) Valid(rows uint32) bool {
+// IsValidForRows reports whether a figure over so many rows may be told.
+func (f *ExternalMetric) IsValidForRows(rows uint32) bool {
 	return checkName(f.Name, MaxSectionName,
 		isSectionNameByte) == nil && math.Abs(f.Sum) <= MaxRowContribution*float64(rows)
 }
 
-// IsFor reports whether the evaluation is of that version of a model of a run.
-func (m *Evaluation) IsFor(run RunID, version ModelVersion) bool {
-	return m.Run != 0 && m.Run == run && m.Version == version
+// IsForModel reports whether the evaluation is of that version of a model of a run.
+func (m *Evaluation) IsForModel(run RunID, version ModelVersion) bool {
+	return m.Run != 0 && m.Run == run && m.ModelVersion == version
 }
 
 // evaluationCodec is the section of a hello.
@@ -59,7 +59,7 @@ func (m *Evaluation) evaluationCodec() sectionCodec {
 			return
 		}
 		w.u64(uint64(m.Run))
-		w.u64(uint64(m.Version))
+		w.u64(uint64(m.ModelVersion))
 		w.u32(m.Rows)
 		if m.Rows == 0 {
 			return
@@ -71,11 +71,11 @@ func (m *Evaluation) evaluationCodec() sectionCodec {
 		w.u32s(m.ResidualHistogram)
 		w.u32(m.CorrectRows)
 		w.u32s(m.ConfusionMatrix)
-	}, m.read}
+	}, m.readFields}
 }
 
-func (m *Evaluation) read(r *reader) {
-	*m = Evaluation{Run: RunID(r.u64()), Version: ModelVersion(r.u64()), Rows: r.u32()}
+func (m *Evaluation) readFields(r *reader) {
+	*m = Evaluation{Run: RunID(r.u64()), ModelVersion: ModelVersion(r.u64()), Rows: r.u32()}
 	if m.Rows == 0 {
 		return
 	}
@@ -132,7 +132,7 @@ func (m *Evaluation) externalMetricsCodec() sectionCodec {
 		for i := range m.ExternalMetrics {
 			last = r.ascendingName("figure", last)
 			m.ExternalMetrics[i] = ExternalMetric{last, r.f64("figure")}
-			if r.err == nil && !m.ExternalMetrics[i].Valid(m.Rows) {
+			if r.err == nil && !m.ExternalMetrics[i].IsValidForRows(m.Rows) {
 				r.failf("figure %s: a sum that no %d rows have", last, m.Rows)
 			}
 		}

@@ -10,17 +10,18 @@ import (
 )
 
 func evaluationOfClasses() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, RiskSum: 15.5, CorrectRows: 28, ConfusionMatrix: []uint32{20,
-		1, 2, 8}}
+	return wire.Evaluation{Run: 7, ModelVersion: 2, Rows: 31, RiskSum: 15.5, CorrectRows: 28,
+		ConfusionMatrix: []uint32{20,
+			1, 2, 8}}
 }
 
 func evaluationOfNumbers() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, RiskSum: 15.5, SSE: 31, TargetSquareSum: 62,
+	return wire.Evaluation{Run: 7, ModelVersion: 2, Rows: 31, RiskSum: 15.5, SSE: 31, TargetSquareSum: 62,
 		ResidualHistogram: goldenBins()}
 }
 
 func evaluationOfProgram() wire.Evaluation {
-	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, RiskSum: 15.5,
+	return wire.Evaluation{Run: 7, ModelVersion: 2, Rows: 31, RiskSum: 15.5,
 		ExternalMetrics: []wire.ExternalMetric{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
 }
 
@@ -36,7 +37,7 @@ func TestEvaluationAddsUp(t *testing.T) {
 		{"classes", classes, func(*wire.Evaluation) {}, ""},
 		{"numbers", numbers, func(*wire.Evaluation) {}, ""},
 		{"no cells", classes, func(m *wire.Evaluation) { m.ConfusionMatrix = nil }, ""},
-		{"no rows", classes, func(m *wire.Evaluation) { *m = wire.Evaluation{Run: 7, Version: 2} }, ""},
+		{"no rows", classes, func(m *wire.Evaluation) { *m = wire.Evaluation{Run: 7, ModelVersion: 2} }, ""},
 		{"more hits than rows", classes, func(m *wire.Evaluation) { m.CorrectRows, m.ConfusionMatrix = 32, nil },
 			"sums that no 31 rows"},
 		{"a negative square", numbers, func(m *wire.Evaluation) { m.SSE = -1 }, "sums that no 31 rows"},

@@ -119,7 +119,7 @@ func (d *dissection) line(b *strings.Builder, says string, sizes ...int) {
 	fmt.Fprintf(b, "    %-66s%s\n", strings.Join(fields, " "), says)
 }
 
-// section shows the head of a section that may be passed over.
+// nextSection shows the head of a section that may be passed over.
 func (d *dissection) section(b *strings.Builder, name string, size int) {
 	d.line(b, fmt.Sprintf("section %s, ignore, %d bytes", name, size), 2, len(name), 1, 4)
 }

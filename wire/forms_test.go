@@ -73,15 +73,15 @@ func forms() []form {
 			}),
 		formOf("sealed", wire.TypeSealed, func(m *sealed) []byte { return m.Body },
 			func(body []byte) (sealed, error) {
-				_, up := openedAs(goldenPair().FromAgent, byAgent(goldenRun, 3, 12), body)
-				_, down := openedAs(goldenPair().ToAgent, byCoordinator(3, 20), body)
+				_, up := openedAs(goldenPair().FromAgentKey, byAgent(goldenRun, 3, 12), body)
+				_, down := openedAs(goldenPair().ToAgentKey, byCoordinator(3, 20), body)
 				if up != nil && down != nil {
 					return sealed{}, up
 				}
 				return sealed{body}, nil
 			},
 			func(rng *rand.Rand) sealed {
-				return sealed{goldenPair().FromAgent.SealMessage(wire.X25519PublicKey{}, byAgent(goldenRun, 3, 12),
+				return sealed{goldenPair().FromAgentKey.SealMessage(wire.X25519PublicKey{}, byAgent(goldenRun, 3, 12),
 					wire.TypeHello,
 					randomBytes(rng, rng.IntN(100)))}
 			}),
@@ -94,8 +94,8 @@ func forms() []form {
 		formOf("renewed", wire.TypeRenewalAnswer, (*wire.CredentialRenewalAnswer).Body,
 			wire.DecodeCredentialRenewalAnswer, randomRenewed),
 		formOf("outcome", 0, (*wire.RoundOutcome).Body, wire.DecodeRoundOutcome, randomOutcome),
-		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
-		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
+		formOf("task", 0, func(t *wire.Task) []byte { return t.AppendEncoding(nil) }, wire.DecodeTask, randomTask),
+		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.AppendEncoding(nil) }, wire.DecodeManifest,
 			randomManifest),
 		formOf("chunk", 0, encodeChunk, decodeChunk, randomChunk),
 		formOf("greeting", 0, encodeGreeting, decodeGreeting, randomGreeting),
@@ -148,10 +148,10 @@ type chunk struct {
 
 var chunkBlob = wire.BlobDigest(bigVector())
 
-func encodeChunk(c *chunk) []byte { return wire.AppendChunk(nil, chunkBlob, c.K, c.Payload) }
+func encodeChunk(c *chunk) []byte { return wire.AppendChunkMessage(nil, chunkBlob, c.K, c.Payload) }
 
 func decodeChunk(p []byte) (chunk, error) {
-	k, payload, err := wire.DecodeChunk(p, chunkBlob)
+	k, payload, err := wire.DecodeChunkMessage(p, chunkBlob)
 	return chunk{k, payload}, err
 }
 
@@ -163,7 +163,7 @@ type (
 	}
 	snapshot struct {
 		Head wire.PeerMessageHeader
-		wire.SnapshotPartHead
+		wire.SnapshotPartHeader
 		Sealed []byte
 	}
 	control struct {
@@ -189,7 +189,7 @@ func decodeGreeting(p []byte) (greeting, error) {
 }
 
 func encodeSnapshot(m *snapshot) []byte {
-	return append(wire.AppendSnapshotPartHead(nil, m.Head, &m.SnapshotPartHead), m.Sealed...)
+	return append(wire.AppendSnapshotPartHeader(nil, m.Head, &m.SnapshotPartHeader), m.Sealed...)
 }
 
 func decodeSnapshot(p []byte) (snapshot, error) {
@@ -236,7 +236,7 @@ type signedBeacon struct {
 	Word wire.AgentKeyAttestation
 }
 
-var testCell = wire.BeaconCell{Federation: "plant_7", Name: "hall"}
+var testCell = wire.BeaconCell{Federation: "plant_7", CellName: "hall"}
 
 func encodeSigned(m *signedBeacon) []byte {
 	return wire.SignBeacon(wire.Ed25519{}, encodeBeacon(&m.beacon), testCell, m.Word, testKey())

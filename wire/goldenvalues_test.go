@@ -77,15 +77,16 @@ func goldens() []golden {
 		golden{"task_readings", "task", wire.Header{}, readingsTask()},
 		golden{"task_sensors", "task", wire.Header{}, sensorsTask()},
 		golden{"manifest", "manifest", wire.Header{}, &manifest},
-		golden{"chunk", "chunk", wire.Header{}, &chunk{K: 1, Payload: wire.ChunkOf(bigVector(), 1)}},
+		golden{"chunk", "chunk", wire.Header{}, &chunk{K: 1, Payload: wire.ChunkPayload(bigVector(), 1)}},
 	)
 }
 
 func gatheringAnnouncement() golden {
 	return golden{"announcement_gathering", "announcement", byCoordinator(3, 10), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, BaseModelVersion: 2,
-		Task: inline(linearTask().Append(nil)), BaseModel: inline(smallVector()), UpdateSchema: smallSchema().Hash(),
-		Seed: 42, PriorLocalSteps: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000,
+		Task: inline(linearTask().AppendEncoding(nil)), BaseModel: inline(smallVector()),
+		UpdateSchema: smallSchema().Hash(),
+		Seed:         42, PriorLocalSteps: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000,
 		InstanceNonce:  goldenInstance,
 		LastEndedRound: 2,
 	}}
@@ -117,7 +118,7 @@ func goldenKey() wire.SelectionKey {
 }
 
 func pulledAnnouncement() golden {
-	big, task := manifestOf(bigVector(), bigSchema()), networkTask().Append(nil)
+	big, task := manifestOf(bigVector(), bigSchema()), networkTask().AppendEncoding(nil)
 	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
 		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, BaseModelVersion: 3, InitialCreditChunks: 1,
 		Task: pulled(manifestOf(task, nil)), BaseModel: pulled(big), UpdateSchema: bigSchema().Hash(),
@@ -135,7 +136,7 @@ func statisticsAnnouncement() golden {
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics, InitialCreditChunks: 2,
 		Selection: wire.NewAgentSelection(goldenPlace(1, 1), goldenInstance, []wire.SelectedAgent{{Key: goldenKey(),
 			StepSizeWeight: 1}}),
-		Task: inline(networkTask().Append(nil)), UpdateSchema: statisticsSchema().Hash(),
+		Task: inline(networkTask().AppendEncoding(nil)), UpdateSchema: statisticsSchema().Hash(),
 		Seed: 42, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
 	}}
 }
@@ -147,8 +148,9 @@ func rolloutAnnouncement() golden {
 	file := manifestOf(bigVector(), nil)
 	a.CandidateModelFile, a.ReleasedModelFile = pulled(file), inline(smallVector())
 	a.Rollout = wire.Rollout{
-		ReleasedModel:       wire.ModelRef{Run: goldenRun - 1, Version: 40, Hash: wire.BlobDigest(smallVector())},
-		CandidateModel:      wire.ModelRef{Run: goldenRun, Version: 3, Hash: wire.BlobDigest(bigVector())},
+		ReleasedModel: wire.ModelRef{Run: goldenRun - 1, Version: 40,
+			ParametersDigest: wire.BlobDigest(smallVector())},
+		CandidateModel:      wire.ModelRef{Run: goldenRun, Version: 3, ParametersDigest: wire.BlobDigest(bigVector())},
 		CandidateAgentShare: 0.125}
 	return golden{"announcement_rollout", "announcement", byCoordinator(3, 17), &a}
 }
@@ -203,16 +205,16 @@ func goldensOfCoordinator() []golden {
 		{"invitation", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500,
 				StepSizeWeight:   1.5,
-				SendsUpdate:      true,
-				MixingBlockRound: 2, Peers: []wire.MixingPeer{{ID: "press-02", Boot: 3,
+				MustSendUpdate:   true,
+				MixingBlockRound: 2, Peers: []wire.MixingPeer{{ID: "press-02", BootEpoch: 3,
 					PublicKey:    wire.X25519PublicKey{1, 2},
 					MixingWeight: 0.25}}}},
 		{"invitation_proofs", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500,
 				StepSizeWeight:   1.5,
-				SendsUpdate:      true,
+				MustSendUpdate:   true,
 				MixingBlockRound: 2, KeyAttestation: goldenWord("press-01").CoordinatorSignature,
-				Peers: []wire.MixingPeer{{ID: "press-02", Boot: 3, PublicKey: wire.X25519PublicKey{1, 2},
+				Peers: []wire.MixingPeer{{ID: "press-02", BootEpoch: 3, PublicKey: wire.X25519PublicKey{1, 2},
 					MixingWeight:         0.25,
 					RequiresSenderProofs: true}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.UpdateAccepted{Update: update}},
@@ -242,14 +244,14 @@ func goldensOfAgent() []golden {
 	return []golden{
 		{"presence_online", "presence", byAgent(0, 0, 1),
 			&wire.Presence{State: wire.PresenceOnline, InstanceNonce: goldenNonce, MaxProtocolVersion: 2,
-				Software: "agentd 0.1.0"}},
+				SoftwareVersion: "agentd 0.1.0"}},
 		{"presence_lost", "presence", byAgent(0, 0, 2),
 			&wire.Presence{State: wire.PresenceLost, InstanceNonce: goldenNonce, MaxProtocolVersion: 2,
-				Software: "agentd 0.1.0"}},
+				SoftwareVersion: "agentd 0.1.0"}},
 		{"renew", "renew", byAgent(0, 0, 11), goldenRenew()},
 		{"hello", "hello", byAgent(goldenRun, 3, 3),
 			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: gathering, Samples: 12,
-				Location:        wire.AgentLocation{Known: true, X: 3.5, Y: -7},
+				Location:        wire.AgentLocation{IsKnown: true, X: 3.5, Y: -7},
 				ChosenNeighbors: []wire.AgentID{"press-02", "press-04"}}},
 		{"hello_unfit", "hello", byAgent(goldenRun, 3, 3),
 			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: gathering, UnfitReason: wire.DeclineBadData,
@@ -258,16 +260,16 @@ func goldensOfAgent() []golden {
 					TotalValues: 100}}},
 		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
 			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: rolloutAnnouncement().digest(), Samples: 12,
-				Residuals: wire.CandidateResiduals{Run: goldenRun, Version: 3, LabeledRows: 31,
+				Residuals: wire.CandidateResiduals{Run: goldenRun, ModelVersion: 3, LabeledRows: 31,
 					CandidateMeanSquare: 0.75,
 					ReleasedMeanSquare:  0.5}}},
 		{"hello_evaluation", "hello", byAgent(goldenRun, 3, 12),
 			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
-				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, RiskSum: 15.5, CorrectRows: 28,
+				Evaluation: wire.Evaluation{Run: goldenRun, ModelVersion: 2, Rows: 31, RiskSum: 15.5, CorrectRows: 28,
 					ConfusionMatrix: []uint32{20, 1, 2, 8}}}},
 		{"hello_evaluation_regression", "hello", byAgent(goldenRun, 3, 13),
 			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
-				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, RiskSum: 15.5, SSE: 31,
+				Evaluation: wire.Evaluation{Run: goldenRun, ModelVersion: 2, Rows: 31, RiskSum: 15.5, SSE: 31,
 					TargetSum:       -0.5,
 					TargetSquareSum: 62, ResidualHistogram: goldenBins()}}},
 		{"hello_evaluation_figures", "hello", byAgent(goldenRun, 3, 14),
@@ -275,10 +277,10 @@ func goldensOfAgent() []golden {
 				Evaluation: evaluationOfProgram()}},
 		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
 			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: restingAnnouncement().digest(), Samples: 12,
-				NewRows: wire.NewRowsReport{Known: true, UnusedRows: 5, LastUsedRound: 3}}},
+				NewRows: wire.NewRowsReport{IsKnown: true, UnusedRows: 5, LastUsedRound: 3}}},
 		{"hello_lacks", "hello", byAgent(goldenRun, 4, 16),
 			&wire.Hello{InstanceNonce: goldenNonce, FollowedAnnouncement: pulledAnnouncement().digest(), Samples: 12,
-				MissingParts: wire.MissingBlobParts{Blob: manifestOf(bigVector(), bigSchema()).Hash,
+				MissingParts: wire.MissingBlobParts{BlobDigest: manifestOf(bigVector(), bigSchema()).Hash,
 					ManifestMissing: true,
 					Chunks:          []uint32{0, 2}}}},
 		{"hello_respond", "hello", byAgent(goldenRun, 3, 15),
@@ -288,32 +290,35 @@ func goldensOfAgent() []golden {
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
 			&wire.InvitationDeclined{Announcement: open, Reason: wire.DeclineNoTime}},
 		{"report", "report", byAgent(0, 0, 8), &wire.AgentMetricsReport{
-			IntervalSeconds: 300, Software: "agentd 0.1.0", ScrapeAddress: "192.0.2.7:9465",
+			IntervalSeconds: 300, SoftwareVersion: "agentd 0.1.0", ScrapeAddress: "192.0.2.7:9465",
 			Metrics: []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
 		}},
 		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
-			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()),
-			Inline:     smallUpdate(),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.001953125,
+			Kind: wire.KindTraining, BaseModelDigest: base, PayloadManifest: manifestOf(smallUpdate(), smallSchema()),
+			InlinePayload: smallUpdate(),
+			LocalSteps:    10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.001953125,
 		}},
 		{"update_chunked", "update", byAgent(goldenRun, 4, 7), &wire.Update{
-			Kind: wire.KindTraining, Base: wire.BlobDigest(bigVector()), Payload: manifestOf(bigVector(), bigSchema()),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.25,
+			Kind: wire.KindTraining, BaseModelDigest: wire.BlobDigest(bigVector()),
+			PayloadManifest: manifestOf(bigVector(), bigSchema()),
+			LocalSteps:      10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.25,
 			UnsolicitedChunks: 1,
 		}},
 		{"update_signs", "update", byAgent(goldenRun, 4, 7), &wire.Update{
-			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.CodecSigns, make([]byte, 13)),
-			Inline:     make([]byte, 13),
-			LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.25,
+			Kind: wire.KindTraining, BaseModelDigest: base, PayloadManifest: packedAs(spec.CodecSigns, make([]byte,
+				13)),
+			InlinePayload: make([]byte, 13),
+			LocalSteps:    10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5, SecondsPerLocalStep: 0.25,
 		}},
 		{"update_top_k", "update", byAgent(goldenRun, 4, 7), &wire.Update{
-			Kind: wire.KindTraining, Base: base, Payload: packedAs(spec.TopKCodec(0.375), make([]byte, 8)),
-			Inline: make([]byte, 8), LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5,
+			Kind: wire.KindTraining, BaseModelDigest: base, PayloadManifest: packedAs(spec.TopKCodec(0.375),
+				make([]byte, 8)),
+			InlinePayload: make([]byte, 8), LocalSteps: 10, Samples: 12, RiskBefore: 0.75, RiskAfter: 0.5,
 			SecondsPerLocalStep: 0.25,
 		}},
 		{"update_statistics", "update", byAgent(goldenRun, 1, 6), &wire.Update{
-			Kind: wire.KindStatistics, Payload: manifestOf(statisticsVector(), statisticsSchema()),
-			Inline: statisticsVector(), Samples: 12,
+			Kind: wire.KindStatistics, PayloadManifest: manifestOf(statisticsVector(), statisticsSchema()),
+			InlinePayload: statisticsVector(), Samples: 12,
 		}},
 	}
 }
@@ -325,17 +330,17 @@ func packedAs(word spec.Codec, p []byte) wire.Manifest {
 }
 
 func goldensOfNeighbors() []golden {
-	head := wire.PeerMessageHeader{Run: goldenRun, Round: 3, Sender: "press-01", SenderBoot: 5}
+	head := wire.PeerMessageHeader{Run: goldenRun, Round: 3, Sender: "press-01", SenderBootEpoch: 5}
 	of := func(t wire.PeerMessageType) wire.PeerMessageHeader { h := head; h.Type = t; return h }
-	to := wire.PeerInstance{ID: "press-02", Boot: 4}
+	to := wire.PeerInstance{ID: "press-02", BootEpoch: 4}
 	key := wire.WrappedSenderKey{Receiver: to, HoldsNeighborKey: true}
 	copy(key.WrappedKey[:], testPublicKey())
 	return []golden{
 		{"peer_greeting", "greeting", wire.Header{},
-			&greeting{of(wire.PeerGreeting), wire.KeyGreeting{Salt: [16]byte{1, 2, 3},
-				Keys: []wire.WrappedSenderKey{key}}}},
-		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.SnapshotPartHead{
-			Step: 9, PartIndex: 0, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: to, Seq: 8}},
+			&greeting{of(wire.PeerGreeting), wire.KeyGreeting{WrappingSalt: [16]byte{1, 2, 3},
+				WrappedKeys: []wire.WrappedSenderKey{key}}}},
+		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.SnapshotPartHeader{
+			Step: 9, PartIndex: 0, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerInstance: to, SnapshotSeq: 8}},
 		}, smallVector()}},
 		{"peer_ask", "control", wire.Header{},
 			&control{of(wire.PeerSnapshotRequest), wire.PeerControlMessage{Receiver: to, SealCounter: 1,
@@ -347,19 +352,20 @@ func goldensOfNeighbors() []golden {
 				IsEdgeDrained:  true},
 				make([]byte, wire.PeerSealOverhead)}},
 		{"peer_beacon", "beacon", wire.Header{},
-			&beacon{wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: "press-01", SenderBoot: 5}, wire.Beacon{
+			&beacon{wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: "press-01", SenderBootEpoch: 5}, wire.Beacon{
 				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6,
-				Location: wire.AgentLocation{Known: true,
+				Location: wire.AgentLocation{IsKnown: true,
 					X: 3.5, Y: -7},
 				PeerEchoes: []wire.BeaconEcho{{PeerInstance: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
 					RTTMicros: 1900}},
 			}}},
 		{"peer_beacon_signed", "signed_beacon", wire.Header{}, &signedBeacon{
-			beacon{wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "press-01", SenderBoot: 5}, wire.Beacon{
-				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6,
-				PeerEchoes: []wire.BeaconEcho{{PeerInstance: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
-					RTTMicros: 1900}},
-			}},
+			beacon{wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, Sender: "press-01", SenderBootEpoch: 5},
+				wire.Beacon{
+					NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6,
+					PeerEchoes: []wire.BeaconEcho{{PeerInstance: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
+						RTTMicros: 1900}},
+				}},
 			goldenWord("press-01")}},
 	}
 }
@@ -367,24 +373,26 @@ func goldensOfNeighbors() []golden {
 // goldenWord is the coordinator's word about the test's key.
 func goldenWord(agent wire.AgentID) wire.AgentKeyAttestation {
 	w := wire.AgentKeyAttestation{AgentKey: wire.SigningPublicKeyOf(testKey())}
-	w.CoordinatorSignature = wire.Signature(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.AgentKey)))
+	w.CoordinatorSignature = wire.Signature(ed25519.Sign(testKey(), wire.AgentKeyAttestationText("plant_7", agent,
+		w.AgentKey)))
 	return w
 }
 
 func linearTask() *wire.Task {
 	return &wire.Task{
-		Name: "bearing wear", Features: []string{"temperature", "vibration"}, Target: "wear",
+		Name: "bearing wear", Features: []string{"temperature", "vibration"}, TargetColumn: "wear",
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true,
 			Ridge: 0.01},
 		Training: wire.TrainingSettings{
 			ExchangeKind: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4,
-			Codec:    spec.CodecRaw,
-			StepSize: 0.05, NormalizesStepSize: true, StepTimeBudgetMillis: 2000, MinSteps: 1, MaxSteps: 50,
+			UpdateCodec: spec.CodecRaw,
+			StepSize:    0.05, NormalizesStepSize: true, StepTimeBudgetMillis: 2000, MinLocalSteps: 1,
+			MaxLocalSteps: 50,
 		},
 		Mixing: wire.MixingSettings{IntervalSteps: 5, SnapshotWaitMillis: 500, SnapshotRetryMillis: 100,
-			DrainMillis: 2000,
-			Codec:       spec.CodecBFloat16,
-			Unsealed:    true, EndlessBlocks: true},
+			LateSnapshotMillis: 2000,
+			SnapshotCodec:      spec.CodecBFloat16,
+			IsUnsealed:         true, HasEndlessBlocks: true},
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}
@@ -392,21 +400,22 @@ func linearTask() *wire.Task {
 
 func packedTask(word spec.Codec) *wire.Task {
 	t := networkTask()
-	t.Training.Codec = word
+	t.Training.UpdateCodec = word
 	return t
 }
 
 func networkTask() *wire.Task {
 	return &wire.Task{
-		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
+		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, TargetColumn: "class",
 		Model: wire.ModelSpec{HiddenUnits: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU,
 			Risk:    spec.LossSoftmax,
 			HasBias: true, FrozenTensors: []string{"layer0", "layer2.bias"}, HuberDelta: 1.5},
 		Training: wire.TrainingSettings{
-			ExchangeKind: spec.ExchangeGradient, Codec: spec.CodecInt8, LocalStepProbability: 0.5,
+			ExchangeKind: spec.ExchangeGradient, UpdateCodec: spec.CodecInt8, LocalStepProbability: 0.5,
 			GradientNoise:   spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25},
-			StrongConvexity: 0.5, StepSizeDecayOffset: 15, Proximal: 0.125, StepTimeBudgetMillis: 1000, MinSteps: 1,
-			MaxSteps: 1,
+			StrongConvexity: 0.5, StepSizeDecayOffset: 15, Proximal: 0.125, StepTimeBudgetMillis: 1000,
+			MinLocalSteps: 1,
+			MaxLocalSteps: 1,
 		},
 		MinSamples: 1,
 	}
@@ -416,7 +425,7 @@ func networkTask() *wire.Task {
 func personalTask() *wire.Task {
 	t := networkTask()
 	t.Training.ExchangeKind, t.FinetuneSteps = spec.ExchangeParameters, 100
-	t.Personal.Tensors = []string{"layer0.bias", "layer2"}
+	t.Personal.PersonalTensors = []string{"layer0.bias", "layer2"}
 	return t
 }
 
@@ -431,7 +440,8 @@ func dittoTask() *wire.Task {
 // autoencoderTask is one whose rows have no target.
 func autoencoderTask() *wire.Task {
 	t := linearTask()
-	t.Name, t.Target, t.Model.Kind, t.Model.HiddenUnits = "odd bearings", "", spec.ModelAutoencoder, []uint32{4, 1, 4}
+	t.Name, t.TargetColumn, t.Model.Kind, t.Model.HiddenUnits = "odd bearings", "", spec.ModelAutoencoder, []uint32{4,
+		1, 4}
 	t.Standardization = wire.Standardization{Mean: []float64{20.5, 0.25, 0}, Scale: []float64{4, 0.125, 1}, Clip: 8}
 	return t
 }
@@ -449,11 +459,11 @@ func conv1DTask() *wire.Task {
 // externalTask is one that a program of the device's owner trains.
 func externalTask() *wire.Task {
 	t := networkTask()
-	t.Name, t.Features, t.Target, t.Model = "defects", nil, "", wire.ModelSpec{Outputs: 1,
+	t.Name, t.Features, t.TargetColumn, t.Model = "defects", nil, "", wire.ModelSpec{Outputs: 1,
 		Activation: spec.ActivationTanh,
 		Risk:       spec.LossSquared}
 	t.Training.ExchangeKind = spec.ExchangeParameters
-	t.External = wire.ExternalTraining{TrainerName: "defects-cnn", Tensors: wire.TensorSchema{
+	t.External = wire.ExternalTraining{TrainerName: "defects-cnn", TrainedTensors: wire.TensorSchema{
 		{Name: "conv.weight", DType: wire.Float32, Shape: []uint32{4, 1, 3, 3}},
 		{Name: "scale", DType: wire.Float32}, {Name: "out.bias", DType: wire.Float32, Shape: []uint32{2}}}}
 	return t
@@ -462,9 +472,9 @@ func externalTask() *wire.Task {
 // readingsTask is a network task whose agents make rows of readings.
 func readingsTask() *wire.Task {
 	t := networkTask()
-	t.Features, t.Target = []string{"vibration lag 1h", "hour sin", "mode = idle"}, "vibration in 6h"
+	t.Features, t.TargetColumn = []string{"vibration lag 1h", "hour sin", "mode = idle"}, "vibration in 6h"
 	t.Recipe = spec.RowRecipe{
-		Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"},
+		Grid: spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, TimeZone: "Asia/Shanghai"},
 		Inputs: []spec.InputSeries{
 			{Name: "vibration", Unit: "µm/s", ValidRange: []float64{0, 1000}, Resampling: spec.ResampleMax,
 				Transform: spec.TransformLog1p},
@@ -527,7 +537,7 @@ func inline(p []byte) wire.BlobRef {
 }
 
 func pulled(m wire.Manifest) wire.BlobRef {
-	return wire.BlobRef{Hash: m.Hash, ManifestHash: digestOf(m.Append(nil)), Length: m.Length}
+	return wire.BlobRef{Hash: m.Hash, ManifestHash: digestOf(m.AppendEncoding(nil)), Length: m.BlobLength}
 }
 
 // manifestOf describes p; a nil schema is that of a task.

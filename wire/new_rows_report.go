@@ -2,7 +2,7 @@ package wire
 
 // NewRowsReport is what an agent says of its rows, where rounds wait for new ones.
 type NewRowsReport struct {
-	Known         bool
+	IsKnown       bool
 	UnusedRows    uint32  // that no round of the run has used, and the next one would
 	LastUsedRound RoundID // the last round that has used some, as far as the agent knows; 0 = none
 }
@@ -10,7 +10,7 @@ type NewRowsReport struct {
 // newRowsCodec is the section of a hello.
 func (n *NewRowsReport) newRowsCodec() sectionCodec {
 	return sectionCodec{"new_rows", IgnoreUnknownSection, func(w *writer) {
-		if n.Known {
+		if n.IsKnown {
 			w.u32(n.UnusedRows)
 			w.u64(uint64(n.LastUsedRound))
 		}

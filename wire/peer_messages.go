@@ -40,23 +40,23 @@ const (
 
 // PeerMessageHeader begins every message between neighbours.
 type PeerMessageHeader struct {
-	Type       PeerMessageType
-	Run        RunID
-	Round      RoundID
-	Sender     AgentID
-	SenderBoot Epoch
+	Type            PeerMessageType
+	Run             RunID
+	Round           RoundID
+	Sender          AgentID
+	SenderBootEpoch Epoch
 }
 
 // PeerInstance is a neighbour, and the start of its program that is meant; 0 if not known.
 type PeerInstance struct {
-	ID   AgentID
-	Boot Epoch
+	ID        AgentID
+	BootEpoch Epoch
 }
 
 // KeyGreeting gives the neighbours the key of what the sender seals in this round.
 type KeyGreeting struct {
-	Salt [16]byte
-	Keys []WrappedSenderKey
+	WrappingSalt [16]byte
+	WrappedKeys  []WrappedSenderKey
 }
 
 // WrappedSenderKey is the sender's key for one neighbour.
@@ -66,8 +66,8 @@ type WrappedSenderKey struct {
 	WrappedKey       [WrappedKeySize]byte
 }
 
-// SnapshotPartHead is the head of a part of a snapshot. The part itself follows it.
-type SnapshotPartHead struct {
+// SnapshotPartHeader is the head of a part of a snapshot. The part itself follows it.
+type SnapshotPartHeader struct {
 	Step                 uint64
 	PartIndex, PartCount uint16
 	Receivers            []SnapshotReceiver
@@ -76,7 +76,7 @@ type SnapshotPartHead struct {
 // SnapshotReceiver says which q the snapshot is on the edge to a neighbour.
 type SnapshotReceiver struct {
 	PeerInstance
-	Seq uint64
+	SnapshotSeq uint64
 }
 
 // PeerControlMessage is an ask or a finish. Count makes each seal of the sender
@@ -95,17 +95,17 @@ func (w *writer) peerMessageHeader(h PeerMessageHeader) {
 	w.u8(uint8(h.Type))
 	w.u64(uint64(h.Run))
 	w.u64(uint64(h.Round))
-	w.u64(uint64(h.SenderBoot))
+	w.u64(uint64(h.SenderBootEpoch))
 	w.str(string(h.Sender))
 }
 
 func (w *writer) peerInstance(a PeerInstance) {
-	w.u64(uint64(a.Boot))
+	w.u64(uint64(a.BootEpoch))
 	w.str(string(a.ID))
 }
 
 func (r *reader) peerInstance() PeerInstance {
-	a := PeerInstance{Boot: Epoch(r.u64()), ID: AgentID(r.str("neighbour", MaxAgentID))}
+	a := PeerInstance{BootEpoch: Epoch(r.u64()), ID: AgentID(r.str("neighbour", MaxAgentID))}
 	if r.err == nil {
 		if err := a.ID.ValidateNonCoordinator(); err != nil {
 			r.fail(err)
@@ -121,11 +121,11 @@ func DecodePeerMessageHeader(p []byte) (PeerMessageHeader, []byte, error) {
 		r.fail(ErrMalformed)
 	}
 	if v := r.u8(); r.err == nil && v != ProtocolVersion {
-		r.fail(&VersionError{MessageVersion: v})
+		r.fail(&ProtocolVersionError{MessageVersion: v})
 	}
 	h := PeerMessageHeader{Type: PeerMessageType(r.enum("type", uint8(lastPeer))), Run: RunID(r.u64()),
-		Round:      RoundID(r.u64()),
-		SenderBoot: Epoch(r.u64())}
+		Round:           RoundID(r.u64()),
+		SenderBootEpoch: Epoch(r.u64())}
 	h.Sender = AgentID(r.str("sender", MaxAgentID))
 	if r.err == nil {
 		if err := h.Sender.ValidateNonCoordinator(); err != nil {
@@ -142,10 +142,10 @@ func DecodePeerMessageHeader(p []byte) (PeerMessageHeader, []byte, error) {
 func AppendKeyGreeting(dst []byte, h PeerMessageHeader, g *KeyGreeting) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
-	w.encoded = append(w.encoded, g.Salt[:]...)
-	w.u32(uint32(len(g.Keys)))
-	for i := range g.Keys {
-		k := &g.Keys[i]
+	w.encoded = append(w.encoded, g.WrappingSalt[:]...)
+	w.u32(uint32(len(g.WrappedKeys)))
+	for i := range g.WrappedKeys {
+		k := &g.WrappedKeys[i]
 		w.peerInstance(k.Receiver)
 		w.bool(k.HoldsNeighborKey)
 		w.encoded = append(w.encoded, k.WrappedKey[:]...)
@@ -157,17 +157,17 @@ func AppendKeyGreeting(dst []byte, h PeerMessageHeader, g *KeyGreeting) []byte {
 func DecodeKeyGreeting(p []byte) (KeyGreeting, error) {
 	r := reader{unread: p}
 	var g KeyGreeting
-	copy(g.Salt[:], r.takeBytes(len(g.Salt)))
+	copy(g.WrappingSalt[:], r.takeBytes(len(g.WrappingSalt)))
 	for range r.listLength("keys", MaxNeighbors, 11+WrappedKeySize) {
 		k := WrappedSenderKey{Receiver: r.peerInstance(), HoldsNeighborKey: r.bool("holds")}
 		copy(k.WrappedKey[:], r.takeBytes(WrappedKeySize))
-		g.Keys = append(g.Keys, k)
+		g.WrappedKeys = append(g.WrappedKeys, k)
 	}
 	return g, r.finish("greeting")
 }
 
-// AppendSnapshotPartHead appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
-func AppendSnapshotPartHead(dst []byte, h PeerMessageHeader, s *SnapshotPartHead) []byte {
+// AppendSnapshotPartHeader appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
+func AppendSnapshotPartHeader(dst []byte, h PeerMessageHeader, s *SnapshotPartHeader) []byte {
 	w := writer{dst}
 	w.peerMessageHeader(h)
 	w.u64(s.Step)
@@ -176,16 +176,16 @@ func AppendSnapshotPartHead(dst []byte, h PeerMessageHeader, s *SnapshotPartHead
 	w.u32(uint32(len(s.Receivers)))
 	for _, to := range s.Receivers {
 		w.peerInstance(to.PeerInstance)
-		w.u64(to.Seq)
+		w.u64(to.SnapshotSeq)
 	}
 	return w.encoded
 }
 
 // DecodeSnapshotPart reads what follows the head of a snapshot's part, and returns the part as it came, with its
 // proofs.
-func DecodeSnapshotPart(p []byte) (SnapshotPartHead, []byte, error) {
+func DecodeSnapshotPart(p []byte) (SnapshotPartHeader, []byte, error) {
 	r := reader{unread: p}
-	s := SnapshotPartHead{Step: r.u64(), PartIndex: r.u16(), PartCount: r.u16()}
+	s := SnapshotPartHeader{Step: r.u64(), PartIndex: r.u16(), PartCount: r.u16()}
 	if r.err == nil && s.PartIndex >= s.PartCount {
 		r.failf("part %d of %d", s.PartIndex, s.PartCount)
 	}
@@ -197,7 +197,7 @@ func DecodeSnapshotPart(p []byte) (SnapshotPartHead, []byte, error) {
 		r.failf("a part of %d bytes, more than %d", len(r.unread), most)
 	}
 	if r.err != nil {
-		return SnapshotPartHead{}, nil, fmt.Errorf("snapshot: %w", r.err)
+		return SnapshotPartHeader{}, nil, fmt.Errorf("snapshot: %w", r.err)
 	}
 	return s, r.unread, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Valid messages, drawn at random. Empty lists are nil, as decoders return them.
+// IsValidForRows messages, drawn at random. Empty lists are nil, as decoders return them.
 
 func randomBytes(rng *rand.Rand, n int) []byte {
 	if n == 0 {
@@ -153,7 +153,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 
 func randomModelName(rng *rand.Rand) wire.ModelRef {
 	return wire.ModelRef{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64()),
-		Hash: randomDigest(rng)}
+		ParametersDigest: randomDigest(rng)}
 }
 
 func randomInvitation(rng *rand.Rand) wire.Invitation {
@@ -162,10 +162,10 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 		Agent: id, Announcement: randomDigest(rng), RemainingMillis: rng.Uint32(),
 		StepSizeWeight: math.Abs(randomFloat(rng)) +
 			math.SmallestNonzeroFloat64,
-		SendsUpdate: rng.IntN(2) == 0, ReportedRows: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
+		MustSendUpdate: rng.IntN(2) == 0, ReportedRows: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(5) {
-		p := wire.MixingPeer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
+		p := wire.MixingPeer{ID: wire.AgentID(fmt.Sprint("n", i)), BootEpoch: wire.Epoch(rng.Uint64()),
 			PublicKey: wire.X25519PublicKey(randomDigest(rng)), MixingWeight: randomFloat(rng)}
 		m.Peers = append(m.Peers, p)
 	}
@@ -227,18 +227,18 @@ func hashOf(chunks []wire.Digest) wire.Digest {
 }
 
 func randomManifest(rng *rand.Rand) wire.Manifest {
-	m := wire.Manifest{Length: 1 + rng.Uint32N(5*wire.MaxChunkBytes),
+	m := wire.Manifest{BlobLength: 1 + rng.Uint32N(5*wire.MaxChunkBytes),
 		Codec:        oneOf(rng, spec.MixingCodecs()...),
 		VectorSchema: randomDigest(rng)}
-	for range wire.ChunkCount(int(m.Length)) {
-		m.Chunks = append(m.Chunks, randomDigest(rng))
+	for range wire.ChunkCount(int(m.BlobLength)) {
+		m.ChunkDigests = append(m.ChunkDigests, randomDigest(rng))
 	}
-	m.Hash = hashOf(m.Chunks)
+	m.Hash = hashOf(m.ChunkDigests)
 	return m
 }
 
 func randomReport(rng *rand.Rand) wire.AgentMetricsReport {
-	m := wire.AgentMetricsReport{IntervalSeconds: rng.Uint32(), Software: randomString(rng),
+	m := wire.AgentMetricsReport{IntervalSeconds: rng.Uint32(), SoftwareVersion: randomString(rng),
 		ScrapeAddress: randomString(rng)}
 	for id := range uint8(wire.MaxReportMetrics) {
 		if rng.IntN(8) == 0 {
@@ -250,23 +250,23 @@ func randomReport(rng *rand.Rand) wire.AgentMetricsReport {
 
 func randomUpdate(rng *rand.Rand) wire.Update {
 	m := wire.Update{
-		Kind: oneTo(rng, wire.KindTraining), Base: randomDigest(rng), Payload: randomManifest(rng),
+		Kind: oneTo(rng, wire.KindTraining), BaseModelDigest: randomDigest(rng), PayloadManifest: randomManifest(rng),
 		LocalSteps: rng.Uint32(), Samples: rng.Uint64(),
 		RiskBefore: randomFloat(rng), RiskAfter: randomFloat(rng), SecondsPerLocalStep: randomFloat(rng),
 		UnsolicitedChunks: rng.Uint32N(5), Extra: randomExtra(rng),
 	}
 	if rng.IntN(2) == 0 {
-		m.Inline = randomBytes(rng, 1+rng.IntN(wire.MaxInlineUpdate))
-		m.Payload, _ = wire.NewManifest(m.Inline, randomDigest(rng))
+		m.InlinePayload = randomBytes(rng, 1+rng.IntN(wire.MaxInlineUpdate))
+		m.PayloadManifest, _ = wire.NewManifest(m.InlinePayload, randomDigest(rng))
 	}
-	m.Payload.Codec = oneOf(rng, spec.Codecs()...)
+	m.PayloadManifest.Codec = oneOf(rng, spec.Codecs()...)
 	return m
 }
 
 func randomPresence(rng *rand.Rand) wire.Presence {
 	return wire.Presence{State: oneTo(rng, wire.PresenceLost), InstanceNonce: rng.Uint64(),
 		MaxProtocolVersion: uint8(rng.Uint32()),
-		Software:           randomString(rng), VolatileStorage: rng.IntN(2) == 0, Extra: randomExtra(rng)}
+		SoftwareVersion:    randomString(rng), HasVolatileStorage: rng.IntN(2) == 0, Extra: randomExtra(rng)}
 }
 
 func randomHello(rng *rand.Rand) wire.Hello {
@@ -287,19 +287,20 @@ func randomHello(rng *rand.Rand) wire.Hello {
 	}
 	if rng.IntN(2) == 0 {
 		m.Residuals = wire.CandidateResiduals{Run: 1 + wire.RunID(rng.Uint64()>>1),
-			Version:          wire.ModelVersion(rng.Uint64()),
+			ModelVersion:     wire.ModelVersion(rng.Uint64()),
 			CandidateRefused: rng.IntN(2) == 0, LabeledRows: rng.Uint32(),
 			CandidateMeanSquare: math.Abs(randomFloat(rng)),
 			ReleasedMeanSquare:  math.Abs(randomFloat(rng))}
 	}
 	if rng.IntN(2) == 0 {
-		m.NewRows = wire.NewRowsReport{Known: true, UnusedRows: rng.Uint32(), LastUsedRound: wire.RoundID(rng.Uint64())}
+		m.NewRows = wire.NewRowsReport{IsKnown: true, UnusedRows: rng.Uint32(),
+			LastUsedRound: wire.RoundID(rng.Uint64())}
 	}
 	if rng.IntN(2) == 0 {
 		m.Evaluation = randomEvaluation(rng)
 	}
 	if rng.IntN(2) == 0 {
-		m.MissingParts = wire.MissingBlobParts{Blob: randomDigest(rng), ManifestMissing: rng.IntN(2) == 0}
+		m.MissingParts = wire.MissingBlobParts{BlobDigest: randomDigest(rng), ManifestMissing: rng.IntN(2) == 0}
 		for k := range rng.Uint32N(4) {
 			m.MissingParts.Chunks = append(m.MissingParts.Chunks, 7*k)
 		}
@@ -311,7 +312,7 @@ func randomHello(rng *rand.Rand) wire.Hello {
 }
 
 func randomEvaluation(rng *rand.Rand) wire.Evaluation {
-	m := wire.Evaluation{Run: 1 + wire.RunID(rng.Uint64()>>1), Version: wire.ModelVersion(rng.Uint64())}
+	m := wire.Evaluation{Run: 1 + wire.RunID(rng.Uint64()>>1), ModelVersion: wire.ModelVersion(rng.Uint64())}
 	classes := rng.IntN(wire.MaxConfusionClasses + 1)
 	for i := range classes * classes {
 		n := rng.Uint32N(9)
@@ -330,7 +331,7 @@ func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 		}
 	}
 	if m.Rows == 0 {
-		return wire.Evaluation{Run: m.Run, Version: m.Version}
+		return wire.Evaluation{Run: m.Run, ModelVersion: m.ModelVersion}
 	}
 	if rng.IntN(3) == 0 {
 		m.ResidualHistogram, m.ConfusionMatrix, m.CorrectRows, m.ExternalMetrics = nil, nil, 0, []wire.ExternalMetric{}
@@ -348,34 +349,35 @@ func randomPeerHead(rng *rand.Rand) wire.PeerMessageHeader {
 	return wire.PeerMessageHeader{
 		Type: wire.PeerSnapshotRequest + wire.PeerMessageType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()),
 		Round:  wire.RoundID(rng.Uint64()),
-		Sender: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), SenderBoot: wire.Epoch(rng.Uint64()),
+		Sender: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), SenderBootEpoch: wire.Epoch(rng.Uint64()),
 	}
 }
 
 func randomPeerAddress(rng *rand.Rand) wire.PeerInstance {
-	return wire.PeerInstance{ID: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64())}
+	return wire.PeerInstance{ID: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)),
+		BootEpoch: wire.Epoch(rng.Uint64())}
 }
 
 func randomGreeting(rng *rand.Rand) greeting {
 	m := greeting{Head: randomPeerHead(rng)}
 	m.Head.Type = wire.PeerGreeting
-	copy(m.Salt[:], randomBytes(rng, 16))
+	copy(m.WrappingSalt[:], randomBytes(rng, 16))
 	for range rng.IntN(4) {
 		k := wire.WrappedSenderKey{Receiver: randomPeerAddress(rng), HoldsNeighborKey: rng.IntN(2) == 0}
 		copy(k.WrappedKey[:], randomBytes(rng, wire.WrappedKeySize))
-		m.Keys = append(m.Keys, k)
+		m.WrappedKeys = append(m.WrappedKeys, k)
 	}
 	return m
 }
 
 func randomSnapshot(rng *rand.Rand) snapshot {
 	m := snapshot{Head: randomPeerHead(rng),
-		SnapshotPartHead: wire.SnapshotPartHead{Step: rng.Uint64(), PartIndex: uint16(rng.IntN(3)), PartCount: 3},
-		Sealed:           randomBytes(rng, partOfTests)}
+		SnapshotPartHeader: wire.SnapshotPartHeader{Step: rng.Uint64(), PartIndex: uint16(rng.IntN(3)), PartCount: 3},
+		Sealed:             randomBytes(rng, partOfTests)}
 	m.Head.Type = wire.PeerSnapshot
 	for range rng.IntN(4) {
 		m.Receivers = append(m.Receivers, wire.SnapshotReceiver{PeerInstance: randomPeerAddress(rng),
-			Seq: rng.Uint64()})
+			SnapshotSeq: rng.Uint64()})
 	}
 	return m
 }
@@ -384,13 +386,13 @@ func randomBeacon(rng *rand.Rand) beacon {
 	m := beacon{
 		Head: wire.PeerMessageHeader{Type: wire.PeerBeacon, Sender: wire.AgentID(randomName(rng, "abc",
 			wire.MaxAgentID)),
-			SenderBoot: wire.Epoch(rng.Uint64())},
+			SenderBootEpoch: wire.Epoch(rng.Uint64())},
 		Beacon: wire.Beacon{NextBeaconMillis: rng.Uint32(), SentAtMicros: rng.Uint64(),
 			MaxNeighbors: uint16(rng.Uint32()),
 			Location:     randomLocation(rng)},
 	}
 	for i := range rng.IntN(4) {
-		to := wire.PeerInstance{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64())}
+		to := wire.PeerInstance{ID: wire.AgentID(fmt.Sprint("n", i)), BootEpoch: wire.Epoch(rng.Uint64())}
 		m.PeerEchoes = append(m.PeerEchoes, wire.BeaconEcho{PeerInstance: to, BeaconSentAtMicros: rng.Uint64(),
 			HoldMicros: rng.Uint32(),
 			RTTMicros:  rng.Uint32()})
@@ -399,7 +401,7 @@ func randomBeacon(rng *rand.Rand) beacon {
 }
 
 func randomLocation(rng *rand.Rand) wire.AgentLocation {
-	return wire.AgentLocation{Known: rng.IntN(2) == 0, X: randomFloat(rng), Y: randomFloat(rng)}
+	return wire.AgentLocation{IsKnown: rng.IntN(2) == 0, X: randomFloat(rng), Y: randomFloat(rng)}
 }
 
 func randomControl(rng *rand.Rand) control {
@@ -420,7 +422,7 @@ func randomDeclined(rng *rand.Rand) wire.InvitationDeclined {
 
 func randomTask(rng *rand.Rand) wire.Task {
 	t := wire.Task{
-		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
+		Name: randomString(rng), TargetColumn: randomString(rng), MinSamples: rng.Uint64(),
 		Model: wire.ModelSpec{
 			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU,
 				spec.ActivationIdentity), Risk: oneOf(rng, spec.LossSquared, spec.LossLogistic, spec.LossSoftmax,
@@ -429,19 +431,19 @@ func randomTask(rng *rand.Rand) wire.Task {
 		},
 		Training: wire.TrainingSettings{
 			ExchangeKind: oneOf(rng, spec.ExchangeParameters, spec.ExchangeGradient), BatchSize: rng.Uint32(),
-			Codec:                oneOf(rng, spec.Codecs()...),
+			UpdateCodec:          oneOf(rng, spec.Codecs()...),
 			LocalStepProbability: randomFloat(rng),
 			GradientNoise: spec.GradientNoise{Law: oneOf(rng, spec.NoiseNone, spec.NoiseGaussian, spec.NoiseLaplace),
 				Variance: randomFloat(rng)},
 			StepSize: randomFloat(rng), StrongConvexity: randomFloat(rng), StepSizeDecayOffset: randomFloat(rng),
 			NormalizesStepSize: rng.IntN(2) == 0, Proximal: randomFloat(rng),
-			StepTimeBudgetMillis: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
+			StepTimeBudgetMillis: rng.Uint32(), MinLocalSteps: rng.Uint32(), MaxLocalSteps: rng.Uint32(),
 		},
 		Mixing: wire.MixingSettings{
 			IntervalSteps: rng.Uint32(), SnapshotWaitMillis: rng.Uint32(), SnapshotRetryMillis: rng.Uint32(),
-			DrainMillis: rng.Uint32(),
-			Codec:       oneOf(rng, append(spec.MixingCodecs(), "")...), Unsealed: rng.IntN(2) == 0,
-			EndlessBlocks: rng.IntN(2) == 0,
+			LateSnapshotMillis: rng.Uint32(),
+			SnapshotCodec:      oneOf(rng, append(spec.MixingCodecs(), "")...), IsUnsealed: rng.IntN(2) == 0,
+			HasEndlessBlocks: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
 			Mean: randomFloats(rng, rng.IntN(6)), Scale: randomFloats(rng, rng.IntN(6)), Clip: randomFloat(rng),
@@ -458,7 +460,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		t.Model.FrozenTensors = append(t.Model.FrozenTensors, randomString(rng))
 	}
 	for range rng.IntN(3) {
-		t.Personal.Tensors = append(t.Personal.Tensors, randomString(rng))
+		t.Personal.PersonalTensors = append(t.Personal.PersonalTensors, randomString(rng))
 	}
 	if rng.IntN(2) == 0 {
 		t.Personal.UsesDitto, t.Personal.DittoLambda, t.FinetuneSteps = true, randomFloat(rng), rng.Uint32()
@@ -481,7 +483,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 
 func randomRecipe(rng *rand.Rand, inputs int) spec.RowRecipe {
 	period := func() time.Duration { return time.Duration(rng.Uint32()) * time.Millisecond }
-	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: period(), Lateness: period(), Zone: randomString(rng)}}
+	r := spec.RowRecipe{Grid: spec.TimeGrid{Step: period(), Lateness: period(), TimeZone: randomString(rng)}}
 	for range inputs {
 		in := spec.InputSeries{Name: randomString(rng), Unit: randomString(rng), LabelLateness: period(),
 			ValidRange: randomFloats(rng, rng.IntN(3)), Transform: oneOf(rng, spec.TransformNone, spec.TransformLog1p),
@@ -501,9 +503,9 @@ func randomChunk(rng *rand.Rand) chunk {
 }
 
 func randomOutcome(rng *rand.Rand) wire.RoundOutcome {
-	o := wire.RoundOutcome{Round: wire.RoundID(rng.Uint64()), Abandoned: rng.IntN(3) == 0}
+	o := wire.RoundOutcome{Round: wire.RoundID(rng.Uint64()), IsAbandoned: rng.IntN(3) == 0}
 	for i := range rng.IntN(5) {
-		if !o.Abandoned {
+		if !o.IsAbandoned {
 			o.UpdateFates = append(o.UpdateFates, wire.TaggedUpdateFate{Tag: wire.UpdateTag{byte(i),
 				byte(rng.Uint32())},
 				Fate: oneTo(rng, wire.FateLeftOutByRule)})
@@ -531,7 +533,7 @@ func randomRoot(rng *rand.Rand) wire.RootDocument {
 			d.RootQuorum.ExtraKeys = append(d.RootQuorum.ExtraKeys, wire.SigningPublicKey(append([]byte{byte(i)},
 				randomBytes(rng,
 					31)...)))
-			d.Cosignatures = append(d.Cosignatures, wire.RootCosignature{Key: d.RootQuorum.ExtraKeys[i],
+			d.Cosignatures = append(d.Cosignatures, wire.RootCosignature{SignerKey: d.RootQuorum.ExtraKeys[i],
 				Signature: wire.Signature(randomBytes(rng,
 					64))})
 		}

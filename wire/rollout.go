@@ -8,9 +8,9 @@ import (
 
 // ModelRef is a model of a run.
 type ModelRef struct {
-	Run     RunID
-	Version ModelVersion
-	Hash    Digest // of its parameters, as a blob
+	Run              RunID
+	Version          ModelVersion
+	ParametersDigest Digest `json:"Hash"` // of its parameters, as a blob
 }
 
 // String names the model for a person: RUN/VERSION.
@@ -32,14 +32,14 @@ type Rollout struct {
 	CandidateAgentShare float64  // of the agents, above 0 and at most 1; 0 without a candidate
 }
 
-// Includes reports whether the candidate is for that agent. Each candidate has a share of its own: the agents whose
-// place, the first 53 bits of SHA-256("fedmesh/rollout" + hash of the parameters + id) as a fraction of 1, is below
-// Share.
-func (r *Rollout) Includes(agent AgentID) bool {
+// OffersCandidateTo reports whether the candidate is for that agent. Each candidate has a share of its own: the agents
+// whose place, the first 53 bits of SHA-256("fedmesh/rollout" + hash of the parameters + id) as a fraction of 1, is
+// below Share.
+func (r *Rollout) OffersCandidateTo(agent AgentID) bool {
 	if !r.CandidateModel.IsSet() {
 		return false
 	}
-	text := append([]byte("fedmesh/rollout"), r.CandidateModel.Hash[:]...)
+	text := append([]byte("fedmesh/rollout"), r.CandidateModel.ParametersDigest[:]...)
 	sum := sha256.Sum256(append(text, agent...))
 	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < r.CandidateAgentShare
 }
@@ -47,7 +47,7 @@ func (r *Rollout) Includes(agent AgentID) bool {
 func (w *writer) modelRef(m *ModelRef) {
 	w.u64(uint64(m.Run))
 	w.u64(uint64(m.Version))
-	w.digest(m.Hash)
+	w.digest(m.ParametersDigest)
 }
 
 func (r *reader) modelRef() ModelRef {
@@ -70,7 +70,7 @@ func (r *reader) rollout(p *Rollout) {
 // CandidateResiduals is what an agent of the share says of the candidate.
 type CandidateResiduals struct {
 	Run              RunID // of the candidate; 0 = nothing is said
-	Version          ModelVersion
+	ModelVersion     ModelVersion
 	CandidateRefused bool // the agent does not use it: it is worse on the agent's held-out rows
 	// LabeledRows is how many labels have come since the agent uses it, and New and Old the mean squares of the
 	// residuals of the candidate and of the released model, on the same rows.
@@ -78,9 +78,9 @@ type CandidateResiduals struct {
 	CandidateMeanSquare, ReleasedMeanSquare float64
 }
 
-// IsFor reports whether the residuals are of that model.
-func (m *CandidateResiduals) IsFor(name ModelRef) bool {
-	return name.IsSet() && m.Run == name.Run && m.Version == name.Version
+// IsForModel reports whether the residuals are of that model.
+func (m *CandidateResiduals) IsForModel(name ModelRef) bool {
+	return name.IsSet() && m.Run == name.Run && m.ModelVersion == name.Version
 }
 
 func (w *writer) candidateResiduals(m *CandidateResiduals) {
@@ -88,7 +88,7 @@ func (w *writer) candidateResiduals(m *CandidateResiduals) {
 		return
 	}
 	w.u64(uint64(m.Run))
-	w.u64(uint64(m.Version))
+	w.u64(uint64(m.ModelVersion))
 	w.bool(m.CandidateRefused)
 	w.u32(m.LabeledRows)
 	w.f64(m.CandidateMeanSquare)

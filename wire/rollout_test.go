@@ -16,7 +16,7 @@ func TestShare(t *testing.T) {
 	const agents = 20000
 	first, second, both := 0, 0, 0
 	of := func(version byte, share float64) *wire.Rollout {
-		return &wire.Rollout{CandidateModel: wire.ModelRef{Run: 1, Version: 2, Hash: wire.Digest{version}},
+		return &wire.Rollout{CandidateModel: wire.ModelRef{Run: 1, Version: 2, ParametersDigest: wire.Digest{version}},
 			CandidateAgentShare: share}
 	}
 	a, b := of(1, 0.1), of(2, 0.1)
@@ -26,19 +26,19 @@ func TestShare(t *testing.T) {
 		hash[0] = 1
 		sum := sha256.Sum256([]byte("fedmesh/rollout" + string(hash) + string(id)))
 		want := binary.BigEndian.Uint64(sum[:])>>11 < uint64(math.Ceil(0.1*(1<<53)))
-		if a.Includes(id) != want {
+		if a.OffersCandidateTo(id) != want {
 			t.Fatalf("%s: %t", id, !want)
 		}
-		if a.Includes(id) {
+		if a.OffersCandidateTo(id) {
 			first++
 		}
-		if b.Includes(id) {
+		if b.OffersCandidateTo(id) {
 			second++
 		}
-		if a.Includes(id) && b.Includes(id) {
+		if a.OffersCandidateTo(id) && b.OffersCandidateTo(id) {
 			both++
 		}
-		if !of(1, 1).Includes(id) || (&wire.Rollout{CandidateAgentShare: 1}).Includes(id) {
+		if !of(1, 1).OffersCandidateTo(id) || (&wire.Rollout{CandidateAgentShare: 1}).OffersCandidateTo(id) {
 			t.Fatalf("%s: not in a share of all, or in one of no candidate", id)
 		}
 	}

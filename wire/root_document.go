@@ -61,13 +61,13 @@ type RootQuorum struct {
 
 // RootCosignature is a signature of a root document.
 type RootCosignature struct {
-	Key       SigningPublicKey
+	SignerKey SigningPublicKey
 	Signature Signature
 }
 
 // RootKeys are all root keys of the version, ascending.
 func (d *RootDocument) RootKeys() []SigningPublicKey {
-	return sortedKeys(append([]SigningPublicKey{d.RootKey}, d.RootQuorum.ExtraKeys...))
+	return sortedSigningKeys(append([]SigningPublicKey{d.RootKey}, d.RootQuorum.ExtraKeys...))
 }
 
 // RootThreshold is how many of RootKeys must have signed the version, and the one that follows.
@@ -78,7 +78,7 @@ func (d *RootDocument) CoordinatorKeys() []SigningPublicKey {
 	return append([]SigningPublicKey{d.CoordinatorKey}, d.ExtraCoordinatorKeys...)
 }
 
-func sortedKeys(keys []SigningPublicKey) []SigningPublicKey {
+func sortedSigningKeys(keys []SigningPublicKey) []SigningPublicKey {
 	sort.Slice(keys, func(i, j int) bool { return bytes.Compare(keys[i][:], keys[j][:]) < 0 })
 	return keys
 }
@@ -100,8 +100,8 @@ func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 // Cosign adds the signature of a further root key, if there is a RootQuorum, and replaces an earlier one by that key.
 func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
 	by := RootCosignature{SigningPublicKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
-	i, is := slices.BinarySearchFunc(d.Cosignatures, by.Key, func(s RootCosignature, k SigningPublicKey) int {
-		return bytes.Compare(s.Key[:], k[:])
+	i, is := slices.BinarySearchFunc(d.Cosignatures, by.SignerKey, func(s RootCosignature, k SigningPublicKey) int {
+		return bytes.Compare(s.SignerKey[:], k[:])
 	})
 	if is {
 		d.Cosignatures[i] = by
@@ -117,7 +117,7 @@ func (d *RootDocument) countSigners(keys []SigningPublicKey) (n int) {
 		verified := func(s Signature) bool { return ed25519.Verify(k[:], text, s[:]) }
 		if k == d.RootKey && verified(d.RootKeySignature) || verified(d.PreviousRootSignature) ||
 			slices.ContainsFunc(d.Cosignatures, func(s RootCosignature) bool {
-				return s.Key == k &&
+				return s.SignerKey == k &&
 					verified(s.Signature)
 			}) {
 			n++
@@ -143,7 +143,7 @@ func (d *RootDocument) encodeFields() []byte {
 	for _, id := range d.RevokedAgents {
 		w.str(string(id))
 	}
-	w.sections(d.sectionCodecs(), d.Extra)
+	w.bodySections(d.sectionCodecs(), d.Extra)
 	return w.encoded
 }
 
@@ -205,11 +205,11 @@ func (r *reader) signingKeys(what string) (keys []SigningPublicKey) {
 func (r *reader) rootCosignatures() (all []RootCosignature) {
 	var before *SigningPublicKey
 	for range r.listLength("signatures", 2*maxRootKeys, len(SigningPublicKey{})+len(Signature{})) {
-		s := RootCosignature{Key: SigningPublicKey(r.digest())}
+		s := RootCosignature{SignerKey: SigningPublicKey(r.digest())}
 		copy(s.Signature[:], r.takeBytes(len(s.Signature)))
-		r.requireAscendingKeys("signatures", before, s.Key)
+		r.requireAscendingKeys("signatures", before, s.SignerKey)
 		all = append(all, s)
-		before = &all[len(all)-1].Key
+		before = &all[len(all)-1].SignerKey
 	}
 	return all
 }
@@ -222,7 +222,7 @@ func (d *RootDocument) Bytes() []byte {
 	if d.RootQuorum.Threshold > 0 {
 		w.u32(uint32(len(d.Cosignatures)))
 		for _, s := range d.Cosignatures {
-			w.encoded = append(append(w.encoded, s.Key[:]...), s.Signature[:]...)
+			w.encoded = append(append(w.encoded, s.SignerKey[:]...), s.Signature[:]...)
 		}
 	}
 	return w.encoded
@@ -247,7 +247,7 @@ func DecodeRootDocument(p []byte) (RootDocument, error) {
 		}
 		d.RevokedAgents = append(d.RevokedAgents, id)
 	}
-	d.Extra = r.sections(d.sectionCodecs())
+	d.Extra = r.bodySections(d.sectionCodecs())
 	copy(d.PreviousRootSignature[:], r.takeBytes(len(d.PreviousRootSignature)))
 	copy(d.RootKeySignature[:], r.takeBytes(len(d.RootKeySignature)))
 	if d.RootQuorum.Threshold > 0 {
@@ -307,16 +307,16 @@ func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 // their threshold: whoever has it from a person knows the root.
 type RootPin [16]byte
 
-// Pin returns the pin of a root key.
-func (k SigningPublicKey) Pin() RootPin {
+// RootPin returns the pin of a root key.
+func (k SigningPublicKey) RootPin() RootPin {
 	sum := sha256.Sum256(k[:])
 	return RootPin(sum[:])
 }
 
-// Pin returns the pin of the document's root: of its key or, where there are several, of all with their threshold.
-func (d *RootDocument) Pin() RootPin {
+// RootPin returns the pin of the document's root: of its key or, where there are several, of all with their threshold.
+func (d *RootDocument) RootPin() RootPin {
 	if d.RootQuorum.Threshold == 0 {
-		return d.RootKey.Pin()
+		return d.RootKey.RootPin()
 	}
 	w := writer{append([]byte("fedmesh/v2/roots\x00"), d.RootQuorum.Threshold)}
 	w.signingKeys(d.RootKeys())

@@ -49,7 +49,7 @@ func UpdateTagOf(run RunID, round RoundID, agent AgentID, update Digest) (t Upda
 // RoundOutcome lists what became of the updates of a round. It is a blob of the announcements after it.
 type RoundOutcome struct {
 	Round       RoundID
-	Abandoned   bool               // then nothing is listed
+	IsAbandoned bool               // then nothing is listed
 	UpdateFates []TaggedUpdateFate // the updates that were there when the round was closed, ascending by tag
 }
 
@@ -59,14 +59,14 @@ type TaggedUpdateFate struct {
 	Fate UpdateFate // FateAggregated to FateLeftOutByRule
 }
 
-func compareByTag(a, b TaggedUpdateFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
+func compareFatesByTag(a, b TaggedUpdateFate) int { return bytes.Compare(a.Tag[:], b.Tag[:]) }
 
 // Body returns the outcome's encoding. It sorts the list.
 func (o *RoundOutcome) Body() []byte {
-	slices.SortFunc(o.UpdateFates, compareByTag)
+	slices.SortFunc(o.UpdateFates, compareFatesByTag)
 	var w writer
 	w.u64(uint64(o.Round))
-	w.bool(o.Abandoned)
+	w.bool(o.IsAbandoned)
 	w.u32(uint32(len(o.UpdateFates)))
 	for _, s := range o.UpdateFates {
 		w.encoded = append(w.encoded, s.Tag[:]...)
@@ -78,19 +78,19 @@ func (o *RoundOutcome) Body() []byte {
 // DecodeRoundOutcome reads an outcome.
 func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 	r := reader{unread: body}
-	o := RoundOutcome{Round: RoundID(r.u64()), Abandoned: r.bool("abandoned")}
+	o := RoundOutcome{Round: RoundID(r.u64()), IsAbandoned: r.bool("abandoned")}
 	n := r.listLength("updates", MaxOutcomeUpdates, 9)
 	o.UpdateFates = slices.Grow(o.UpdateFates, n)
 	for range n {
 		var s TaggedUpdateFate
 		copy(s.Tag[:], r.takeBytes(len(s.Tag)))
 		s.Fate = UpdateFate(r.enum("fate", uint8(FateLeftOutByRule)))
-		if k := len(o.UpdateFates); r.err == nil && k > 0 && compareByTag(o.UpdateFates[k-1], s) >= 0 {
+		if k := len(o.UpdateFates); r.err == nil && k > 0 && compareFatesByTag(o.UpdateFates[k-1], s) >= 0 {
 			r.failf("tag %x after %x: they must ascend", s.Tag, o.UpdateFates[k-1].Tag)
 		}
 		o.UpdateFates = append(o.UpdateFates, s)
 	}
-	if r.err == nil && o.Abandoned && len(o.UpdateFates) > 0 {
+	if r.err == nil && o.IsAbandoned && len(o.UpdateFates) > 0 {
 		r.failf("round %d is abandoned, and lists %d updates", o.Round, len(o.UpdateFates))
 	}
 	return o, r.finish("outcome")
@@ -98,10 +98,10 @@ func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 
 // FateOf returns what became of an update of the round.
 func (o *RoundOutcome) FateOf(tag UpdateTag) UpdateFate {
-	if o.Abandoned {
+	if o.IsAbandoned {
 		return FateRoundAbandoned
 	}
-	if i, found := slices.BinarySearchFunc(o.UpdateFates, TaggedUpdateFate{Tag: tag}, compareByTag); found {
+	if i, found := slices.BinarySearchFunc(o.UpdateFates, TaggedUpdateFate{Tag: tag}, compareFatesByTag); found {
 		return o.UpdateFates[i].Fate
 	}
 	return FateMissedRoundEnd

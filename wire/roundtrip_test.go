@@ -73,14 +73,15 @@ func TestLargest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := wire.Update{Kind: wire.KindTraining, Payload: m}
+	u := wire.Update{Kind: wire.KindTraining, PayloadManifest: m}
 	if n := len(u.Body()); n > wire.MaxBody {
 		t.Errorf("the update of the largest blob has a body of %d bytes, over %d", n, wire.MaxBody)
 	}
 	if _, err := wire.DecodeUpdate(u.Body()); err != nil {
 		t.Error(err)
 	}
-	if n := len(wire.AppendChunk(nil, m.Hash, 0, wire.ChunkOf(make([]byte, wire.MaxBlobBytes), 0))); n != 60<<10 {
+	if n := len(wire.AppendChunkMessage(nil, m.Hash, 0, wire.ChunkPayload(make([]byte, wire.MaxBlobBytes),
+		0))); n != 60<<10 {
 		t.Errorf("a full chunk has %d bytes, not 60 KiB", n)
 	}
 	for _, n := range []int{0, wire.MaxBlobBytes + 1} {
@@ -96,18 +97,18 @@ func TestChunks(t *testing.T) {
 		3 * wire.MaxChunkBytes} {
 		blob := randomBytes(seeded(uint64(n)), n)
 		m := manifestOf(blob, nil)
-		if len(m.Chunks) != wire.ChunkCount(n) {
-			t.Fatalf("%d bytes: %d hashes for %d chunks", n, len(m.Chunks), wire.ChunkCount(n))
+		if len(m.ChunkDigests) != wire.ChunkCount(n) {
+			t.Fatalf("%d bytes: %d hashes for %d chunks", n, len(m.ChunkDigests), wire.ChunkCount(n))
 		}
 		var whole []byte
-		for k, want := range m.Chunks {
-			part := wire.ChunkOf(blob, k)
+		for k, want := range m.ChunkDigests {
+			part := wire.ChunkPayload(blob, k)
 			if len(part) != m.ChunkLen(k) || digestOf(part) != want {
 				t.Errorf("%d bytes: chunk %d has %d bytes or another hash, want %d", n, k, len(part), m.ChunkLen(k))
 			}
 			whole = append(whole, part...)
 		}
-		if !bytes.Equal(whole, blob) || m.Hash != hashOf(m.Chunks) || m.Hash != wire.BlobDigest(blob) {
+		if !bytes.Equal(whole, blob) || m.Hash != hashOf(m.ChunkDigests) || m.Hash != wire.BlobDigest(blob) {
 			t.Errorf("%d bytes: the chunks do not make up the blob", n)
 		}
 		for _, step := range []int{1000, wire.MaxChunkBytes, n} {
@@ -119,8 +120,8 @@ func TestChunks(t *testing.T) {
 				t.Errorf("%d bytes, written by %d: %v, want %v", n, step, got, m.Hash)
 			}
 		}
-		m.Chunks[len(m.Chunks)-1][0] ^= 1
-		if _, err := wire.DecodeManifest(m.Append(nil)); err == nil {
+		m.ChunkDigests[len(m.ChunkDigests)-1][0] ^= 1
+		if _, err := wire.DecodeManifest(m.AppendEncoding(nil)); err == nil {
 			t.Errorf("%d bytes: a manifest with a hash that is not that of its chunks is read", n)
 		}
 	}

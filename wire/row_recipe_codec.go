@@ -13,15 +13,15 @@ func (w *writer) rowRecipe(p *spec.RowRecipe) {
 	}
 	w.milliseconds(p.Grid.Step)
 	w.milliseconds(p.Grid.Lateness)
-	w.str(p.Grid.Zone)
+	w.str(p.Grid.TimeZone)
 	w.u32(uint32(len(p.Inputs)))
 	for i := range p.Inputs {
 		in := &p.Inputs[i]
 		w.str(in.Name)
 		w.str(in.Unit)
 		w.f64s(in.ValidRange)
-		w.u8(resamplingCodes.code(in.Resampling))
-		w.u8(valueTransformCodes.code(in.Transform))
+		w.u8(resamplingCodes.codeOfValue(in.Resampling))
+		w.u8(valueTransformCodes.codeOfValue(in.Transform))
 		w.u32(uint32(len(in.Classes)))
 		for _, class := range in.Classes {
 			w.str(class)
@@ -31,11 +31,11 @@ func (w *writer) rowRecipe(p *spec.RowRecipe) {
 }
 
 func (r *reader) rowRecipe(p *spec.RowRecipe) {
-	p.Grid = spec.TimeGrid{Step: r.milliseconds(), Lateness: r.milliseconds(), Zone: r.str("zone", MaxName)}
+	p.Grid = spec.TimeGrid{Step: r.milliseconds(), Lateness: r.milliseconds(), TimeZone: r.str("zone", MaxName)}
 	for range r.listLength("inputs", spec.MaxInputs, 18) {
 		in := spec.InputSeries{Name: r.str("input", MaxName), Unit: r.str("unit", MaxName), ValidRange: r.f64s("range",
 			2),
-			Resampling: resamplingCodes.read(r, "join"), Transform: valueTransformCodes.read(r, "scale")}
+			Resampling: resamplingCodes.readValue(r, "join"), Transform: valueTransformCodes.readValue(r, "scale")}
 		for range r.listLength("classes", spec.MaxClasses, 2) {
 			in.Classes = append(in.Classes, r.str("class", MaxName))
 		}

@@ -67,8 +67,8 @@ func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (AgentSealKeys, error
 
 // AgentSealKeys is what a coordinator and one agent share while a key is announced.
 type AgentSealKeys struct {
-	FromAgent SealKey // of what the agent says
-	ToAgent   SealKey // of what it is told
+	FromAgentKey SealKey // of what the agent says
+	ToAgentKey   SealKey // of what it is told
 }
 
 // NewAgentSealKeys returns the keys that an agent shares with the coordinator that has announced a key.
@@ -95,7 +95,7 @@ func deriveAgentSealKeys(own *ecdh.PrivateKey, peer []byte, announced X25519Publ
 	if err != nil {
 		return p, err
 	}
-	return AgentSealKeys{FromAgent: SealKey(both[:32]), ToAgent: SealKey(both[32:])}, nil
+	return AgentSealKeys{FromAgentKey: SealKey(both[:32]), ToAgentKey: SealKey(both[32:])}, nil
 }
 
 // SealKey seals messages or blobs.
@@ -160,8 +160,8 @@ const (
 // sealContext is what a sealed message is bound to: all of the header but type, length and hash of the body.
 func (h *Header) sealContext() []byte {
 	w := writer{make([]byte, 0, MaxFederation+MaxAgentID+36)}
-	w.encoded = appendPadded(w.encoded, string(h.Federation), MaxFederation)
-	w.encoded = appendPadded(w.encoded, string(h.Sender), MaxAgentID)
+	w.encoded = appendPaddedName(w.encoded, string(h.Federation), MaxFederation)
+	w.encoded = appendPaddedName(w.encoded, string(h.Sender), MaxAgentID)
 	w.u64(uint64(h.Epoch))
 	w.u64(uint64(h.Run))
 	w.u64(uint64(h.Round))
@@ -242,8 +242,8 @@ func (s *BlobSealer) OpenPart(dst []byte, k int, sealed []byte) ([]byte, error) 
 }
 
 // AppendChunk is AppendChunk of chunk k, sealed.
-func (s *BlobSealer) AppendChunk(dst []byte, k int, payload []byte) []byte {
-	return s.SealPart(appendChunkHead(dst, s.blobHash, k, len(payload)+SealOverhead), k, payload)
+func (s *BlobSealer) AppendSealedChunk(dst []byte, k int, payload []byte) []byte {
+	return s.SealPart(appendChunkHeader(dst, s.blobHash, k, len(payload)+SealOverhead), k, payload)
 }
 
 // SealManifest returns the sealed manifest of the blob. One blob may have several, with other schemas.

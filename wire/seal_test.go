@@ -55,11 +55,11 @@ func goldensOfSeals() []golden {
 	return []golden{
 		sealedAnnouncement(),
 		{"hello_key", "hello", byAgent(goldenRun, 3, 12), &hello},
-		sealedIn("sealed_hello", goldenPair().FromAgent, byAgent(goldenRun, 3, 12), wire.TypeHello, hello.Body()),
+		sealedIn("sealed_hello", goldenPair().FromAgentKey, byAgent(goldenRun, 3, 12), wire.TypeHello, hello.Body()),
 		{"key", "key", byCoordinator(3, 20), &key},
-		sealedIn("sealed_key", goldenPair().ToAgent, byCoordinator(3, 20), wire.TypeGroupKeyDelivery, key.Body()),
+		sealedIn("sealed_key", goldenPair().ToAgentKey, byCoordinator(3, 20), wire.TypeGroupKeyDelivery, key.Body()),
 		{"chunk_sealed", "chunk", wire.Header{}, &chunk{K: 1,
-			Payload: goldenGroup().BlobSealer(chunkBlob).SealPart(nil, 1, wire.ChunkOf(vector, 1))}},
+			Payload: goldenGroup().BlobSealer(chunkBlob).SealPart(nil, 1, wire.ChunkPayload(vector, 1))}},
 	}
 }
 
@@ -70,7 +70,7 @@ func TestSealPair(t *testing.T) {
 	if agent != goldenPair() {
 		t.Error("the ends have other keys")
 	}
-	if agent.FromAgent == agent.ToAgent || agent.FromAgent == goldenGroup() {
+	if agent.FromAgentKey == agent.ToAgentKey || agent.FromAgentKey == goldenGroup() {
 		t.Error("one key for two uses")
 	}
 	other := goldenSecret()
@@ -99,7 +99,7 @@ func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, erro
 // TestSealedMessages: who has the key reads type and body; a changed message, or another key, opens nothing.
 func TestSealedMessages(t *testing.T) {
 	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
-	opened, err := goldenPair().FromAgent.OpenMessage(e)
+	opened, err := goldenPair().FromAgentKey.OpenMessage(e)
 	want := must(wire.ParseEnvelope(readGolden(t, "hello_key")))
 	if err != nil || opened.Type != wire.TypeHello || !bytes.Equal(opened.Body, want.Body) {
 		t.Fatalf("a %s of %x: %v", opened.Type, opened.Body, err)
@@ -115,26 +115,26 @@ func TestSealedMessages(t *testing.T) {
 	for i := range e.Body {
 		changed := bytes.Clone(e.Body)
 		changed[i] ^= 1
-		if _, err := openedAs(goldenPair().FromAgent, e.Header, changed); i >= 8 && !errors.Is(err,
+		if _, err := openedAs(goldenPair().FromAgentKey, e.Header, changed); i >= 8 && !errors.Is(err,
 			wire.ErrSealDoesNotOpen) {
 			t.Errorf("with another byte %d: %v", i, err)
 		}
-		if _, err := openedAs(goldenPair().FromAgent, e.Header, e.Body[:i]); err == nil {
+		if _, err := openedAs(goldenPair().FromAgentKey, e.Header, e.Body[:i]); err == nil {
 			t.Errorf("the first %d bytes open", i)
 		}
 	}
-	if _, err := goldenPair().ToAgent.OpenMessage(e); !errors.Is(err, wire.ErrSealDoesNotOpen) {
+	if _, err := goldenPair().ToAgentKey.OpenMessage(e); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 		t.Errorf("with the other direction's key: %v", err)
 	}
 	next := e.Header
 	next.Sequence++
-	twice := goldenPair().FromAgent.SealMessage(wire.X25519PublicKey{}, next, wire.TypeHello, want.Body)
+	twice := goldenPair().FromAgentKey.SealMessage(wire.X25519PublicKey{}, next, wire.TypeHello, want.Body)
 	if bytes.Equal(twice[8:], e.Body[8:]) {
 		t.Error("two messages with one body look alike")
 	}
 	for _, typ := range types() {
-		sealed := goldenPair().FromAgent.SealMessage(wire.X25519PublicKey{}, e.Header, typ, want.Body)
-		if _, err := openedAs(goldenPair().FromAgent, e.Header, sealed); (err == nil) != typ.MustBeSealed() {
+		sealed := goldenPair().FromAgentKey.SealMessage(wire.X25519PublicKey{}, e.Header, typ, want.Body)
+		if _, err := openedAs(goldenPair().FromAgentKey, e.Header, sealed); (err == nil) != typ.MustBeSealed() {
 			t.Errorf("a sealed %s: %v", typ, err)
 		}
 	}
@@ -155,11 +155,11 @@ func TestSealedInPlace(t *testing.T) {
 	} {
 		h := e.Header
 		change(&h)
-		if _, err := openedAs(goldenPair().FromAgent, h, e.Body); !errors.Is(err, wire.ErrSealDoesNotOpen) {
+		if _, err := openedAs(goldenPair().FromAgentKey, h, e.Body); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 			t.Errorf("in a message with another %s: %v", name, err)
 		}
 	}
-	if _, err := openedAs(goldenPair().FromAgent, e.Header, e.Body); err != nil {
+	if _, err := openedAs(goldenPair().FromAgentKey, e.Header, e.Body); err != nil {
 		t.Errorf("in its own: %v", err)
 	}
 }
@@ -168,7 +168,7 @@ func TestSealedInPlace(t *testing.T) {
 func TestSealedBlobs(t *testing.T) {
 	blob := bigVector()
 	hash := wire.BlobDigest(blob)
-	part := wire.ChunkOf(blob, 1)
+	part := wire.ChunkPayload(blob, 1)
 	sealed := goldenGroup().BlobSealer(hash).SealPart(nil, 1, part)
 	if again := goldenGroup().BlobSealer(hash).SealPart(nil, 1, part); !bytes.Equal(again, sealed) {
 		t.Error("sealed twice, it has other bytes")
@@ -191,7 +191,7 @@ func TestSealedBlobs(t *testing.T) {
 				sealed)
 		},
 		"another key": func() ([]byte, error) {
-			return goldenPair().FromAgent.BlobSealer(hash).OpenPart(nil, 1,
+			return goldenPair().FromAgentKey.BlobSealer(hash).OpenPart(nil, 1,
 				sealed)
 		},
 		"cut short": func() ([]byte, error) { return goldenGroup().BlobSealer(hash).OpenPart(nil, 1, sealed[1:]) },
@@ -207,17 +207,17 @@ func TestSealedBlobs(t *testing.T) {
 func TestSealedManifests(t *testing.T) {
 	linear, other := manifestOf(bigVector(), bigSchema()), manifestOf(bigVector(), nil)
 	seal := goldenGroup().BlobSealer(linear.Hash)
-	if linear.Hash != other.Hash || bytes.Equal(linear.Append(nil), other.Append(nil)) {
+	if linear.Hash != other.Hash || bytes.Equal(linear.AppendEncoding(nil), other.AppendEncoding(nil)) {
 		t.Fatal("these are not two manifests of one blob")
 	}
-	a, b := seal.SealManifest(linear.Append(nil)), seal.SealManifest(other.Append(nil))
+	a, b := seal.SealManifest(linear.AppendEncoding(nil)), seal.SealManifest(other.AppendEncoding(nil))
 	if bytes.Equal(a[:16], b[:16]) {
 		t.Error("two manifests are sealed with one key and nonce")
 	}
-	if again := seal.SealManifest(linear.Append(nil)); !bytes.Equal(again, a) {
+	if again := seal.SealManifest(linear.AppendEncoding(nil)); !bytes.Equal(again, a) {
 		t.Error("sealed twice, it has other bytes")
 	}
-	if got, err := seal.OpenManifest(a); err != nil || !bytes.Equal(got, linear.Append(nil)) {
+	if got, err := seal.OpenManifest(a); err != nil || !bytes.Equal(got, linear.AppendEncoding(nil)) {
 		t.Errorf("opened: %v", err)
 	}
 	for i := range a {
@@ -229,7 +229,7 @@ func TestSealedManifests(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"of another blob":  second(goldenGroup().BlobSealer(wire.Digest{1}).OpenManifest(a)),
-		"by another key":   second(goldenPair().FromAgent.BlobSealer(linear.Hash).OpenManifest(a)),
+		"by another key":   second(goldenPair().FromAgentKey.BlobSealer(linear.Hash).OpenManifest(a)),
 		"cut short":        second(seal.OpenManifest(a[:len(a)-1])),
 		"cut to its salt":  second(seal.OpenManifest(a[:16])),
 		"cut in its salt":  second(seal.OpenManifest(a[:15])),
@@ -257,7 +257,7 @@ func TestSealedInAnnouncement(t *testing.T) {
 		!base.ManifestHash.IsZero() || base.GroupKeyID != 0 {
 		t.Errorf("opened as %+v", base)
 	}
-	if _, err := got.BaseModel.OpenSealed(goldenPair().FromAgent); !errors.Is(err, wire.ErrSealDoesNotOpen) {
+	if _, err := got.BaseModel.OpenSealed(goldenPair().FromAgentKey); !errors.Is(err, wire.ErrSealDoesNotOpen) {
 		t.Errorf("with another key: %v", err)
 	}
 	lie := inline(smallVector())
@@ -268,8 +268,8 @@ func TestSealedInAnnouncement(t *testing.T) {
 	}
 	for name, change := range map[string]func(a *wire.Announcement){
 		"other bytes": func(a *wire.Announcement) {
-			a.BaseModel.Sealed = bytes.Repeat([]byte{1},
-				len(a.BaseModel.Sealed))
+			a.BaseModel.SealedInline = bytes.Repeat([]byte{1},
+				len(a.BaseModel.SealedInline))
 		},
 		"a length":    func(a *wire.Announcement) { a.BaseModel.Length++ },
 		"inline, too": func(a *wire.Announcement) { a.BaseModel = inline(smallVector()); a.BaseModel.GroupKeyID = 1 },
@@ -288,8 +288,8 @@ func FuzzSealed(f *testing.F) {
 	at, sealed := byAgent(goldenRun, 3, 12), must(wire.ParseEnvelope(readGolden(f, "sealed_hello"))).Body
 	f.Add(sealed)
 	f.Add(must(wire.ParseEnvelope(readGolden(f, "sealed_key"))).Body)
-	f.Add(goldenPair().FromAgent.BlobSealer(wire.Digest{1}).SealManifest([]byte("m")))
-	key := goldenPair().FromAgent
+	f.Add(goldenPair().FromAgentKey.BlobSealer(wire.Digest{1}).SealManifest([]byte("m")))
+	key := goldenPair().FromAgentKey
 	f.Fuzz(func(t *testing.T, p []byte) {
 		// The first 8 bytes name the key.
 		if _, err := openedAs(key, at, p); err == nil && !bytes.Equal(p[8:], sealed[8:]) {

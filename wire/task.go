@@ -8,9 +8,9 @@ import (
 
 // Task is what a federation learns and how: the content of a task blob.
 type Task struct {
-	Name     string
-	Features []string // columns, in the order of the model's inputs
-	Target   string
+	Name         string
+	Features     []string // columns, in the order of the model's inputs
+	TargetColumn string
 	// Recipe says how rows are made of readings, with its defaults; its zero value, that each agent has rows.
 	Recipe   spec.RowRecipe
 	Model    ModelSpec
@@ -29,7 +29,7 @@ type Task struct {
 
 // ModelSpec is the shape of a model: a linear one has no hidden layers.
 type ModelSpec struct {
-	// Kind is one that the layers do not tell; empty = the one that they do: see spec.ModelKindOf.
+	// Kind is one that the layers do not tell; empty = the one that they do: see spec.ModelKindFromLayers.
 	Kind spec.ModelKind
 	// ConvolutionLayers is of the kind conv1d; its zero value of all others.
 	Convolution ConvolutionLayers
@@ -52,8 +52,8 @@ type ConvolutionLayers struct {
 
 // ExternalTraining says that a program of each device's owner trains the model. Its zero value means that agents do so.
 type ExternalTraining struct {
-	TrainerName string       // the name under which the device has the program
-	Tensors     TensorSchema // that it trains, in the order of the vector
+	TrainerName    string       // the name under which the device has the program
+	TrainedTensors TensorSchema // that it trains, in the order of the vector
 }
 
 // IsEnabled reports whether it does.
@@ -64,13 +64,13 @@ func (t *Task) ModelKind() spec.ModelKind {
 	if t.External.IsEnabled() {
 		return spec.ModelExternal
 	}
-	return cmp.Or(t.Model.Kind, spec.ModelKindOf(len(t.Model.HiddenUnits), t.Model.Risk))
+	return cmp.Or(t.Model.Kind, spec.ModelKindFromLayers(len(t.Model.HiddenUnits), t.Model.Risk))
 }
 
 // TrainingSettings holds the numbers of the local recursion.
 type TrainingSettings struct {
 	ExchangeKind spec.ExchangeKind
-	Codec        spec.Codec // of updates
+	UpdateCodec  spec.Codec // of updates
 	BatchSize    uint32     // B_k; 0 means all rows, the exact gradient
 	// LocalStepProbability is δ_k, the probability that a local step happens (2nd-order
 	// (9)); 0 and 1 mean that all do.
@@ -83,32 +83,34 @@ type TrainingSettings struct {
 	Proximal            float64 // ρ_p of FedProx; 0 = none
 	NormalizesStepSize  bool    // divide the step size by E_k (ch5 5.26)
 	// StepTimeBudgetMillis is the time for the local steps, in milliseconds; E_k follows
-	// from it and the measured speed, within MinSteps and MaxSteps.
+	// from it and the measured speed, within MinLocalSteps and MaxLocalSteps.
 	StepTimeBudgetMillis uint32
-	MinSteps             uint32
-	MaxSteps             uint32
+	MinLocalSteps        uint32
+	MaxLocalSteps        uint32
 }
 
 // MixingSettings says how agents mix their parameters with their neighbours between
 // the local steps of a round (feddec Alg. 1). Its zero value means that they do not.
 type MixingSettings struct {
-	// they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
+	// they mix after this many local steps, which divide MaxLocalSteps, the H steps of a round; 0 = never
 	IntervalSteps uint32
 	// SnapshotWaitMillis is how long a step waits for the neighbours' snapshots; 0 = as long
 	// as it takes. Repeat is the time until a missing one is asked for, Drain
 	// the time after the last step in which late ones may come. Milliseconds.
-	SnapshotWaitMillis, SnapshotRetryMillis, DrainMillis uint32
-	Codec                                                spec.Codec // of parameters; empty where agents do not mix
-	Unsealed                                             bool       // messages are not sealed, as on a trusted bench
-	// EndlessBlocks: blocks have no last step: agents go on mixing over the rounds, of which each asks for what they
+	SnapshotWaitMillis, SnapshotRetryMillis, LateSnapshotMillis uint32
+	// of parameters; empty where agents do not mix
+	SnapshotCodec spec.Codec
+	// messages are not sealed, as on a trusted bench
+	IsUnsealed bool
+	// HasEndlessBlocks: blocks have no last step: agents go on mixing over the rounds, of which each asks for what they
 	// have by then.
-	EndlessBlocks bool
+	HasEndlessBlocks bool
 }
 
 // PersonalModelSettings says what of a model is an agent's own. Its zero value means that nothing is.
 type PersonalModelSettings struct {
 	// Tensors names layers or tensors that are the agent's own: schemas do not list them, and they are not sent.
-	Tensors []string
+	PersonalTensors []string
 	// UsesDitto gives each agent a whole model of its own beside the shared one, with this λ.
 	UsesDitto   bool
 	DittoLambda float64
@@ -121,25 +123,25 @@ type Standardization struct {
 	Clip        float64
 }
 
-// Append appends the task's encoding to dst.
-func (t *Task) Append(dst []byte) []byte {
+// AppendEncoding appends the task's encoding to dst.
+func (t *Task) AppendEncoding(dst []byte) []byte {
 	w := writer{dst}
 	w.str(t.Name)
 	w.u32(uint32(len(t.Features)))
 	for _, f := range t.Features {
 		w.str(f)
 	}
-	w.str(t.Target)
+	w.str(t.TargetColumn)
 	w.u32(uint32(len(t.Model.HiddenUnits)))
 	for _, h := range t.Model.HiddenUnits {
 		w.u32(h)
 	}
 	w.u32(t.Model.Outputs)
-	w.u8(activationCodes.code(t.Model.Activation))
-	w.u8(riskCodes.code(t.Model.Risk))
+	w.u8(activationCodes.codeOfValue(t.Model.Activation))
+	w.u8(riskCodes.codeOfValue(t.Model.Risk))
 	w.bool(t.Model.HasBias)
 	w.f64(t.Model.Ridge)
-	w.u8(exchangeCodes.code(t.Training.ExchangeKind))
+	w.u8(exchangeCodes.codeOfValue(t.Training.ExchangeKind))
 	w.u32(t.Training.BatchSize)
 	w.f64(t.Training.LocalStepProbability)
 	w.f64(t.Training.StepSize)
@@ -147,24 +149,24 @@ func (t *Task) Append(dst []byte) []byte {
 	w.f64(t.Training.StepSizeDecayOffset)
 	w.bool(t.Training.NormalizesStepSize)
 	w.u32(t.Training.StepTimeBudgetMillis)
-	w.u32(t.Training.MinSteps)
-	w.u32(t.Training.MaxSteps)
+	w.u32(t.Training.MinLocalSteps)
+	w.u32(t.Training.MaxLocalSteps)
 	w.u64(t.MinSamples)
-	w.sections(t.sectionCodecs(), t.Extra)
+	w.bodySections(t.sectionCodecs(), t.Extra)
 	return w.encoded
 }
 
 // sectionCodecs are the sections of a task. All but `finetune` change what an agent computes for others, or how it
 // sends it.
 func (t *Task) sectionCodecs() []sectionCodec {
-	return append(updateCodecSections(&t.Training.Codec, IgnoreUnknownSection), []sectionCodec{
+	return append(updateCodecSectionCodecs(&t.Training.UpdateCodec, IgnoreUnknownSection), []sectionCodec{
 		{"codec", DeclineUnknownSection, func(w *writer) {
-			if code := codecCodes.code(t.Training.Codec); code > 1 {
+			if code := codecCodes.codeOfValue(t.Training.UpdateCodec); code > 1 {
 				w.u8(code)
 			}
-		}, func(r *reader) { t.Training.Codec = codecCodes.read(r, "codec") }},
-		{"conv1d", DeclineUnknownSection, func(w *writer) { w.convolution(&t.Model.Convolution) },
-			func(r *reader) { r.convolution(&t.Model.Convolution) }},
+		}, func(r *reader) { t.Training.UpdateCodec = codecCodes.readValue(r, "codec") }},
+		{"conv1d", DeclineUnknownSection, func(w *writer) { w.convolutionLayers(&t.Model.Convolution) },
+			func(r *reader) { r.convolutionLayers(&t.Model.Convolution) }},
 		{"ditto", DeclineUnknownSection, func(w *writer) {
 			if t.Personal.UsesDitto {
 				w.f64(t.Personal.DittoLambda)
@@ -193,8 +195,8 @@ func (t *Task) sectionCodecs() []sectionCodec {
 		}, func(r *reader) { t.Model.Kind = r.modelKind() }},
 		{"mixing", DeclineUnknownSection, func(w *writer) { w.mixingSettings(t) },
 			func(r *reader) { r.mixingSettings(t) }},
-		{"personal", DeclineUnknownSection, func(w *writer) { w.tensorNames(t.Personal.Tensors) },
-			func(r *reader) { t.Personal.Tensors = r.tensorNames("personal") }},
+		{"personal", DeclineUnknownSection, func(w *writer) { w.tensorNames(t.Personal.PersonalTensors) },
+			func(r *reader) { t.Personal.PersonalTensors = r.tensorNames("personal") }},
 		{"proximal", DeclineUnknownSection, func(w *writer) { w.optionalFloat(t.Training.Proximal) },
 			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},
 		{"sensors", DeclineUnknownSection, func(w *writer) { w.sensorLimits(&t.Recipe) },
@@ -239,7 +241,7 @@ func (r *reader) modelKind() spec.ModelKind {
 	return k
 }
 
-func (w *writer) convolution(c *ConvolutionLayers) {
+func (w *writer) convolutionLayers(c *ConvolutionLayers) {
 	if c.InputChannels == 0 {
 		return
 	}
@@ -252,7 +254,7 @@ func (w *writer) convolution(c *ConvolutionLayers) {
 	}
 }
 
-func (r *reader) convolution(c *ConvolutionLayers) {
+func (r *reader) convolutionLayers(c *ConvolutionLayers) {
 	*c = ConvolutionLayers{InputChannels: r.u32(), KernelSteps: r.u32(), PoolSteps: r.u32()}
 	for range r.listLength("filter layers", MaxHiddenLayers, 4) {
 		c.FiltersPerLayer = append(c.FiltersPerLayer, r.u32())
@@ -264,8 +266,8 @@ func (w *writer) externalTraining(e *ExternalTraining) {
 		return
 	}
 	w.str(e.TrainerName)
-	w.u32(uint32(len(e.Tensors)))
-	for _, t := range e.Tensors {
+	w.u32(uint32(len(e.TrainedTensors)))
+	for _, t := range e.TrainedTensors {
 		w.tensorSpec(&t)
 	}
 }
@@ -290,19 +292,19 @@ func (r *reader) externalTraining(e *ExternalTraining) {
 				t.Shape, MaxTensorRank, MaxBlobBytes/4)
 			return
 		}
-		e.Tensors = append(e.Tensors, t)
+		e.TrainedTensors = append(e.TrainedTensors, t)
 	}
 }
 
 func (w *writer) gradientNoise(t *Task) {
-	if n := t.Training.GradientNoise; noiseLawCodes.code(n.Law) != 0 {
-		w.u8(noiseLawCodes.code(n.Law))
+	if n := t.Training.GradientNoise; noiseLawCodes.codeOfValue(n.Law) != 0 {
+		w.u8(noiseLawCodes.codeOfValue(n.Law))
 		w.f64(n.Variance)
 	}
 }
 
 func (r *reader) gradientNoise(t *Task) {
-	t.Training.GradientNoise = spec.GradientNoise{Law: noiseLawCodes.read(r, "noise"),
+	t.Training.GradientNoise = spec.GradientNoise{Law: noiseLawCodes.readValue(r, "noise"),
 		Variance: r.f64("noise variance")}
 }
 
@@ -314,16 +316,17 @@ func (w *writer) mixingSettings(t *Task) {
 	w.u32(m.IntervalSteps)
 	w.u32(m.SnapshotWaitMillis)
 	w.u32(m.SnapshotRetryMillis)
-	w.u32(m.DrainMillis)
-	w.u8(codecCodes.code(m.Codec))
-	w.bool(m.Unsealed)
-	w.bool(m.EndlessBlocks)
+	w.u32(m.LateSnapshotMillis)
+	w.u8(codecCodes.codeOfValue(m.SnapshotCodec))
+	w.bool(m.IsUnsealed)
+	w.bool(m.HasEndlessBlocks)
 }
 
 func (r *reader) mixingSettings(t *Task) {
 	t.Mixing = MixingSettings{
-		IntervalSteps: r.u32(), SnapshotWaitMillis: r.u32(), SnapshotRetryMillis: r.u32(), DrainMillis: r.u32(),
-		Codec: codecCodes.readOptional(r, "codec"), Unsealed: r.bool("open"), EndlessBlocks: r.bool("endless"),
+		IntervalSteps: r.u32(), SnapshotWaitMillis: r.u32(), SnapshotRetryMillis: r.u32(), LateSnapshotMillis: r.u32(),
+		SnapshotCodec: codecCodes.readOptionalValue(r, "codec"), IsUnsealed: r.bool("open"),
+		HasEndlessBlocks: r.bool("endless"),
 	}
 }
 
@@ -353,24 +356,24 @@ func DecodeTask(p []byte) (Task, error) {
 	for range r.listLength("features", MaxFeatures, 2) {
 		t.Features = append(t.Features, r.str("feature", MaxName))
 	}
-	t.Target = r.str("target", MaxName)
+	t.TargetColumn = r.str("target", MaxName)
 	for range r.listLength("hidden layers", MaxHiddenLayers, 4) {
 		t.Model.HiddenUnits = append(t.Model.HiddenUnits, r.u32())
 	}
 	t.Model.Outputs = r.u32()
-	t.Model.Activation = activationCodes.read(&r, "activation")
-	t.Model.Risk = riskCodes.read(&r, "risk")
+	t.Model.Activation = activationCodes.readValue(&r, "activation")
+	t.Model.Risk = riskCodes.readValue(&r, "risk")
 	t.Model.HasBias = r.bool("bias")
 	t.Model.Ridge = r.f64("ridge")
 	t.Training = TrainingSettings{
-		ExchangeKind: exchangeCodes.read(&r, "exchange"),
+		ExchangeKind: exchangeCodes.readValue(&r, "exchange"),
 		BatchSize:    r.u32(), LocalStepProbability: r.f64("response probability"),
-		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Codec: spec.CodecRaw,
+		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, UpdateCodec: spec.CodecRaw,
 		StepSize: r.f64("step size"), StrongConvexity: r.f64("strong convexity"), StepSizeDecayOffset: r.f64("gamma"),
 		NormalizesStepSize:   r.bool("normalize"),
-		StepTimeBudgetMillis: r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
+		StepTimeBudgetMillis: r.u32(), MinLocalSteps: r.u32(), MaxLocalSteps: r.u32(),
 	}
 	t.MinSamples = r.u64()
-	t.Extra = r.sections(t.sectionCodecs())
+	t.Extra = r.bodySections(t.sectionCodecs())
 	return t, r.finish("task")
 }

@@ -48,7 +48,7 @@ type TensorSpec struct {
 // averaged only if their schemas have the same hash.
 type TensorSchema []TensorSpec
 
-// Hash returns the SHA-256 of the schema's encoding.
+// ParametersDigest returns the SHA-256 of the schema's encoding.
 func (s TensorSchema) Hash() Digest {
 	var w writer
 	w.u16(uint16(len(s)))

@@ -2,10 +2,10 @@ package wire
 
 import "github.com/fedmesh/fedmesh/spec"
 
-// updateCodecSections are the sections of the codecs of updates that have no byte in [codecCodes]: the byte is that of
-// raw, and the section names the codec. In a task, an agent that does not know the section, such as the one in Python,
-// ignores it and sends raw updates.
-func updateCodecSections(c *spec.Codec, need UnknownSectionPolicy) []sectionCodec {
+// updateCodecSectionCodecs are the sections of the codecs of updates that have no byte in [codecCodes]: the byte is
+// that of raw, and the section names the codec. In a task, an agent that does not know the section, such as the one in
+// Python, ignores it and sends raw updates.
+func updateCodecSectionCodecs(c *spec.Codec, need UnknownSectionPolicy) []sectionCodec {
 	return []sectionCodec{
 		{"signs", need, func(w *writer) {
 			if *c == spec.CodecSigns {
@@ -13,23 +13,23 @@ func updateCodecSections(c *spec.Codec, need UnknownSectionPolicy) []sectionCode
 			}
 		}, func(r *reader) {
 			r.enum("signs", 1)
-			r.setSectionCodec(c, spec.CodecSigns)
+			r.setCodecOfSection(c, spec.CodecSigns)
 		}},
 		{"top_k", need, func(w *writer) {
 			if share, ok := c.TopKShare(); ok {
 				w.f64(share)
 			}
-		}, func(r *reader) { r.setSectionCodec(c, spec.TopKCodec(r.f64("top_k"))) }},
+		}, func(r *reader) { r.setCodecOfSection(c, spec.TopKCodec(r.f64("top_k"))) }},
 	}
 }
 
 // MayFallBackToRaw reports whether an agent that does not know the codec of a task ignores it and sends raw updates.
 func MayFallBackToRaw(c spec.Codec) bool {
-	return c != spec.CodecRaw && codecByte(c) == codecCodes.code(spec.CodecRaw)
+	return c != spec.CodecRaw && updateCodecByte(c) == codecCodes.codeOfValue(spec.CodecRaw)
 }
 
-// setSectionCodec takes the codec of a section; at most one section may name a codec.
-func (r *reader) setSectionCodec(c *spec.Codec, word spec.Codec) {
+// setCodecOfSection takes the codec of a section; at most one section may name a codec.
+func (r *reader) setCodecOfSection(c *spec.Codec, word spec.Codec) {
 	if *c != spec.CodecRaw {
 		r.failf("codec %s beside the codec %s", word, *c)
 	}
@@ -39,10 +39,10 @@ func (r *reader) setSectionCodec(c *spec.Codec, word spec.Codec) {
 	*c = word
 }
 
-// codecByte is a codec's byte: that of raw where a section names it.
-func codecByte(c spec.Codec) uint8 {
+// updateCodecByte is a codec's byte: that of raw where a section names it.
+func updateCodecByte(c spec.Codec) uint8 {
 	if _, ok := c.TopKShare(); ok || c == spec.CodecSigns {
 		c = spec.CodecRaw
 	}
-	return codecCodes.code(c)
+	return codecCodes.codeOfValue(c)
 }

@@ -66,20 +66,20 @@ func (e AnnouncementMissing) Problem() string {
 			e.Federation)
 	case OtherFederation:
 		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
-			"federation: %s", e.others(), e.Federation)
+			"federation: %s", e.joinOtherFederations(), e.Federation)
 	case AccessDenied:
 		return "the broker's access rules withhold messages from this user"
 	case NotRetained:
 	}
 	text := fmt.Sprintf("the broker has no announcement of federation %s", e.Federation)
 	if len(e.OtherFederations) > 0 {
-		text += "; other federations at this broker: " + e.others()
+		text += "; other federations at this broker: " + e.joinOtherFederations()
 	}
 	return text
 }
 
-// others returns the names of the other federations, separated by commas.
-func (e AnnouncementMissing) others() string {
+// joinOtherFederations returns the names of the other federations, separated by commas.
+func (e AnnouncementMissing) joinOtherFederations() string {
 	names := make([]string, len(e.OtherFederations))
 	for i, o := range e.OtherFederations {
 		names[i] = string(o)
@@ -94,7 +94,7 @@ func (e AnnouncementMissing) Remedy() string {
 		return "set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device that " +
 			"joined with a token joins again (`coordinator devices rotate ID`)"
 	case OtherFederation:
-		return fmt.Sprintf("set federation: %s in agentd.yaml and restart agentd", e.others())
+		return fmt.Sprintf("set federation: %s in agentd.yaml and restart agentd", e.joinOtherFederations())
 	case AccessDenied:
 		return mqtt.AccessRulesRemedy
 	case NotRetained:
@@ -105,7 +105,7 @@ func (e AnnouncementMissing) Remedy() string {
 
 const (
 	// searchDelay is the time from the connection to the first search for the cause of a missing announcement. The test
-	// of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
+	// of the access rules (mqtt.BrokerSelfTest) has a result by then, unless the link is busy.
 	searchDelay = 25 * time.Second
 	// searchTime is for how long the agent receives the announcements of other federations.
 	searchTime = 5 * time.Second
@@ -119,15 +119,15 @@ type missingCauseSearch struct {
 	isHearingOtherFederations bool      // the agent receives the announcements of other federations
 	hasHeardOtherFederations  bool      // it has done so over this link
 	hasValidAnnouncement      bool      // a valid announcement has arrived over this link
-	accessDenied              bool      // the access rules withhold messages, by the last test of the broker
-	otherKeySeen              bool      // an announcement signed with another key has arrived over this link
+	isAccessDenied            bool      // the access rules withhold messages, by the last test of the broker
+	hasSeenUntrustedKey       bool      // an announcement signed with another key has arrived over this link
 	reason                    MissingReason
 	otherFederations          []wire.FederationName // sorted
 }
 
 // planForNewLink plans the search for a link that has just come up.
 func (s *missingCauseSearch) planForNewLink(now time.Time) {
-	*s = missingCauseSearch{nextStepAt: now.Add(searchDelay), accessDenied: s.accessDenied, reason: s.reason,
+	*s = missingCauseSearch{nextStepAt: now.Add(searchDelay), isAccessDenied: s.isAccessDenied, reason: s.reason,
 		otherFederations: s.otherFederations}
 }
 
@@ -136,8 +136,8 @@ func (s *missingCauseSearch) stopOnLinkLoss() {
 	s.nextStepAt, s.isHearingOtherFederations = time.Time{}, false
 }
 
-// stepSearch takes the next step of the search if it is due.
-func (w *Watch) stepSearch(now time.Time) {
+// takeNextSearchStep takes the next step of the search if it is due.
+func (w *AnnouncementWatch) takeNextSearchStep(now time.Time) {
 	s := &w.search
 	if s.nextStepAt.IsZero() || now.Before(s.nextStepAt) {
 		return
@@ -145,28 +145,28 @@ func (w *Watch) stepSearch(now time.Time) {
 	s.nextStepAt = time.Time{}
 	switch {
 	case w.core.IsUplinkBudgetSpent():
-	case s.otherKeySeen, s.accessDenied: // known already
+	case s.hasSeenUntrustedKey, s.isAccessDenied: // known already
 	case !s.hasHeardOtherFederations:
 		s.isHearingOtherFederations, s.hasHeardOtherFederations, s.nextStepAt = true, true, now.Add(searchTime)
 		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.AllAnnouncementsFilter())
 	default:
-		w.endSearch()
-		w.reportReason(NotRetained)
+		w.unsubscribeOtherFederations()
+		w.reportMissingReason(NotRetained)
 	}
 }
 
-// receiveForeign records an announcement of another federation during a search.
-func (w *Watch) receiveForeign(payload []byte) {
+// receiveForeignAnnouncement records an announcement of another federation during a search.
+func (w *AnnouncementWatch) receiveForeignAnnouncement(payload []byte) {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil || e.Sender != wire.CoordinatorID || e.Federation == w.core.Federation {
 		return
 	}
 	s := &w.search
-	for _, key := range w.coordinatorKeys() {
-		if e.VerifyWithScheme(w.core.Signer.Signatures, key) == nil {
+	for _, key := range w.listCoordinatorKeys() {
+		if e.VerifyWithScheme(w.core.Signer.SignatureScheme, key) == nil {
 			s.otherFederations, s.nextStepAt = []wire.FederationName{e.Federation}, time.Time{}
-			w.endSearch()
-			w.reportReason(OtherFederation)
+			w.unsubscribeOtherFederations()
+			w.reportMissingReason(OtherFederation)
 			return
 		}
 	}
@@ -176,7 +176,7 @@ func (w *Watch) receiveForeign(payload []byte) {
 	}
 }
 
-func (w *Watch) endSearch() {
+func (w *AnnouncementWatch) unsubscribeOtherFederations() {
 	if w.search.isHearingOtherFederations {
 		w.search.isHearingOtherFederations = false
 		w.core.Conn.Unsubscribe(w.core.Topics.AllAnnouncementsFilter())
@@ -184,12 +184,12 @@ func (w *Watch) endSearch() {
 }
 
 // HandleSearchEvent handles an event of the search. It reports whether the event belongs to the search alone.
-func (w *Watch) HandleSearchEvent(e mqtt.Event) bool {
+func (w *AnnouncementWatch) HandleSearchEvent(e mqtt.Event) bool {
 	filter := w.core.Topics.AllAnnouncementsFilter()
 	switch e := e.(type) {
 	case mqtt.SubscriptionRefused:
 		if e.Filter == filter {
-			w.endSearch() // otherwise the session would ask again, and disconnect in the end
+			w.unsubscribeOtherFederations() // otherwise the session would ask again, and disconnect in the end
 			w.search.nextStepAt = w.core.Loop.Now()
 			return true
 		}
@@ -197,42 +197,42 @@ func (w *Watch) HandleSearchEvent(e mqtt.Event) bool {
 		return e.Filter == filter
 	case mqtt.MessageReceived:
 		if w.search.isHearingOtherFederations && w.core.Topics.IsForeignAnnouncement(e.Topic) {
-			w.receiveForeign(e.Payload)
+			w.receiveForeignAnnouncement(e.Payload)
 			return true
 		}
 	}
 	return false
 }
 
-// HandleAccessTest records the result of the test of the broker. Once the rules let messages through, the agent
+// HandleAccessTestResult records the result of the test of the broker. Once the rules let messages through, the agent
 // subscribes again, so that the broker delivers what it retains.
-func (w *Watch) HandleAccessTest(r mqtt.SelfTestResult) {
+func (w *AnnouncementWatch) HandleAccessTestResult(r mqtt.SelfTestResult) {
 	s := &w.search
-	was := s.accessDenied
-	s.accessDenied = r == mqtt.SelfTestDenied
+	was := s.isAccessDenied
+	s.isAccessDenied = r == mqtt.SelfTestDenied
 	switch topics := w.core.Topics; {
-	case s.accessDenied && !s.hasValidAnnouncement:
-		w.endSearch()
-		w.reportReason(AccessDenied)
-	case was && !s.accessDenied && !s.hasValidAnnouncement && !w.core.IsUplinkBudgetSpent():
+	case s.isAccessDenied && !s.hasValidAnnouncement:
+		w.unsubscribeOtherFederations()
+		w.reportMissingReason(AccessDenied)
+	case was && !s.isAccessDenied && !s.hasValidAnnouncement && !w.core.IsUplinkBudgetSpent():
 		w.core.Conn.Subscribe(mqtt.AtMostOnce, topics.CoordinatorToAgent(w.core.ID), topics.Presence(w.core.ID),
 			topics.Announcement())
 		s.nextStepAt = w.core.Loop.Now().Add(searchDelay)
 	}
 }
 
-// ReportUntrusted reports an announcement that is signed with a key that is not in force. It is ignored if a
-// valid one has arrived over this link: any client may publish on a broker without access rules.
-func (w *Watch) ReportUntrusted() {
+// ReportUntrustedAnnouncement reports an announcement that is signed with a key that is not in force. It is ignored if
+// a valid one has arrived over this link: any client may publish on a broker without access rules.
+func (w *AnnouncementWatch) ReportUntrustedAnnouncement() {
 	if !w.search.hasValidAnnouncement {
-		w.search.otherKeySeen = true
-		w.endSearch()
-		w.reportReason(UntrustedKey)
+		w.search.hasSeenUntrustedKey = true
+		w.unsubscribeOtherFederations()
+		w.reportMissingReason(UntrustedKey)
 	}
 }
 
-// reportReason reports a reason that has changed. It is empty once an announcement has arrived.
-func (w *Watch) reportReason(reason MissingReason) {
+// reportMissingReason reports a reason that has changed. It is empty once an announcement has arrived.
+func (w *AnnouncementWatch) reportMissingReason(reason MissingReason) {
 	s := &w.search
 	if reason == s.reason {
 		return

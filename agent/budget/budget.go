@@ -50,34 +50,36 @@ func (b *UplinkBudget) removeAgent(now time.Time) error {
 	return b.ledger.save(0)
 }
 
-// Part is an agent's share in the budget.
-type Part struct {
+// BudgetEnforcer is an agent's share in the budget.
+type BudgetEnforcer struct {
 	core               *part.AgentCore
 	budget             *UplinkBudget // nil: the bytes are not limited
 	mixesOverUplink    bool          // mixing uses the uplink
 	now                func() time.Time
 	estimateRoundBytes func() uint64
 
-	announcementsSuspended bool               // announcements are not read
-	reported               UplinkUsageChanged // by the last event
-	clockSetBackReported   bool
+	areAnnouncementsSuspended bool               // announcements are not read
+	lastReportedUsage         UplinkUsageChanged // by the last event
+	clockSetBackReported      bool
 }
 
 // New makes the part of an agent. Without a budget the bytes are not limited. mixes reports whether mixing uses the
 // uplink. now returns the time of day, which decides the month. estimateRoundBytes returns the bytes that the announced
 // round moves, or the next one.
-func New(core *part.AgentCore, b *UplinkBudget, mixes bool, now func() time.Time, roundEstimate func() uint64) (*Part,
+func New(core *part.AgentCore, b *UplinkBudget, mixes bool, now func() time.Time,
+	roundEstimate func() uint64) (*BudgetEnforcer,
 	error) {
 	if b != nil {
-		if err := b.addAgent(core.State, now()); err != nil {
+		if err := b.addAgent(core.StateFolder, now()); err != nil {
 			return nil, err
 		}
 	}
-	return &Part{core: core, budget: b, mixesOverUplink: mixes, now: now, estimateRoundBytes: roundEstimate}, nil
+	return &BudgetEnforcer{core: core, budget: b, mixesOverUplink: mixes, now: now, estimateRoundBytes: roundEstimate},
+		nil
 }
 
 // Close implements part.Closer.
-func (p *Part) Close() {
+func (p *BudgetEnforcer) Close() {
 	if p.budget == nil {
 		return
 	}
@@ -87,7 +89,7 @@ func (p *Part) Close() {
 }
 
 // remainingBytes is what is left of the month.
-func (p *Part) remainingBytes() uint64 {
+func (p *BudgetEnforcer) remainingBytes() uint64 {
 	if p.budget == nil {
 		return math.MaxUint64
 	}
@@ -96,22 +98,22 @@ func (p *Part) remainingBytes() uint64 {
 	return p.budget.ledger.remainingBytes()
 }
 
-// Spent reports whether nothing is left. Then nothing is fetched, and announcements are not read, since they may
+// IsSpent reports whether nothing is left. Then nothing is fetched, and announcements are not read, since they may
 // contain models.
-func (p *Part) Spent() bool { return p.remainingBytes() == 0 }
+func (p *BudgetEnforcer) IsSpent() bool { return p.remainingBytes() == 0 }
 
 // TrainingMustRest implements part.TrainingRestDecider: mixing over the uplink rests while nothing is left.
-func (p *Part) TrainingMustRest() bool { return p.mixesOverUplink && p.Spent() }
+func (p *BudgetEnforcer) TrainingMustRest() bool { return p.mixesOverUplink && p.IsSpent() }
 
 // Start implements part.Starter.
-func (p *Part) Start() {
-	if p.announcementsSuspended = p.Spent(); !p.announcementsSuspended {
+func (p *BudgetEnforcer) Start() {
+	if p.areAnnouncementsSuspended = p.IsSpent(); !p.areAnnouncementsSuspended {
 		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
 	}
 }
 
 // BeforeWait implements part.BeforeWaitHook: it counts the bytes that were moved since the last call.
-func (p *Part) BeforeWait() {
+func (p *BudgetEnforcer) BeforeWait() {
 	b := p.budget
 	if b == nil {
 		return
@@ -125,29 +127,30 @@ func (p *Part) BeforeWait() {
 		err = l.save(2 * l.saveAheadBytes)
 	}
 	left, margin := l.remainingBytes(), l.saveAheadBytes
-	event := UplinkUsageChanged{Month: l.month.String(), Bytes: l.used, Limit: l.limit}
+	event := UplinkUsageChanged{Month: l.month.String(), UsedBytes: l.usedBytes, LimitBytes: l.monthlyLimitBytes}
 	b.mu.Unlock()
 	if back {
 		p.clockSetBackReported = true
 		p.core.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
 			"one, stop the agent and remove the file",
-			"clock", monthOf(now), "counted_for", event.Month, "file", l.folder.Path(state.UplinkBudget.Name))
+			"clock", monthOf(now), "counted_for", event.Month, "file", l.folder.FilePath(state.UplinkBudget.Name))
 	}
 	if counts {
-		p.core.Writes.Report("save the count of bytes", err)
+		p.core.WriteRetrier.QualityReport("save the count of bytes", err)
 	}
 	p.core.HandleRoundEvent(agentround.UplinkBudgetChanged{BytesLeft: left})
-	if spent := left == 0; spent != p.announcementsSuspended {
-		if p.announcementsSuspended = spent; spent {
+	if spent := left == 0; spent != p.areAnnouncementsSuspended {
+		if p.areAnnouncementsSuspended = spent; spent {
 			p.core.Conn.Unsubscribe(p.core.Topics.Announcement())
 		} else {
 			p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
 		}
 	}
-	event.RoundEstimate = p.estimateRoundBytes()
-	last := p.reported
-	if event.Month != last.Month || event.RoundEstimate != last.RoundEstimate || event.Bytes-last.Bytes >= margin/8 {
-		p.reported = event
+	event.EstimatedRoundBytes = p.estimateRoundBytes()
+	last := p.lastReportedUsage
+	if event.Month != last.Month || event.EstimatedRoundBytes != last.EstimatedRoundBytes ||
+		event.UsedBytes-last.UsedBytes >= margin/8 {
+		p.lastReportedUsage = event
 		p.core.Observer.Observe(event)
 	}
 }
@@ -167,17 +170,17 @@ var (
 
 // UplinkUsageChanged: the count of the bytes that the uplink has carried in this month has changed.
 type UplinkUsageChanged struct {
-	Month         string // such as 2026-03
-	Bytes, Limit  uint64 // bytes
-	RoundEstimate uint64 // bytes of the announced round, or of the next round
+	Month                 string // such as 2026-03
+	UsedBytes, LimitBytes uint64 // bytes
+	EstimatedRoundBytes   uint64 // bytes of the announced round, or of the next round
 }
 
 // Describe implements observe.Event. It resolves the condition of agentround.UplinkBudgetTooSmall.
 func (e UplinkUsageChanged) Describe(d *observe.EventDescription) {
-	d.SetGauge(budgetBytes, float64(e.Limit))
-	d.SetGauge(budgetUsedBytes, float64(e.Bytes))
-	d.SetGauge(roundEstimateBytes, float64(e.RoundEstimate))
-	if e.Limit-min(e.Limit, e.Bytes) >= e.RoundEstimate {
+	d.SetGauge(budgetBytes, float64(e.LimitBytes))
+	d.SetGauge(budgetUsedBytes, float64(e.UsedBytes))
+	d.SetGauge(roundEstimateBytes, float64(e.EstimatedRoundBytes))
+	if e.LimitBytes-min(e.LimitBytes, e.UsedBytes) >= e.EstimatedRoundBytes {
 		d.ResolveCondition(agentround.UplinkBudgetCondition)
 	}
 }

@@ -38,7 +38,7 @@ type device struct {
 	clock  *time.Time
 	log    bytes.Buffer
 
-	part       *budget.Part
+	part       *budget.BudgetEnforcer
 	subscribed bool // to announcements
 	used       budget.UplinkUsageChanged
 	left       uint64 // as the round machine has received it
@@ -68,10 +68,10 @@ func (d *device) start() {
 		}
 	})
 	core := &part.AgentCore{Topics: hosts.TopicsOf(d.t, "plant"), Conn: connection{subscribed: &d.subscribed},
-		Loop:     loop,
-		State:    state.Folder{Disk: store.LocalDisk, Dir: d.dir, Observer: observer},
-		Writes:   &state.WriteRetrier{Loop: loop, Observer: observer},
-		Observer: observer, Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
+		Loop:         loop,
+		StateFolder:  state.Folder{Disk: store.LocalDisk, Dir: d.dir, Observer: observer},
+		WriteRetrier: &state.WriteRetrier{Loop: loop, Observer: observer},
+		Observer:     observer, Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
 		HandleRoundEvent: func(e agentround.Event) { d.left = e.(agentround.UplinkBudgetChanged).BytesLeft }}
 	var err error
 	if d.part, err = budget.New(core, d.budget, true, func() time.Time { return *d.clock },
@@ -96,17 +96,17 @@ func TestSpent(t *testing.T) {
 	d := newDevice(t, 20_000_000)
 	d.start()
 	d.spend(19_990_000)
-	if d.part.Spent() || d.part.TrainingMustRest() || !d.subscribed || d.left == 0 || d.left > 20_000 {
-		t.Errorf("%d bytes left; spent: %v, reads announcements: %v", d.left, d.part.Spent(), d.subscribed)
+	if d.part.IsSpent() || d.part.TrainingMustRest() || !d.subscribed || d.left == 0 || d.left > 20_000 {
+		t.Errorf("%d bytes left; spent: %v, reads announcements: %v", d.left, d.part.IsSpent(), d.subscribed)
 	}
 	d.spend(20_000)
-	if !d.part.Spent() || !d.part.TrainingMustRest() || d.subscribed || d.left != 0 {
-		t.Errorf("%d bytes left; spent: %v, reads announcements: %v", d.left, d.part.Spent(), d.subscribed)
+	if !d.part.IsSpent() || !d.part.TrainingMustRest() || d.subscribed || d.left != 0 {
+		t.Errorf("%d bytes left; spent: %v, reads announcements: %v", d.left, d.part.IsSpent(), d.subscribed)
 	}
 	*d.clock = october.AddDate(0, 0, 1)
 	d.part.BeforeWait()
-	if d.part.Spent() || d.part.TrainingMustRest() || !d.subscribed || d.used.Month != "2026-11" ||
-		d.used.Bytes > 1000 {
+	if d.part.IsSpent() || d.part.TrainingMustRest() || !d.subscribed || d.used.Month != "2026-11" ||
+		d.used.UsedBytes > 1000 {
 		t.Errorf("in November: %+v, reads announcements: %v", d.used, d.subscribed)
 	}
 	d.stop()
@@ -127,7 +127,7 @@ func TestClockSetBack(t *testing.T) {
 		d.start()
 	}
 	d.spend(0)
-	if d.used.Month != "2026-10" || d.used.Bytes < 9_000_000 || d.used.Bytes > 9_100_000 {
+	if d.used.Month != "2026-10" || d.used.UsedBytes < 9_000_000 || d.used.UsedBytes > 9_100_000 {
 		t.Errorf("told of %+v", d.used)
 	}
 	if n := strings.Count(d.log.String(), "the clock was set back"); n != 3 { // in each life that saw it, not more
@@ -162,7 +162,7 @@ func TestOutlivesDeath(t *testing.T) {
 	d.stop()
 	d.countAfterDeath(file, spent, spent+1000)
 	d.start()
-	if d.used.Bytes < uint64(spent) || d.used.Bytes > uint64(spent)+1000 {
+	if d.used.UsedBytes < uint64(spent) || d.used.UsedBytes > uint64(spent)+1000 {
 		t.Errorf("in the next life: %+v, want %d", d.used, spent)
 	}
 	d.stop()
@@ -180,7 +180,7 @@ func (d *device) countAfterDeath(file string, least, most int) {
 		d.t.Fatal(err)
 	}
 	next.start()
-	if got := next.used.Bytes; got < uint64(least) || got > uint64(most) {
+	if got := next.used.UsedBytes; got < uint64(least) || got > uint64(most) {
 		d.t.Errorf("%d bytes after death, want %d to %d", got, least, most)
 	}
 	next.stop()
@@ -212,7 +212,7 @@ func TestShared(t *testing.T) {
 	both := []*device{one, two}
 	for _, d := range both {
 		d.spend(0)
-		if d.used.Bytes < 18_000_000 || d.used.Bytes > 18_001_000 {
+		if d.used.UsedBytes < 18_000_000 || d.used.UsedBytes > 18_001_000 {
 			t.Errorf("told of %+v", d.used)
 		}
 		if entries, err := filepath.Glob(filepath.Join(d.dir, "budget*")); err != nil || len(entries) > 0 {

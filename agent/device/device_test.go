@@ -41,12 +41,13 @@ func show(r SystemReading) string {
 	for _, x := range []struct {
 		name  string
 		value *float64
-	}{{"load", r.Load}, {"temperature", r.Temperature}, {"battery", r.BatteryPercent}, {"memory", r.AvailableMemory}} {
+	}{{"load", r.LoadPerCore}, {"temperature", r.TemperatureCelsius}, {"battery", r.BatteryPercent}, {"memory",
+		r.AvailableMemoryBytes}} {
 		if x.value != nil {
 			fmt.Fprintf(&b, "%s %g ", x.name, *x.value)
 		}
 	}
-	if r.Discharging {
+	if r.IsDischarging {
 		b.WriteString("discharging")
 	}
 	return strings.TrimSpace(b.String())
@@ -96,8 +97,9 @@ func TestReadThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/loadavg"); err != nil {
 		t.Skip("there is no /proc here")
 	}
-	if r := (SystemReader{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.AvailableMemory == nil ||
-		*r.AvailableMemory <= 0 {
+	if r := (SystemReader{Root: "/"}).Read(); r.LoadPerCore == nil || *r.LoadPerCore < 0 ||
+		r.AvailableMemoryBytes == nil ||
+		*r.AvailableMemoryBytes <= 0 {
 		t.Errorf("read %q", show(r))
 	}
 }
@@ -117,48 +119,57 @@ func TestJudge(t *testing.T) {
 		share  float64
 		rule   OwnerRule
 	}{
-		{"no rules", OwnerRules{}, SystemReading{Load: of(99), Temperature: of(120), BatteryPercent: of(1),
-			Discharging: true},
+		{"no rules", OwnerRules{}, SystemReading{LoadPerCore: of(99), TemperatureCelsius: of(120),
+			BatteryPercent: of(1),
+			IsDischarging:  true},
 			RuleVerdict{},
 			1, RuleNone},
-		{"cool", heat, SystemReading{Temperature: of(60)}, RuleVerdict{}, 1, RuleNone},
-		{"warm", heat, SystemReading{Temperature: of(65)}, RuleVerdict{}, 0.75, RuleTemperature},
-		{"hot", heat, SystemReading{Temperature: of(80)}, RuleVerdict{}, 0, RuleTemperature},
-		{"still warm after it was hot", heat, SystemReading{Temperature: of(65)}, stopped(RuleTemperature), 0,
+		{"cool", heat, SystemReading{TemperatureCelsius: of(60)}, RuleVerdict{}, 1, RuleNone},
+		{"warm", heat, SystemReading{TemperatureCelsius: of(65)}, RuleVerdict{}, 0.75, RuleTemperature},
+		{"hot", heat, SystemReading{TemperatureCelsius: of(80)}, RuleVerdict{}, 0, RuleTemperature},
+		{"still warm after it was hot", heat, SystemReading{TemperatureCelsius: of(65)}, stopped(RuleTemperature), 0,
 			RuleTemperature},
-		{"cool after it was hot", heat, SystemReading{Temperature: of(59)}, stopped(RuleTemperature), 1, RuleNone},
-		{"warm after it was busy", heat, SystemReading{Temperature: of(65)}, stopped(RuleLoad), 0.75, RuleTemperature},
+		{"cool after it was hot", heat, SystemReading{TemperatureCelsius: of(59)}, stopped(RuleTemperature), 1,
+			RuleNone},
+		{"warm after it was busy", heat, SystemReading{TemperatureCelsius: of(65)}, stopped(RuleLoad), 0.75,
+			RuleTemperature},
 		{"no sensor", heat, SystemReading{}, RuleVerdict{}, 1, RuleNone},
-		{"busy", OwnerRules{Load: EaseStopBand{EaseThreshold: 1, StopThreshold: 2}}, SystemReading{Load: of(1.5)},
+		{"busy", OwnerRules{Load: EaseStopBand{EaseThreshold: 1, StopThreshold: 2}},
+			SystemReading{LoadPerCore: of(1.5)},
 			RuleVerdict{}, 0.5,
 			RuleLoad},
-		{"a step", OwnerRules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}}, SystemReading{Load: of(2)},
+		{"a step", OwnerRules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}},
+			SystemReading{LoadPerCore: of(2)},
 			RuleVerdict{}, 0, RuleLoad},
 		{"below a step", OwnerRules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}},
-			SystemReading{Load: of(1.9)},
+			SystemReading{LoadPerCore: of(1.9)},
 			RuleVerdict{}, 1,
 			RuleNone},
-		{"full", cell, SystemReading{BatteryPercent: of(90), Discharging: true}, RuleVerdict{}, 1, RuleNone},
-		{"half empty", cell, SystemReading{BatteryPercent: of(35), Discharging: true}, RuleVerdict{}, 0.5, RuleBattery},
-		{"empty", cell, SystemReading{BatteryPercent: of(20), Discharging: true}, RuleVerdict{}, 0, RuleBattery},
+		{"full", cell, SystemReading{BatteryPercent: of(90), IsDischarging: true}, RuleVerdict{}, 1, RuleNone},
+		{"half empty", cell, SystemReading{BatteryPercent: of(35), IsDischarging: true}, RuleVerdict{}, 0.5,
+			RuleBattery},
+		{"empty", cell, SystemReading{BatteryPercent: of(20), IsDischarging: true}, RuleVerdict{}, 0, RuleBattery},
 		{"empty, on mains", cell, SystemReading{BatteryPercent: of(5)}, stopped(RuleBattery), 1, RuleNone},
-		{"not on mains", OwnerRules{RequiresMains: true}, SystemReading{BatteryPercent: of(99), Discharging: true},
+		{"not on mains", OwnerRules{RequiresMainsPower: true}, SystemReading{BatteryPercent: of(99),
+			IsDischarging: true},
 			RuleVerdict{}, 0,
 			RuleBattery},
-		{"on mains", OwnerRules{RequiresMains: true}, SystemReading{}, RuleVerdict{}, 1, RuleNone},
-		{"short of memory", OwnerRules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(999)}, RuleVerdict{}, 0,
+		{"on mains", OwnerRules{RequiresMainsPower: true}, SystemReading{}, RuleVerdict{}, 1, RuleNone},
+		{"short of memory", OwnerRules{MinFreeMemoryBytes: 1000}, SystemReading{AvailableMemoryBytes: of(999)},
+			RuleVerdict{}, 0,
 			RuleMemory},
-		{"enough memory", OwnerRules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(1000)}, RuleVerdict{}, 1,
+		{"enough memory", OwnerRules{MinFreeMemoryBytes: 1000}, SystemReading{AvailableMemoryBytes: of(1000)},
+			RuleVerdict{}, 1,
 			RuleNone},
 		{"at night only", OwnerRules{AllowedTimeWindows: windows("22:00-06:00")}, SystemReading{}, RuleVerdict{}, 0,
 			RuleTimeWindow},
 		{"at noon too", OwnerRules{AllowedTimeWindows: windows("22:00-06:00", "12:00-13:00")},
 			SystemReading{}, RuleVerdict{}, 1, RuleNone},
 		{"the worst decides", OwnerRules{Temperature: EaseStopBand{60, 80}, Load: EaseStopBand{1, 2}},
-			SystemReading{Temperature: of(65), Load: of(1.5)}, RuleVerdict{}, 0.5, RuleLoad},
+			SystemReading{TemperatureCelsius: of(65), LoadPerCore: of(1.5)}, RuleVerdict{}, 0.5, RuleLoad},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := tt.rules.Judge(noon, tt.x, tt.before)
+			v := tt.rules.JudgeReading(noon, tt.x, tt.before)
 			if math.Abs(v.LocalStepShare-tt.share) > 1e-12 || v.DecidingRule != tt.rule ||
 				v.MayWork() != (tt.share > 0) {
 				t.Errorf("share %v by %s, want %v by %s", v.LocalStepShare, v.DecidingRule, tt.share, tt.rule)
@@ -173,7 +184,7 @@ func TestJudge(t *testing.T) {
 func TestDeclines(t *testing.T) {
 	var seen []wire.DeclineReason
 	for _, r := range AllRules() {
-		s := r.stop()
+		s := r.explainStop()
 		if s.reason == 0 || slices.Contains(seen, s.reason) || s.problem == "" || s.configKeys == "" {
 			t.Errorf("%s declines with %+v", r, s)
 		}
@@ -183,12 +194,12 @@ func TestDeclines(t *testing.T) {
 
 func TestBlind(t *testing.T) {
 	r := OwnerRules{Load: EaseStopBand{1, 2}, Temperature: EaseStopBand{60, 80}, Battery: EaseStopBand{50, 20},
-		RequiresMains: true, MinFreeMemory: 1,
+		RequiresMainsPower: true, MinFreeMemoryBytes: 1,
 		AllowedTimeWindows: windows("00:00-01:00")}
-	if got := fmt.Sprint(r.RulesWithoutSensor(SystemReading{Load: of(1)})); got != "[temperature memory]" {
+	if got := fmt.Sprint(r.RulesWithoutSensor(SystemReading{LoadPerCore: of(1)})); got != "[temperature memory]" {
 		t.Errorf("blind to %s", got)
 	}
-	if r := (&OwnerRules{}); len(r.RulesWithoutSensor(SystemReading{})) > 0 || r.Any() {
+	if r := (&OwnerRules{}); len(r.RulesWithoutSensor(SystemReading{})) > 0 || r.HasRules() {
 		t.Error("no rules, and something is missed")
 	}
 }

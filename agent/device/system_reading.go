@@ -11,11 +11,11 @@ import (
 
 // SystemReading is what the system tells of itself. A value that it does not have is nil.
 type SystemReading struct {
-	Load            *float64 // average number of programs that ran or wanted to, in the last minute, per core
-	Temperature     *float64 // °C, of the hottest sensor
-	BatteryPercent  *float64 // percent, of the emptiest battery
-	Discharging     bool     // a battery is, and so the device is not on mains
-	AvailableMemory *float64 // bytes available to programs without swapping
+	LoadPerCore          *float64 // average number of programs that ran or wanted to, in the last minute, per core
+	TemperatureCelsius   *float64 // °C, of the hottest sensor
+	BatteryPercent       *float64 // percent, of the emptiest battery
+	IsDischarging        bool     // a battery is, and so the device is not on mains
+	AvailableMemoryBytes *float64 // bytes available to programs without swapping
 }
 
 // SystemReader reads Linux's files under a root, "/" but in tests. On other systems
@@ -28,14 +28,14 @@ type SystemReader struct {
 // Read reads what there is now.
 func (s SystemReader) Read() SystemReading {
 	var r SystemReading
-	r.Load = s.load()
-	r.Temperature = s.temperature()
-	r.BatteryPercent, r.Discharging = s.battery()
-	r.AvailableMemory = s.memory()
+	r.LoadPerCore = s.readLoadPerCore()
+	r.TemperatureCelsius = s.readHottestTemperature()
+	r.BatteryPercent, r.IsDischarging = s.readBattery()
+	r.AvailableMemoryBytes = s.readAvailableMemory()
 	return r
 }
 
-func (s SystemReader) path(name string) string {
+func (s SystemReader) pathUnderRoot(name string) string {
 	return filepath.Join(s.Root, filepath.FromSlash(name))
 }
 
@@ -59,19 +59,19 @@ func parseFirstNumber(text string, scale float64) *float64 {
 	return &x
 }
 
-func (s SystemReader) load() *float64 {
+func (s SystemReader) readLoadPerCore() *float64 {
 	cores := s.Cores
 	if cores == 0 {
 		cores = runtime.NumCPU()
 	}
-	return parseFirstNumber(s.readFile(s.path("proc/loadavg")), 1/float64(cores))
+	return parseFirstNumber(s.readFile(s.pathUnderRoot("proc/loadavg")), 1/float64(cores))
 }
 
-// temperature is that of the hottest sensor that makes sense: some report 0,
+// readHottestTemperature is that of the hottest sensor that makes sense: some report 0,
 // or the lowest number, while they are off.
-func (s SystemReader) temperature() (hottest *float64) {
+func (s SystemReader) readHottestTemperature() (hottest *float64) {
 	for _, pattern := range []string{"sys/class/thermal/thermal_zone*/temp", "sys/class/hwmon/hwmon*/temp*_input"} {
-		paths, err := filepath.Glob(s.path(pattern))
+		paths, err := filepath.Glob(s.pathUnderRoot(pattern))
 		if err != nil {
 			panic("device: " + err.Error()) // of the pattern
 		}
@@ -85,9 +85,9 @@ func (s SystemReader) temperature() (hottest *float64) {
 	return hottest
 }
 
-// battery reads the device's own batteries, not those of what is connected to it.
-func (s SystemReader) battery() (emptiest *float64, discharging bool) {
-	paths, err := filepath.Glob(s.path("sys/class/power_supply/*"))
+// readBattery reads the device's own batteries, not those of what is connected to it.
+func (s SystemReader) readBattery() (emptiest *float64, discharging bool) {
+	paths, err := filepath.Glob(s.pathUnderRoot("sys/class/power_supply/*"))
 	if err != nil {
 		panic("device: " + err.Error()) // of the pattern
 	}
@@ -104,8 +104,8 @@ func (s SystemReader) battery() (emptiest *float64, discharging bool) {
 	return emptiest, discharging
 }
 
-func (s SystemReader) memory() *float64 {
-	for line := range strings.Lines(s.readFile(s.path("proc/meminfo"))) {
+func (s SystemReader) readAvailableMemory() *float64 {
+	for line := range strings.Lines(s.readFile(s.pathUnderRoot("proc/meminfo"))) {
 		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
 			return parseFirstNumber(strings.TrimSpace(rest), 1024)
 		}

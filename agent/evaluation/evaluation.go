@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ProgramScore is how well a model does on the rows of an external program.
-type ProgramScore struct {
+// ModelScoreByProgram is how well a model does on the rows of an external program.
+type ModelScoreByProgram struct {
 	Rows              int                // 0 = the program holds out no rows
 	Risk              float64            // mean over the rows
 	OtherMetricByName map[string]float64 // other metrics by name, each a mean over the rows
@@ -25,63 +25,64 @@ type ProgramScore struct {
 type EvaluatingProgram interface {
 	// EvaluateRequestedModel scores a model on rows that are not trained on. It may wait for the local steps of a
 	// block.
-	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (ProgramScore, error)
+	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (ModelScoreByProgram, error)
 }
 
-// PartDependencies are the functions of the agent that the part calls. All are called on the owner's goroutine, except
-// Program.
-type PartDependencies struct {
+// EvaluatorDependencies are the functions of the agent that the part calls. All are called on the owner's goroutine,
+// except Program.
+type EvaluatorDependencies struct {
 	Tasks part.LocalTaskProvider
-	// ModelInMemory returns a base model that the agent has in memory, or nil.
-	ModelInMemory func(hash wire.Digest) []float32
-	// FetchModel fetches a base model. ModelArrived is called when it is here.
+	// FindModelInMemory returns a base model that the agent has in memory, or nil.
+	FindModelInMemory func(hash wire.Digest) []float32
+	// FetchModel fetches a base model. EvaluateArrivedModel is called when it is here.
 	FetchModel func(ref wire.BlobRef)
-	// ModelBeingFetched returns the hash of the base model that is being fetched. It is not ok if none is.
-	ModelBeingFetched func() (hash wire.Digest, ok bool)
-	// PredictionParameters returns the parameters with which the device predicts, given a base model of a run. They
-	// include personal parameters if the task has any; it returns nil if the device has none yet.
-	PredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
-	// Program returns the external program that trains tasks whose rows only it knows.
-	Program func() (EvaluatingProgram, error)
+	// FindModelBeingFetched returns the hash of the base model that is being fetched. It is not ok if none is.
+	FindModelBeingFetched func() (hash wire.Digest, ok bool)
+	// BuildPredictionParameters returns the parameters with which the device predicts, given a base model of a run.
+	// They include personal parameters if the task has any; it returns nil if the device has none yet.
+	BuildPredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
+	// FindProgram returns the external program that trains tasks whose rows only it knows.
+	FindProgram func() (EvaluatingProgram, error)
 }
 
-// Part is the part of an agent that evaluates base models.
-type Part struct {
+// ModelEvaluator is the part of an agent that evaluates base models.
+type ModelEvaluator struct {
 	core         *part.AgentCore
-	dependencies PartDependencies
+	dependencies EvaluatorDependencies
 
-	requested     evaluationRequest
-	busy          bool            // a job evaluates a model
-	lastResult    wire.Evaluation // of the last model
-	resultPending bool            // the next hello reports the result
-	resultInHello bool            // the last hello has reported it
+	pendingRequest       evaluationRequest
+	isEvaluating         bool            // a job evaluates a model
+	lastResult           wire.Evaluation // of the last model
+	mustReportResult     bool            // the next hello reports the result
+	wasResultInLastHello bool            // the last hello has reported it
 }
 
 // evaluationRequest is what the coordinator asks for.
 type evaluationRequest struct {
-	ref     wire.BlobRef // zero = nothing is asked for
-	task    wire.Digest
-	run     wire.RunID
-	version wire.ModelVersion
-	minRows uint32
+	baseModel  wire.BlobRef // zero = nothing is asked for
+	taskDigest wire.Digest
+	run        wire.RunID
+	version    wire.ModelVersion
+	minRows    uint32
 }
 
 // New makes the part.
-func New(core *part.AgentCore, hooks PartDependencies) *Part {
-	return &Part{core: core, dependencies: hooks}
+func New(core *part.AgentCore, hooks EvaluatorDependencies) *ModelEvaluator {
+	return &ModelEvaluator{core: core, dependencies: hooks}
 }
 
 // FollowAnnouncement implements part.AnnouncementFollower.
-func (p *Part) FollowAnnouncement(e agentround.AnnouncementReceived) {
+func (p *ModelEvaluator) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	a := &e.Announcement
 	switch asks := a.MinEvaluationRows > 0 && a.Kind == wire.KindTraining && a.BaseModel.IsSet(); {
 	case !asks:
-		p.requested = evaluationRequest{}
-	case p.lastResult.IsFor(e.Position.Run, a.BaseModelVersion): // the coordinator has not received it, or has lost it
-		p.requested = evaluationRequest{}
-		p.reportResult()
+		p.pendingRequest = evaluationRequest{}
+	// the coordinator has not received it, or has lost it
+	case p.lastResult.IsForModel(e.Position.Run, a.BaseModelVersion):
+		p.pendingRequest = evaluationRequest{}
+		p.queueResultForHello()
 	default:
-		p.requested = evaluationRequest{a.BaseModel, a.Task.Hash, e.Position.Run, a.BaseModelVersion,
+		p.pendingRequest = evaluationRequest{a.BaseModel, a.Task.Hash, e.Position.Run, a.BaseModelVersion,
 			a.MinEvaluationRows}
 		p.EvaluateRequestedModel()
 	}
@@ -89,55 +90,60 @@ func (p *Part) FollowAnnouncement(e agentround.AnnouncementReceived) {
 
 // EvaluateRequestedModel evaluates the requested model if the held-out rows are available. It uses the copy in memory,
 // or fetches the model. It is called again when the announced task or its rows have changed.
-func (p *Part) EvaluateRequestedModel() {
-	r, t, l := &p.requested, p.dependencies.Tasks.LastPreparedTask(), p.dependencies.Tasks.AnnouncedTask()
-	if !r.ref.IsSet() || p.busy || l == nil || l.CompiledTask == nil || l.Hash != r.task {
+func (p *ModelEvaluator) EvaluateRequestedModel() {
+	r, t, l := &p.pendingRequest, p.dependencies.Tasks.LastPreparedTask(), p.dependencies.Tasks.AnnouncedTask()
+	if !r.baseModel.IsSet() || p.isEvaluating || l == nil || l.CompiledTask == nil || l.Hash != r.taskDigest {
 		return
 	}
 	if t == nil || t.LocalTask != l || !p.dependencies.Tasks.RowsFitTask() ||
-		!t.RowsHiddenInTrainer() && (t.HeldOutRows == nil || t.HeldOutRows.Len() < int(r.minRows)) {
-		p.finishRequest(wire.Evaluation{Run: r.run, Version: r.version})
+		!t.AreRowsHiddenInTrainer() && (t.HeldOutRows == nil || t.HeldOutRows.Len() < int(r.minRows)) {
+		p.finishEvaluationRequest(wire.Evaluation{Run: r.run, ModelVersion: r.version})
 		return
 	}
-	if w := p.dependencies.ModelInMemory(r.ref.Hash); w != nil {
-		p.ModelArrived(r.ref.Hash, w)
+	if w := p.dependencies.FindModelInMemory(r.baseModel.Hash); w != nil {
+		p.EvaluateArrivedModel(r.baseModel.Hash, w)
 		return
 	}
 	if underway,
-		is := p.dependencies.ModelBeingFetched(); (!is || underway != r.ref.Hash) && !p.core.IsUplinkBudgetSpent() {
-		p.dependencies.FetchModel(r.ref)
+		is := p.dependencies.FindModelBeingFetched(); (!is || underway != r.baseModel.Hash) &&
+		!p.core.IsUplinkBudgetSpent() {
+		p.dependencies.FetchModel(r.baseModel)
 	}
 }
 
 // NeedsModel reports whether the coordinator asks for an evaluation of the model.
-func (p *Part) NeedsModel(hash wire.Digest) bool { return p.requested.ref.Hash == hash }
+func (p *ModelEvaluator) NeedsModel(hash wire.Digest) bool {
+	return p.pendingRequest.baseModel.Hash == hash
+}
 
-// ModelArrived evaluates a base model beside the owner if it is the requested one.
-func (p *Part) ModelArrived(hash wire.Digest, w []float32) {
+// EvaluateArrivedModel evaluates a base model beside the owner if it is the requested one.
+func (p *ModelEvaluator) EvaluateArrivedModel(hash wire.Digest, w []float32) {
 	t := p.dependencies.Tasks.LastPreparedTask()
-	if hash != p.requested.ref.Hash || p.busy || t == nil || t.LocalTask != p.dependencies.Tasks.AnnouncedTask() ||
-		!t.RowsHiddenInTrainer() && t.HeldOutRows == nil || t.Hash != p.requested.task {
+	if hash != p.pendingRequest.baseModel.Hash || p.isEvaluating || t == nil ||
+		t.LocalTask != p.dependencies.Tasks.AnnouncedTask() ||
+		!t.AreRowsHiddenInTrainer() && t.HeldOutRows == nil || t.Hash != p.pendingRequest.taskDigest {
 		return
 	}
-	r := p.requested
-	w = p.dependencies.PredictionParameters(t.CompiledTask, r.run, w)
-	p.busy = true
+	r := p.pendingRequest
+	w = p.dependencies.BuildPredictionParameters(t.CompiledTask, r.run, w)
+	p.isEvaluating = true
 	p.core.ModelJobs.Enqueue(func() {
 		result, err := p.scoreModel(t, r, w)
 		p.core.Loop.RunOnLoop(func() {
-			p.busy = false
+			p.isEvaluating = false
 			event := ModelEvaluated{Version: r.version, Rows: int(result.Rows),
 				Risk: result.RiskSum / float64(result.Rows),
 				Err:  err}
 			if err != nil || result.Rows < r.minRows {
-				result, event.Rows, event.Risk = wire.Evaluation{Run: r.run, Version: r.version}, 0, 0
+				result, event.Rows, event.Risk = wire.Evaluation{Run: r.run, ModelVersion: r.version}, 0, 0
 			}
-			if err != nil || event.Rows > 0 || !t.RowsHiddenInTrainer() {
+			if err != nil || event.Rows > 0 || !t.AreRowsHiddenInTrainer() {
 				p.core.Observer.Observe(event)
 			}
 			// otherwise another model is requested by now
-			if now := &p.requested; now.ref.Hash == r.ref.Hash && now.run == r.run && now.version == r.version {
-				p.finishRequest(result)
+			if now := &p.pendingRequest; now.baseModel.Hash == r.baseModel.Hash && now.run == r.run &&
+				now.version == r.version {
+				p.finishEvaluationRequest(result)
 			}
 			p.EvaluateRequestedModel()
 		})
@@ -145,9 +151,9 @@ func (p *Part) ModelArrived(hash wire.Digest, w []float32) {
 }
 
 // scoreModel evaluates a model, beside the owner.
-func (p *Part) scoreModel(t *part.PreparedTask, r evaluationRequest, w []float32) (wire.Evaluation, error) {
-	if t.RowsHiddenInTrainer() {
-		program, err := p.dependencies.Program()
+func (p *ModelEvaluator) scoreModel(t *part.PreparedTask, r evaluationRequest, w []float32) (wire.Evaluation, error) {
+	if t.AreRowsHiddenInTrainer() {
+		program, err := p.dependencies.FindProgram()
 		if err != nil || w == nil {
 			return wire.Evaluation{}, err
 		}
@@ -162,39 +168,39 @@ func (p *Part) scoreModel(t *part.PreparedTask, r evaluationRequest, w []float32
 	if err != nil {
 		return wire.Evaluation{}, err
 	}
-	m.SetReportUnits(t.CompiledTask.Standardization())
+	m.SetReportedRiskUnits(t.CompiledTask.Standardization())
 	sums := m.SumScores(w, t.HeldOutRows)
 	return evaluation.FromScoreSums(r.run, r.version, sums), t.View.Err()
 }
 
-// finishRequest has the next hello report the result for the requested model.
-func (p *Part) finishRequest(result wire.Evaluation) {
-	p.lastResult, p.requested = result, evaluationRequest{}
-	p.reportResult()
+// finishEvaluationRequest has the next hello report the result for the requested model.
+func (p *ModelEvaluator) finishEvaluationRequest(result wire.Evaluation) {
+	p.lastResult, p.pendingRequest = result, evaluationRequest{}
+	p.queueResultForHello()
 }
 
-func (p *Part) reportResult() {
-	p.resultPending, p.resultInHello = true, false
+func (p *ModelEvaluator) queueResultForHello() {
+	p.mustReportResult, p.wasResultInLastHello = true, false
 	p.core.HandleRoundEvent(agentround.EvaluationDone{})
 }
 
 // FillHello implements part.HelloFiller. Hellos report a result until one of them is answered.
-func (p *Part) FillHello(h *wire.Hello) {
-	if p.resultPending {
-		p.resultInHello = true
+func (p *ModelEvaluator) FillHello(h *wire.Hello) {
+	if p.mustReportResult {
+		p.wasResultInLastHello = true
 		h.Evaluation = p.lastResult
 	}
 }
 
-// HelloAnswered is called when the coordinator has answered a hello.
-func (p *Part) HelloAnswered() {
-	if p.resultInHello {
-		p.resultPending, p.resultInHello = false, false
+// RecordHelloAnswered is called when the coordinator has answered a hello.
+func (p *ModelEvaluator) RecordHelloAnswered() {
+	if p.wasResultInLastHello {
+		p.mustReportResult, p.wasResultInLastHello = false, false
 	}
 }
 
 // NeedsLink implements part.LinkNeedReporter.
-func (p *Part) NeedsLink() bool { return p.busy }
+func (p *ModelEvaluator) NeedsLink() bool { return p.isEvaluating }
 
 // ModelEvaluated: the agent has evaluated a base model on the held-out rows, as the coordinator has asked.
 type ModelEvaluated struct {

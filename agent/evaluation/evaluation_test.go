@@ -22,11 +22,11 @@ func (t *tasks) RowsFitTask() bool                    { return true }
 func newTasks(t *testing.T, heldOut int) *tasks {
 	t.Helper()
 	compiled, err := task.Compile[float32](wire.Task{
-		Name: "a task", Features: []string{"a"}, Target: "y",
+		Name: "a task", Features: []string{"a"}, TargetColumn: "y",
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
-			StepTimeBudgetMillis: 1000, MinSteps: 1,
-			MaxSteps: 4},
+			StepTimeBudgetMillis: 1000, MinLocalSteps: 1,
+			MaxLocalSteps: 4},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -48,22 +48,22 @@ func asking(version wire.ModelVersion) agentround.AnnouncementReceived {
 func TestTooFewRows(t *testing.T) {
 	steps := 0
 	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) { steps++ }}
-	p := New(core, PartDependencies{Tasks: newTasks(t, 2),
+	p := New(core, EvaluatorDependencies{Tasks: newTasks(t, 2),
 		FetchModel: func(wire.BlobRef) { t.Error("the model is fetched") }})
 	hello := func() wire.Evaluation {
 		var h wire.Hello
 		p.FillHello(&h)
 		return h.Evaluation
 	}
-	want := wire.Evaluation{Run: 7, Version: 4}
+	want := wire.Evaluation{Run: 7, ModelVersion: 4}
 	p.FollowAnnouncement(asking(4))
-	p.HelloAnswered() // a hello without the result
+	p.RecordHelloAnswered() // a hello without the result
 	for range 2 {
-		if got := hello(); got.Run != want.Run || got.Version != want.Version || got.Rows != 0 {
+		if got := hello(); got.Run != want.Run || got.ModelVersion != want.ModelVersion || got.Rows != 0 {
 			t.Errorf("a hello reports %+v, want %+v", got, want)
 		}
 	}
-	p.HelloAnswered()
+	p.RecordHelloAnswered()
 	if got := hello(); got.Run != 0 {
 		t.Errorf("after an answer a hello reports %+v", got)
 	}
@@ -79,9 +79,10 @@ func TestFetch(t *testing.T) {
 	spent, fetched := true, []wire.Digest(nil)
 	core := &part.AgentCore{HandleRoundEvent: func(agentround.Event) {},
 		IsUplinkBudgetSpent: func() bool { return spent }}
-	p := New(core, PartDependencies{Tasks: newTasks(t, 3), ModelInMemory: func(wire.Digest) []float32 { return nil },
-		FetchModel: func(ref wire.BlobRef) { fetched = append(fetched, ref.Hash) },
-		ModelBeingFetched: func() (wire.Digest, bool) {
+	p := New(core, EvaluatorDependencies{Tasks: newTasks(t, 3),
+		FindModelInMemory: func(wire.Digest) []float32 { return nil },
+		FetchModel:        func(ref wire.BlobRef) { fetched = append(fetched, ref.Hash) },
+		FindModelBeingFetched: func() (wire.Digest, bool) {
 			if len(fetched) == 0 {
 				return wire.Digest{}, false
 			}

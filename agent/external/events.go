@@ -13,16 +13,16 @@ var Metrics = []*observe.Metric{trainerEnds}
 // ProgramStarted: a program that trains external models has started and has reported its capabilities.
 type ProgramStarted struct {
 	ConfiguredName   string // the name in the device's configuration
-	Name             string // the name that the program reports
+	ReportedName     string // the name that the program reports
 	Rows             int
 	UnconfinedReason string // why the program is not confined; empty if it is
 }
 
 // Describe implements observe.Event.
 func (e ProgramStarted) Describe(d *observe.EventDescription) {
-	d.Log(observe.Info, "trainer started", "trainer", e.ConfiguredName, "name", e.Name, "rows", e.Rows,
+	d.Log(observe.Info, "trainer started", "trainer", e.ConfiguredName, "name", e.ReportedName, "rows", e.Rows,
 		"not_confined", e.UnconfinedReason)
-	d.ResolveCondition(trainerCondition(e.ConfiguredName))
+	d.ResolveCondition(trainerConditionName(e.ConfiguredName))
 	unconfined := "unconfined trainer " + e.ConfiguredName
 	if e.UnconfinedReason == "" {
 		d.ResolveCondition(unconfined)
@@ -48,9 +48,9 @@ type ProgramEnded struct {
 func (e ProgramEnded) Describe(d *observe.EventDescription) {
 	d.IncCounter(trainerEnds)
 	d.Log(observe.Error, "trainer ended", "trainer", e.Trainer, "err", e.Err, "restart_in", e.RestartDelay)
-	d.RaiseCondition(trainerCondition(e.Trainer), fmt.Sprintf("trainer %s has ended, and is started again: %v",
+	d.RaiseCondition(trainerConditionName(e.Trainer), fmt.Sprintf("trainer %s has ended, and is started again: %v",
 		e.Trainer, e.Err),
 		"see the program's output with `journalctl -u agentd`")
 }
 
-func trainerCondition(name string) string { return "trainer " + name }
+func trainerConditionName(name string) string { return "trainer " + name }

@@ -20,7 +20,8 @@ import (
 )
 
 func mixing(w *wire.Task) {
-	w.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+	w.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, LateSnapshotMillis: 1000,
+		SnapshotCodec: spec.CodecRaw}
 }
 
 // TestTaskChanges: a block of a task that is no longer the device's is declined, whatever its model; the same
@@ -34,7 +35,7 @@ func TestTaskChanges(t *testing.T) {
 	if again := d.trainer.OpenRows(data.RowQuery{ExternalTask: &same}); again != d.rows || d.ends() != 0 {
 		t.Error("the same task has another program")
 	}
-	other := externalTask(func(w *wire.Task) { w.External.Tensors = w.External.Tensors[1:] })
+	other := externalTask(func(w *wire.Task) { w.External.TrainedTensors = w.External.TrainedTensors[1:] })
 	rows := d.trainer.OpenRows(data.RowQuery{ExternalTask: &other})
 	if view, err := rows.Snapshot(); err != nil || view.Rows.Len() != 40 {
 		t.Errorf("%v", err)
@@ -43,8 +44,9 @@ func TestTaskChanges(t *testing.T) {
 		t.Error("the program of the earlier task goes on")
 	}
 	base := make([]float32, 8)
-	b, err := d.trainer.NewBlock(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: 4,
-		Rand: rand.New(rand.NewPCG(1, 2))})
+	b, err := d.trainer.NewBlock(t.Context(), 1, d.problem, task.LocalJob[float32]{BaseParameters: base, StepWeight: 1,
+		Steps: 4,
+		Rand:  rand.New(rand.NewPCG(1, 2))})
 	if err == nil {
 		err = b.TakeSteps(base, 1, 4)
 	}
@@ -60,13 +62,14 @@ func TestRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	own, err := task.Compile[float32](externalTask(func(w *wire.Task) {
-		w.External, w.Features, w.Target = wire.ExternalTraining{}, []string{"u"}, "y"
+		w.External, w.Features, w.TargetColumn = wire.ExternalTraining{}, []string{"u"}, "y"
 	}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := learner.NewTableSamples[float32](1, 3, nothing{})
-	if _, err := d.trainer.NewBlock(t.Context(), 1, own, task.LocalJob[float32]{Base: make([]float32, 1), Samples: rows,
+	if _, err := d.trainer.NewBlock(t.Context(), 1, own, task.LocalJob[float32]{BaseParameters: make([]float32, 1),
+		Samples:    rows,
 		StepWeight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +157,7 @@ func TestStopsMixing(t *testing.T) {
 	if err := b.TakeSteps(x, 2, 2); !errors.Is(err, task.ErrStoppedMidBlock) {
 		t.Errorf("a step after the end: %v", err)
 	}
-	if s, err := b.(training.Scorer).Score(base); s != nil || err != nil {
+	if s, err := b.(training.ScoringBlock).Score(base); s != nil || err != nil {
 		t.Errorf("score %v, error %v", s, err)
 	}
 	if d.ends() != 0 {

@@ -18,13 +18,13 @@ import (
 
 // Config is what the device's owner says of a program.
 type Config struct {
-	Socket         string        // of a program that runs by itself; else Command starts it, with what follows
+	SocketPath     string        // of a program that runs by itself; else Command starts it, with what follows
 	Command        []string      // the program and its arguments
 	Dir            string        // where it runs
 	Env            []string      // NAME=value, beside a few of the agent's own
 	MaxMemoryBytes uint64        // bytes of all its processes together; 0 = no limit of its own
 	SilenceTimeout time.Duration // the longest silence while it works
-	Network        bool          // whether it may use the network
+	AllowsNetwork  bool          // whether it may use the network
 }
 
 // programContext is what a program is told of where it runs.
@@ -38,7 +38,7 @@ type programContext struct {
 
 // program is a program that trains the model of one task. Requests are made one at a time; it runs on between them.
 type program struct {
-	name        string
+	trainerName string
 	cfg         Config
 	context     *programContext
 	task        *wire.Task
@@ -51,7 +51,7 @@ type program struct {
 	rowCount            int         // that it has told last
 	rowsVersion         uint64
 	lastSnapshotVersion uint64 // version of the last snapshot
-	failures            uint
+	failureCount        uint
 	firstRestartDelay   time.Duration // after the first failure
 	restartAt           time.Time     // before which it is not started again
 	lastRunErr          error         // of the last run
@@ -65,19 +65,19 @@ type programRun struct {
 	file          *tensorFile
 	helloDone     chan struct{}
 	helloAnswer   programAnswer
-	err           error
-	id            uint64 // of the last request
+	endErr        error
+	lastRequestID uint64 // of the last request
 }
 
 func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.TensorSpec) *program {
-	n := &program{name: name, cfg: cfg, context: p, task: t, encodedTask: encodedTask(t), layout: layout,
+	n := &program{trainerName: name, cfg: cfg, context: p, task: t, encodedTask: encodeTask(t), layout: layout,
 		requestSlot: make(chan struct{}, 1), firstRestartDelay: time.Second}
 	n.requestSlot <- struct{}{}
 	return n
 }
 
-// encodedTask is equal for equal tasks.
-func encodedTask(t *wire.Task) string { return string(t.Append(nil)) }
+// encodeTask is equal for equal tasks.
+func encodeTask(t *wire.Task) string { return string(t.AppendEncoding(nil)) }
 
 // maxRestartDelay is between two starts of a program that goes on ending.
 const maxRestartDelay = 5 * time.Minute
@@ -100,14 +100,14 @@ func (p *program) ensureProcess(ctx context.Context) (*programRun, error) {
 	default:
 		r = &programRun{helloDone: make(chan struct{})}
 		p.run = r
-		go p.start(r)
+		go p.startProcess(r)
 	}
 	p.mu.Unlock()
 	select {
 	case <-r.helloDone:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return r, r.err
+		return r, r.endErr
 	case <-ctx.Done():
 		return nil, fmt.Errorf("it has not begun yet: %w", task.ErrNoSteps)
 	}
@@ -126,26 +126,27 @@ func (p *program) awaitRestart(ctx context.Context) (*programRun, error) {
 	return p.ensureProcess(ctx)
 }
 
-// start starts a process and greets it.
-func (p *program) start(r *programRun) {
+// startProcess starts a process and greets it.
+func (p *program) startProcess(r *programRun) {
 	defer close(r.helloDone)
 	file, err := newTensorFile(p.layout)
 	if err != nil {
-		p.noteProcessEnd(r, err)
+		p.handleProcessEnd(r, err)
 		return
 	}
 	r.file = file
 	reach := launch
-	if p.cfg.Socket != "" {
+	if p.cfg.SocketPath != "" {
 		reach = connectSocket
 	}
 	proc, err := reach(p)
 	if err != nil {
-		p.noteProcessEnd(r, err)
+		p.handleProcessEnd(r, err)
 		return
 	}
 	p.mu.Lock()
-	r.conn, r.processExited = converse(proc.in, proc.out, p.cfg.SilenceTimeout, proc.kill), proc.exited
+	r.conn, r.processExited = startConversation(proc.programInput, proc.programOutput, p.cfg.SilenceTimeout,
+		proc.kill), proc.exited
 	closed := p.closed
 	p.mu.Unlock()
 	if closed { // nobody has told the program so
@@ -160,13 +161,14 @@ func (p *program) start(r *programRun) {
 	}
 	if err != nil {
 		proc.kill()
-		p.noteProcessEnd(r, fmt.Errorf("%w%s", err, proc.exitDescription()))
+		p.handleProcessEnd(r, fmt.Errorf("%w%s", err, proc.describeExit()))
 		return
 	}
 	p.mu.Lock()
 	p.setRowCount(r.helloAnswer.Rows)
 	p.mu.Unlock()
-	p.context.observe(ProgramStarted{ConfiguredName: p.name, Name: textPrefix(r.helloAnswer.Name, 200),
+	p.context.observe(ProgramStarted{ConfiguredName: p.trainerName, ReportedName: textPrefix(r.helloAnswer.ProgramName,
+		200),
 		Rows:             r.helloAnswer.Rows,
 		UnconfinedReason: proc.unconfinedReason})
 }
@@ -186,7 +188,7 @@ func (p *program) checkCapabilities(said *programAnswer) error {
 	case needs(capabilityProximal, p.task.Training.Proximal > 0):
 		return fmt.Errorf("the task has a proximal term, and the program's can is %q, without %q", said.Capabilities,
 			capabilityProximal)
-	case needs(capabilityInitial, len(p.task.Personal.Tensors) > 0):
+	case needs(capabilityInitial, len(p.task.Personal.PersonalTensors) > 0):
 		return fmt.Errorf("the task has tensors that are each device's own, and the program's can is %q, without %q",
 			said.Capabilities, capabilityInitial)
 	}
@@ -201,17 +203,18 @@ func (p *program) setRowCount(rows int) {
 	}
 }
 
-// noteProcessEnd takes note that a process has ended, or is to end, for that reason.
-func (p *program) noteProcessEnd(r *programRun, why error) {
+// handleProcessEnd takes note that a process has ended, or is to end, for that reason.
+func (p *program) handleProcessEnd(r *programRun, why error) {
 	p.mu.Lock()
 	if p.run != r {
 		p.mu.Unlock()
 		return
 	}
-	p.run, r.err, p.lastRunErr = nil, why, why
-	wait, rests := min(p.firstRestartDelay<<min(p.failures, 20), maxRestartDelay), p.closed || errors.Is(why, errClosed)
+	p.run, r.endErr, p.lastRunErr = nil, why, why
+	wait, rests := min(p.firstRestartDelay<<min(p.failureCount, 20), maxRestartDelay), p.closed || errors.Is(why,
+		errClosed)
 	if !rests {
-		p.failures++
+		p.failureCount++
 		p.restartAt = time.Now().Add(wait)
 	}
 	p.mu.Unlock()
@@ -223,15 +226,15 @@ func (p *program) noteProcessEnd(r *programRun, why error) {
 			case <-time.After(programStopGrace):
 			}
 		}
-		r.conn.kill()
+		r.conn.killProgram()
 	}
 	if r.file != nil {
 		if err := r.file.remove(); err != nil {
-			p.context.log.Warn("a trainer's file could not be removed", "trainer", p.name, "err", err)
+			p.context.log.Warn("a trainer's file could not be removed", "trainer", p.trainerName, "err", err)
 		}
 	}
 	if !rests {
-		p.context.observe(ProgramEnded{Trainer: p.name, Err: why, RestartDelay: wait})
+		p.context.observe(ProgramEnded{Trainer: p.trainerName, Err: why, RestartDelay: wait})
 	}
 }
 
@@ -242,7 +245,7 @@ func (p *program) stopUntilNeeded() {
 	p.mu.Unlock()
 	if r != nil {
 		<-r.helloDone
-		p.noteProcessEnd(r, errClosed)
+		p.handleProcessEnd(r, errClosed)
 	}
 }
 
@@ -255,7 +258,7 @@ func (p *program) close() {
 		select {
 		case <-r.helloDone:
 		default:
-			r.conn.kill()
+			r.conn.killProgram()
 		}
 	}
 	p.mu.Unlock()
@@ -275,17 +278,17 @@ func (p *program) sendRequest(ctx context.Context, r *programRun, x []float32, w
 	defer func() { p.requestSlot <- struct{}{} }()
 	var err error
 	if x != nil {
-		err = r.file.write(x)
+		err = r.file.writeParameters(x)
 	}
 	if err == nil {
-		r.id++
+		r.lastRequestID++
 		var a programAnswer
-		if a, err = r.conn.requestAnswer(ctx, r.id, frame(r.id), want); err == nil {
+		if a, err = r.conn.requestAnswer(ctx, r.lastRequestID, frame(r.lastRequestID), want); err == nil {
 			err = take(&a)
 		}
 	}
 	if err != nil && !errors.As(err, new(*requestRefusedError)) {
-		p.noteProcessEnd(r, err)
+		p.handleProcessEnd(r, err)
 	}
 	return err
 }
@@ -297,16 +300,16 @@ func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitR
 		what.Frame, what.ID = frameFit, id
 		return what
 	}, func(a *programAnswer) error {
-		if err := checkFitted(a, &what, ctx.Err() != nil); err != nil {
+		if err := checkFitAnswer(a, &what, ctx.Err() != nil); err != nil {
 			return err
 		}
-		if err := r.file.read(x, int(what.FirstStep)+int(a.Steps)-1); err != nil {
+		if err := r.file.readParameters(x, int(what.FirstStep)+int(a.TakenSteps)-1); err != nil {
 			return err
 		}
 		fitted = *a
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.failures = 0
+		p.failureCount = 0
 		p.setRowCount(a.Rows)
 		return nil
 	})
@@ -326,7 +329,7 @@ func (p *program) updateRowCount(ctx context.Context) error {
 	case <-time.After(programStopGrace):
 		return nil
 	}
-	return p.sendRequest(ctx, r, nil, frameRows, func(id uint64) any { return shortRequest{frameRows, id} },
+	return p.sendRequest(ctx, r, nil, frameRows, func(id uint64) any { return requestWithoutArguments{frameRows, id} },
 		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows {
 				return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
@@ -340,36 +343,43 @@ func (p *program) updateRowCount(ctx context.Context) error {
 
 // initialParameters returns the parameters that the program begins with.
 func (p *program) initialParameters(ctx context.Context, r *programRun) (x []float32, err error) {
-	x = make([]float32, r.file.elements)
-	err = p.sendRequest(ctx, r, x, frameInitial, func(id uint64) any { return shortRequest{frameInitial, id} },
-		func(*programAnswer) error { return r.file.read(x, 0) })
+	x = make([]float32, r.file.elementCount)
+	err = p.sendRequest(ctx, r, x, frameInitial, func(id uint64) any {
+		return requestWithoutArguments{frameInitial,
+			id}
+	},
+		func(*programAnswer) error { return r.file.readParameters(x, 0) })
 	return x, err
 }
 
 // evaluate has the program evaluate a model.
-func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f evaluation.ProgramScore, err error) {
-	err = p.sendRequest(ctx, r, x, frameEvaluated, func(id uint64) any { return shortRequest{frameEvaluate, id} },
+func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f evaluation.ModelScoreByProgram,
+	err error) {
+	err = p.sendRequest(ctx, r, x, frameEvaluated, func(id uint64) any {
+		return requestWithoutArguments{frameEvaluate,
+			id}
+	},
 		func(a *programAnswer) error {
 			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
 				return fmt.Errorf("the program has evaluated %d rows, without a risk or with none of them", a.Rows)
 			}
-			f = evaluation.ProgramScore{Rows: a.Rows, Risk: *a.Risk, OtherMetricByName: a.MetricByName}
+			f = evaluation.ModelScoreByProgram{Rows: a.Rows, Risk: *a.Risk, OtherMetricByName: a.MetricByName}
 			return nil
 		})
 	return f, err
 }
 
-// checkFitted reports why an answer cannot be that to a request.
-func checkFitted(a *programAnswer, to *fitRequest, stopped bool) error {
+// checkFitAnswer reports why an answer cannot be that to a request.
+func checkFitAnswer(a *programAnswer, to *fitRequest, stopped bool) error {
 	asked := to.LastStep - to.FirstStep + 1
 	switch {
-	case a.Steps > asked || a.Steps < asked && !stopped:
-		return fmt.Errorf("the program has taken %d local steps, %d were asked for", a.Steps, asked)
+	case a.TakenSteps > asked || a.TakenSteps < asked && !stopped:
+		return fmt.Errorf("the program has taken %d local steps, %d were asked for", a.TakenSteps, asked)
 	case a.Rows < 1 || a.Rows > maxRows:
 		return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
 	case to.FirstStep == 1 && a.RiskBefore == nil:
 		return errors.New("the program does not say its risk_before, though first is 1")
-	case to.LastStep == to.BlockSteps && a.Steps > 0 &&
+	case to.LastStep == to.BlockSteps && a.TakenSteps > 0 &&
 		a.RiskAfter == nil: // a step of a mixing block ends none, stopped or not
 		return errors.New("the program does not say its risk_after, though the block ends")
 	}

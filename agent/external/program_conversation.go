@@ -23,7 +23,7 @@ const maxRows = 1<<31 - 1
 // frameConversation is the frames that go to and fro with a program. One goroutine asks at a time.
 type frameConversation struct {
 	programInput   io.WriteCloser
-	kill           func() // the program, with all its processes; may be called again
+	killProgram    func() // the program, with all its processes; may be called again
 	silenceTimeout time.Duration
 
 	frames  chan programAnswer
@@ -31,11 +31,12 @@ type frameConversation struct {
 	closing chan struct{} // closed when nobody listens any more
 }
 
-// converse begins to read a program's frames from out.
-func converse(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *frameConversation {
-	c := &frameConversation{programInput: in, kill: kill, silenceTimeout: patience, frames: make(chan programAnswer),
+// startConversation begins to read a program's frames from out.
+func startConversation(in io.WriteCloser, out io.ReadCloser, patience time.Duration, kill func()) *frameConversation {
+	c := &frameConversation{programInput: in, killProgram: kill, silenceTimeout: patience,
+		frames:  make(chan programAnswer),
 		closing: make(chan struct{})}
-	go c.read(out)
+	go c.readFrames(out)
 	return c
 }
 
@@ -66,9 +67,9 @@ func (c *frameConversation) closeInputAndWait() error {
 var errEnded = errors.New("the program has ended")
 
 // read reads frames until the output ends, or has something else.
-func (c *frameConversation) read(out io.ReadCloser) {
+func (c *frameConversation) readFrames(out io.ReadCloser) {
 	defer out.Close()
-	defer c.kill()
+	defer c.killProgram()
 	defer close(c.frames)
 	lines := bufio.NewReaderSize(out, maxLine)
 	for {
@@ -115,7 +116,7 @@ type requestRefusedError struct{ why string }
 func (e *requestRefusedError) Error() string { return "the program says: " + e.why }
 
 // write sends a frame.
-func (c *frameConversation) write(frame any) error {
+func (c *frameConversation) writeFrame(frame any) error {
 	line, err := json.Marshal(frame)
 	if err != nil {
 		return err
@@ -135,14 +136,14 @@ func (c *frameConversation) requestAnswer(ctx context.Context, id uint64, reques
 	error) {
 	a, err := c.sendAndAwaitAnswer(ctx, id, request, want)
 	if err != nil && !errors.As(err, new(*requestRefusedError)) {
-		c.kill()
+		c.killProgram()
 	}
 	return a, err
 }
 
 func (c *frameConversation) sendAndAwaitAnswer(ctx context.Context, id uint64, request any,
 	want string) (programAnswer, error) {
-	if err := c.write(request); err != nil {
+	if err := c.writeFrame(request); err != nil {
 		return programAnswer{}, err
 	}
 	patience := c.silenceTimeout
@@ -170,7 +171,7 @@ func (c *frameConversation) sendAndAwaitAnswer(ctx context.Context, id uint64, r
 		case <-stopped:
 			stopped, patience, last = nil, programStopGrace, time.Now().Add(min(c.silenceTimeout, maxStopWait))
 			silent.Reset(programStopGrace)
-			if err := c.write(shortRequest{frameStop, id}); err != nil {
+			if err := c.writeFrame(requestWithoutArguments{frameStop, id}); err != nil {
 				return programAnswer{}, err
 			}
 		}

@@ -19,7 +19,7 @@ func spoken(t *testing.T, answer func(n int, line string) string) (c *frameConve
 	ours, out := net.Pipe()
 	killed = make(chan struct{})
 	once := false
-	c = converse(in, ours, time.Minute, func() {
+	c = startConversation(in, ours, time.Minute, func() {
 		if !once {
 			once = true
 			close(killed)
@@ -40,7 +40,7 @@ func spoken(t *testing.T, answer func(n int, line string) string) (c *frameConve
 			}
 		}
 	}()
-	t.Cleanup(func() { c.close(); c.kill() })
+	t.Cleanup(func() { c.close(); c.killProgram() })
 	return c, killed
 }
 
@@ -113,10 +113,10 @@ func TestProgress(t *testing.T) {
 			ours, out := net.Pipe()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := converse(in, ours, tt.patience, func() { _, _ = theirs.Close(), out.Close() })
+			c := startConversation(in, ours, tt.patience, func() { _, _ = theirs.Close(), out.Close() })
 			var program sync.WaitGroup
 			defer program.Wait()
-			defer c.kill()
+			defer c.killProgram()
 			defer c.close()
 			program.Go(func() {
 				lines := bufio.NewReader(theirs)

@@ -14,7 +14,7 @@ import (
 func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float32],
 	model []float32) (all []predict.Forecast,
 	more bool, err error) {
-	of, err := t.findRunningProgram(p)
+	of, err := t.findProgramForTask(p)
 	if err != nil {
 		return nil, false, err
 	}
@@ -29,7 +29,7 @@ func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float
 		all, more, err = of.predict(ctx, run, model)
 	}
 	if err != nil {
-		err = fmt.Errorf("trainer %s: %w", of.name, err)
+		err = fmt.Errorf("trainer %s: %w", of.trainerName, err)
 	}
 	return all, more, err
 }
@@ -37,15 +37,19 @@ func (t *ProgramTrainer) Predict(ctx context.Context, p *task.CompiledTask[float
 // predict has the program predict with a model.
 func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all []predict.Forecast, more bool,
 	err error) {
-	err = p.sendRequest(ctx, r, x, framePredicted, func(id uint64) any { return shortRequest{framePredict, id} },
+	err = p.sendRequest(ctx, r, x, framePredicted, func(id uint64) any {
+		return requestWithoutArguments{framePredict,
+			id}
+	},
 		func(a *programAnswer) error {
 			for _, c := range a.Predictions {
 				if c.Value == nil {
 					return fmt.Errorf("the program has made %d predictions, one of them without a value",
 						len(a.Predictions))
 				}
-				all = append(all, predict.Forecast{Time: c.Time, Value: *c.Value, ClassProbabilities: c.Probabilities,
-					Residual: c.Residual})
+				all = append(all, predict.Forecast{RowTime: c.Time, Value: *c.Value,
+					ClassProbabilities: c.Probabilities,
+					Residual:           c.Residual})
 			}
 			more = a.HasMorePredictions
 			return nil

@@ -12,12 +12,12 @@ func TestPredict(t *testing.T) {
 	x := make([]float32, 8)
 	all, more, err := d.trainer.Predict(t.Context(), d.problem, x)
 	if at := time.Date(2026, 3, 1, 6, 0, 0, 0, time.UTC); err != nil || !more || len(all) != 2 || all[0].Value != 2.5 ||
-		!all[0].Time.Equal(at) || all[0].Residual != nil || len(all[1].ClassProbabilities) != 2 ||
+		!all[0].RowTime.Equal(at) || all[0].Residual != nil || len(all[1].ClassProbabilities) != 2 ||
 		*all[1].Residual != -0.25 {
 		t.Errorf("%+v, more %v, error %v", all, more, err)
 	}
 	all, more, err = d.trainer.Predict(t.Context(), d.problem, x)
-	if err != nil || more || len(all) != 1 || all[0].Value != 3 || !all[0].Time.IsZero() {
+	if err != nil || more || len(all) != 1 || all[0].Value != 3 || !all[0].RowTime.IsZero() {
 		t.Errorf("then %+v, more %v, error %v", all, more, err)
 	}
 	for mode, want := range map[string]struct {

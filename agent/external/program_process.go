@@ -14,8 +14,8 @@ import (
 
 // process is a program that runs.
 type process struct {
-	in               io.WriteCloser
-	out              io.ReadCloser // who reads it closes it
+	programInput     io.WriteCloser
+	programOutput    io.ReadCloser // who reads it closes it
 	unconfinedReason string        // why it is not confined; empty if it is
 	terminate        func()        // ends it; kill calls it once
 	exited           chan struct{} // closed when it has ended and was waited for
@@ -26,11 +26,11 @@ type process struct {
 // launch starts the program's command, confined as far as this system and the agent's own rights allow.
 func launch(p *program) (*process, error) {
 	cage, loose := newSandbox(&p.cfg)
-	proc, err := launchIn(p, cage)
+	proc, err := launchInSandbox(p, cage)
 	if err != nil && loose == "" && cage.mayRunUnconfined() {
 		why := err.Error()
 		cage.remove()
-		proc, err = launchIn(p, noSandbox)
+		proc, err = launchInSandbox(p, noSandbox)
 		loose = why
 	}
 	if err != nil {
@@ -41,9 +41,9 @@ func launch(p *program) (*process, error) {
 	return proc, nil
 }
 
-func launchIn(p *program, in sandbox) (*process, error) {
+func launchInSandbox(p *program, in sandbox) (*process, error) {
 	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
-	cmd.Dir, cmd.Env = p.cfg.Dir, environment(p.cfg.Env)
+	cmd.Dir, cmd.Env = p.cfg.Dir, programEnvironment(p.cfg.Env)
 	in.applyTo(cmd)
 	var files [6]*os.File // the pairs of standard input, output and error: reader, writer
 	var err error
@@ -66,7 +66,7 @@ func launchIn(p *program, in sandbox) (*process, error) {
 		closeAll(1, 2, 4)
 		return nil, err
 	}
-	proc := &process{in: files[1], out: files[2], exited: make(chan struct{})}
+	proc := &process{programInput: files[1], programOutput: files[2], exited: make(chan struct{})}
 	proc.terminate = func() {
 		killAll(cmd)
 		in.kill()
@@ -87,7 +87,7 @@ func launchIn(p *program, in sandbox) (*process, error) {
 	return proc, nil
 }
 
-// kill ends the program with all its processes. It may be called again.
+// killProgram ends the program with all its processes. It may be called again.
 func (p *process) kill() { p.once.Do(p.terminate) }
 
 // halfCloseSocket is a connection whose Close closes only the sending direction.
@@ -98,12 +98,13 @@ func (s halfCloseSocket) Close() error { return s.CloseWrite() }
 
 // connectSocket connects to a program that runs by itself. To kill it is to leave it.
 func connectSocket(p *program) (*process, error) {
-	conn, err := net.DialTimeout("unix", p.cfg.Socket, programStopGrace)
+	conn, err := net.DialTimeout("unix", p.cfg.SocketPath, programStopGrace)
 	if err != nil {
 		return nil, fmt.Errorf("the program is not there: %w", err)
 	}
-	proc := &process{in: halfCloseSocket{conn.(*net.UnixConn)}, out: conn, exited: make(chan struct{}),
-		unconfinedReason: "it runs by itself, behind " + p.cfg.Socket}
+	proc := &process{programInput: halfCloseSocket{conn.(*net.UnixConn)}, programOutput: conn,
+		exited:           make(chan struct{}),
+		unconfinedReason: "it runs by itself, behind " + p.cfg.SocketPath}
 	proc.terminate = func() {
 		_ = conn.Close() // nobody is asked any more
 		close(proc.exited)
@@ -111,8 +112,8 @@ func connectSocket(p *program) (*process, error) {
 	return proc, nil
 }
 
-// exitDescription tells how a process ended, if it ends now.
-func (p *process) exitDescription() string {
+// describeExit tells how a process ended, if it ends now.
+func (p *process) describeExit() string {
 	select {
 	case <-p.exited:
 	case <-time.After(programStopGrace):
@@ -125,8 +126,8 @@ func (p *process) exitDescription() string {
 	return ""
 }
 
-// environment is that of a program: little of the agent's own, in which there may be secrets.
-func environment(more []string) []string {
+// programEnvironment is that of a program: little of the agent's own, in which there may be secrets.
+func programEnvironment(more []string) []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
 		if value, ok := os.LookupEnv(name); ok {
@@ -147,7 +148,7 @@ func (p *program) logStderr(from *os.File) {
 	for {
 		line, err := lines.ReadSlice('\n')
 		if now := time.Now(); !now.Before(until) {
-			p.tellDropped(dropped)
+			p.logDroppedBytes(dropped)
 			left, until, dropped = maxStderrBytes, now.Add(time.Minute), 0
 		}
 		if len(line) > left {
@@ -155,19 +156,19 @@ func (p *program) logStderr(from *os.File) {
 		} else if len(line) > 0 {
 			left -= len(line)
 			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-lineEndLength(line)]), 1000), "trainer",
-				p.name)
+				p.trainerName)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the end, or the deadline that the end has set
-			p.tellDropped(dropped)
+			p.logDroppedBytes(dropped)
 			return
 		}
 	}
 }
 
-// tellDropped logs how many bytes were not logged, if any.
-func (p *program) tellDropped(bytes int) {
+// logDroppedBytes logs how many bytes were not logged, if any.
+func (p *program) logDroppedBytes(bytes int) {
 	if bytes > 0 {
-		p.context.log.Warn("a trainer writes more than is logged", "trainer", p.name, "bytes_dropped", bytes)
+		p.context.log.Warn("a trainer writes more than is logged", "trainer", p.trainerName, "bytes_dropped", bytes)
 	}
 }
 

@@ -36,13 +36,13 @@ const (
 
 // helloFrame is the first frame to a program.
 type helloFrame struct {
-	Frame          string  `json:"frame"`
-	Version        int     `json:"version"`
-	TensorFilePath string  `json:"tensors"`
-	Federation     string  `json:"federation"`
-	Device         string  `json:"device"`
-	Task           string  `json:"task"`
-	Timeout        float64 `json:"timeout"` // seconds
+	Frame                 string  `json:"frame"`
+	Version               int     `json:"version"`
+	TensorFilePath        string  `json:"tensors"`
+	Federation            string  `json:"federation"`
+	Device                string  `json:"device"`
+	TaskName              string  `json:"task"`
+	SilenceTimeoutSeconds float64 `json:"timeout"` // seconds
 }
 
 // fitRequest asks for local steps first to last of a block.
@@ -59,8 +59,8 @@ type fitRequest struct {
 	Proximal   float64 `json:"proximal"`
 }
 
-// shortRequest is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.
-type shortRequest struct {
+// requestWithoutArguments is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.
+type requestWithoutArguments struct {
 	Frame string `json:"frame"`
 	ID    uint64 `json:"id"`
 }
@@ -70,10 +70,10 @@ type programAnswer struct {
 	Frame         string             `json:"frame"`
 	Version       int                `json:"version"`
 	ID            uint64             `json:"id"`
-	Name          string             `json:"name"`
+	ProgramName   string             `json:"name"`
 	Rows          int                `json:"rows"`
 	Capabilities  []string           `json:"can"`
-	Steps         uint64             `json:"steps"`
+	TakenSteps    uint64             `json:"steps"`
 	RiskBefore    *float64           `json:"risk_before"`
 	RiskAfter     *float64           `json:"risk_after"`
 	MetricByName  map[string]float64 `json:"metrics"`

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// TrialFinding is what one trial of a program has shown.
-type TrialFinding struct {
+// ProtocolTestFinding is what one trial of a program has shown.
+type ProtocolTestFinding struct {
 	ProtocolPart string // of the protocol
 	Problem      error  // nil = it is good
 	Summary      string // figures, if it is good
@@ -32,7 +32,7 @@ type ProtocolTest struct {
 	Base      []float32            // its parameters
 	StepSize  float64
 	Logger    *slog.Logger
-	OnFinding func(TrialFinding) // is told each finding
+	OnFinding func(ProtocolTestFinding) // is told each finding
 }
 
 // RunTest plays docs/TRAINER.md with the program: what it says of itself, local steps, that the same work comes to the
@@ -62,9 +62,9 @@ type protocolTestRun struct {
 	run       *programRun
 }
 
-// report tells a finding, and reports whether it is good.
-func (c *protocolTestRun) report(what string, wrong error, format string, args ...any) bool {
-	c.OnFinding(TrialFinding{what, wrong, fmt.Sprintf(format, args...)})
+// reportFinding tells a finding, and reports whether it is good.
+func (c *protocolTestRun) reportFinding(what string, wrong error, format string, args ...any) bool {
+	c.OnFinding(ProtocolTestFinding{what, wrong, fmt.Sprintf(format, args...)})
 	c.allPassed = c.allPassed && wrong == nil
 	return wrong == nil
 }
@@ -82,13 +82,14 @@ func (c *protocolTestRun) testHello() bool {
 	began := time.Now()
 	run, err := c.p.ensureProcess(c.ctx)
 	if c.run = run; err != nil {
-		return c.report("hello", err, "")
+		return c.reportFinding("hello", err, "")
 	}
 	confined := "confined"
 	if loose != "" {
 		confined = "not confined: " + loose
 	}
-	return c.report("hello", nil, "%q, %d rows, can %q, after %v; %s", run.helloAnswer.Name, run.helloAnswer.Rows,
+	return c.reportFinding("hello", nil, "%q, %d rows, can %q, after %v; %s", run.helloAnswer.ProgramName,
+		run.helloAnswer.Rows,
 		run.helloAnswer.Capabilities,
 		time.Since(began).Round(time.Millisecond), confined)
 }
@@ -118,18 +119,18 @@ func (c *protocolTestRun) testLocalSteps() {
 	began := time.Now()
 	a, err := c.takeLocalSteps(c.ctx, first, what)
 	took := time.Since(began)
-	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", testStepCount,
+	if !c.reportFinding("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", testStepCount,
 		took.Round(time.Microsecond),
 		valueOrZero(a.RiskBefore), valueOrZero(a.RiskAfter)) {
 		return
 	}
 	if slices.Equal(first, c.Base) {
-		c.report("fit", errors.New("no parameter has changed: does the program write to the file of hello?"), "")
+		c.reportFinding("fit", errors.New("no parameter has changed: does the program write to the file of hello?"), "")
 	}
 	if _, err = c.takeLocalSteps(c.ctx, second, what); err == nil && !slices.Equal(first, second) {
 		err = errors.New("the same work with the same seed comes to other parameters: draw by seed alone")
 	}
-	c.report("fit again", err, "the same parameters")
+	c.reportFinding("fit again", err, "the same parameters")
 }
 
 func valueOrZero(x *float64) float64 {
@@ -151,7 +152,7 @@ func (c *protocolTestRun) testMixing() {
 	for s := uint64(1); s <= steps && err == nil; s++ {
 		_, err = c.takeLocalSteps(c.ctx, x, fitRequest{FirstStep: s, LastStep: s, BlockSteps: steps})
 	}
-	c.report("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
+	c.reportFinding("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
 }
 
 // testProximalTerm takes steps that a large λ holds back: the first one is at the base, where the term is zero.
@@ -168,7 +169,7 @@ func (c *protocolTestRun) testProximalTerm() {
 	if err == nil && slices.Equal(free, held) {
 		err = errors.New("two steps with λ come to what they do without")
 	}
-	c.report("proximal", err, "λ makes a difference")
+	c.reportFinding("proximal", err, "λ makes a difference")
 }
 
 // testInitialParameters has the program say the parameters that it begins with.
@@ -178,7 +179,7 @@ func (c *protocolTestRun) testInitialParameters() {
 		return
 	}
 	x, err := c.p.initialParameters(c.ctx, run)
-	c.report("initial", err, "%d parameters to begin with", len(x))
+	c.reportFinding("initial", err, "%d parameters to begin with", len(x))
 }
 
 // testRowCount has the program say how many it has.
@@ -191,7 +192,7 @@ func (c *protocolTestRun) testRowCount() {
 	c.p.mu.Lock()
 	rows := c.p.rowCount
 	c.p.mu.Unlock()
-	c.report("rows", err, "%d", rows)
+	c.reportFinding("rows", err, "%d", rows)
 }
 
 // testEvaluation scores a model, which stays as it is.
@@ -201,7 +202,7 @@ func (c *protocolTestRun) testEvaluation() {
 		return
 	}
 	score, err := c.p.evaluate(c.ctx, run, c.Base)
-	c.report("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
+	c.reportFinding("evaluate", err, "a risk of %.6g over %d rows", score.Risk, score.Rows)
 }
 
 // testPrediction has the program predict with a model: all that it has, and then what has come since.
@@ -220,7 +221,7 @@ func (c *protocolTestRun) testPrediction() {
 	if more && err == nil {
 		err = fmt.Errorf("after %d predictions in %d answers there are more", n, answers)
 	}
-	c.report("predict", err, "%d predictions in %d answers", n, answers)
+	c.reportFinding("predict", err, "%d predictions in %d answers", n, answers)
 }
 
 // testStop asks for more steps than anybody has time for.
@@ -234,7 +235,7 @@ func (c *protocolTestRun) testStop() {
 	if errors.As(err, new(*learner.DivergenceError)) {
 		err = nil // so many steps may lead anywhere
 	}
-	c.report("stop", err, "after %v, with %d steps", time.Since(began).Round(time.Millisecond), a.Steps)
+	c.reportFinding("stop", err, "after %v, with %d steps", time.Since(began).Round(time.Millisecond), a.TakenSteps)
 }
 
 // testEndOfInput ends the program by the end of its input.
@@ -248,5 +249,5 @@ func (c *protocolTestRun) testEndOfInput() {
 	}
 	began := time.Now()
 	err := r.conn.closeInputAndWait()
-	c.report("end", err, "%v after its input", time.Since(began).Round(time.Millisecond))
+	c.reportFinding("end", err, "%v after its input", time.Since(began).Round(time.Millisecond))
 }

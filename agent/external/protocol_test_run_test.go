@@ -18,7 +18,7 @@ func played(t *testing.T, cfg external.Config, elements int) (lines []string, go
 	t.Helper()
 	trial := external.ProtocolTest{Config: cfg, Device: "pump-7", StepSize: 0.1, Base: make([]float32, elements),
 		Layout: []learner.TensorSpec{{Name: "w", Shape: []int{elements}}}, Logger: slog.New(slog.DiscardHandler),
-		OnFinding: func(f external.TrialFinding) {
+		OnFinding: func(f external.ProtocolTestFinding) {
 			text := f.ProtocolPart + ": " + f.Summary
 			if f.Problem != nil {
 				text = f.ProtocolPart + " is wrong: " + f.Problem.Error()
@@ -37,7 +37,7 @@ func TestTrial(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			cfg := external.Config{Command: []string{os.Args[0]}, SilenceTimeout: time.Minute, Network: true,
+			cfg := external.Config{Command: []string{os.Args[0]}, SilenceTimeout: time.Minute, AllowsNetwork: true,
 				Env: []string{modeVariable + "=" + mode, goodVariable + "=" + filepath.Join(t.TempDir(), "never")}}
 			lines, good := played(t, cfg, 4)
 			if all := strings.Join(lines, "\n"); good != (want == "") || !strings.Contains(all, want) {
@@ -62,7 +62,8 @@ func TestC(t *testing.T) {
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	lines, good := played(t, external.Config{Command: []string{program}, SilenceTimeout: time.Minute, Network: true}, 3)
+	lines, good := played(t, external.Config{Command: []string{program}, SilenceTimeout: time.Minute,
+		AllowsNetwork: true}, 3)
 	if !good || len(lines) < 7 {
 		t.Errorf("%s", strings.Join(lines, "\n"))
 	}

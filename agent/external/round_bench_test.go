@@ -29,8 +29,8 @@ const (
 func BenchmarkRound(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		w := externalTask(func(t *wire.Task) {
-			t.External, t.Target, t.Model.HiddenUnits = wire.ExternalTraining{}, "y", []uint32{roundWidth}
-			t.Training.BatchSize, t.Training.MaxSteps = roundBatch, roundSteps
+			t.External, t.TargetColumn, t.Model.HiddenUnits = wire.ExternalTraining{}, "y", []uint32{roundWidth}
+			t.Training.BatchSize, t.Training.MaxLocalSteps = roundBatch, roundSteps
 			t.Training.StepSize = 1e-6
 			for i := range roundWidth - 1 {
 				t.Features = append(t.Features, "x"+string(rune('0'+i%10))+string(rune('a'+i/10)))
@@ -54,7 +54,7 @@ func BenchmarkRound(b *testing.B) {
 			}
 			of[i] = part{training.LocalTrainer{}, p, rows}
 		}
-		rounds(b, of, p.Model.Architecture().Params())
+		rounds(b, of, p.Model.Architecture().ParameterCount())
 	})
 	programs(b, "program", external.Config{Command: []string{os.Args[0]}, Env: []string{modeVariable + "=idle"}})
 	python, err := exec.LookPath("/usr/bin/python3")
@@ -102,14 +102,14 @@ type part struct {
 // programs is rounds of devices with a program.
 func programs(b *testing.B, name string, cfg external.Config) {
 	b.Run(name, func(b *testing.B) {
-		cfg.SilenceTimeout, cfg.Network = time.Minute, true
+		cfg.SilenceTimeout, cfg.AllowsNetwork = time.Minute, true
 		var of [roundDevices]part
 		for i := range of {
 			d := &device{TB: b}
 			d.begin(b.Context(), cfg, func(t *wire.Task) {
-				t.External.Tensors = wire.TensorSchema{{Name: "w", DType: wire.Float32,
+				t.External.TrainedTensors = wire.TensorSchema{{Name: "w", DType: wire.Float32,
 					Shape: []uint32{roundWidth, roundWidth}}}
-				t.Training.MaxSteps = roundSteps
+				t.Training.MaxLocalSteps = roundSteps
 			})
 			if _, err := d.rows.Snapshot(); err != nil {
 				b.Fatal(err)
@@ -147,15 +147,16 @@ func rounds(b *testing.B, of [roundDevices]part, params int) {
 func (d *part) take(b *testing.B, base []float32) error {
 	x := make([]float32, len(base))
 	copy(x, base)
-	block, err := d.by.NewBlock(b.Context(), 1, d.p, task.LocalJob[float32]{Base: base, Samples: d.rows, StepWeight: 1,
-		Steps: roundSteps, Rand: rand.New(rand.NewPCG(5, 6))})
+	block, err := d.by.NewBlock(b.Context(), 1, d.p, task.LocalJob[float32]{BaseParameters: base, Samples: d.rows,
+		StepWeight: 1,
+		Steps:      roundSteps, Rand: rand.New(rand.NewPCG(5, 6))})
 	if err == nil {
 		err = block.TakeSteps(x, 1, roundSteps)
 	}
 	if err != nil {
 		return err
 	}
-	if s, scores := block.(training.Scorer); scores {
+	if s, scores := block.(training.ScoringBlock); scores {
 		if _, err := s.Score(base); err != nil {
 			return err
 		}
@@ -164,6 +165,6 @@ func (d *part) take(b *testing.B, base []float32) error {
 	} else {
 		m.Score(base, d.rows)
 	}
-	_, err = block.OutcomeFrom(base, x)
+	_, err = block.OutcomeFromBase(base, x)
 	return err
 }

@@ -16,7 +16,7 @@ import (
 type sandbox struct {
 	cgroupDir     string // its folder; empty = none
 	cgroupDirFile *os.File
-	noNetwork     bool // no network
+	blocksNetwork bool // no network
 }
 
 var noSandbox sandbox
@@ -30,11 +30,11 @@ const cgroupRoot = "/sys/fs/cgroup"
 // newSandbox makes one, or says why a program cannot be confined. The agent's group has to be delegated to it (systemd:
 // Delegate=yes): it moves itself into a group below, since a group with processes hands no controllers down.
 func newSandbox(cfg *Config) (sandbox, string) {
-	own, err := ownGroup()
+	own, err := ownCgroupDir()
 	if err != nil {
 		return noSandbox, err.Error()
 	}
-	base, err := delegateControllers(own)
+	base, err := delegateCgroupControllers(own)
 	if err != nil {
 		return noSandbox, "its control group is not delegated (systemd: Delegate=yes): " + err.Error()
 	}
@@ -42,7 +42,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	if err != nil {
 		return noSandbox, err.Error()
 	}
-	c := sandbox{cgroupDir: group, noNetwork: !cfg.Network}
+	c := sandbox{cgroupDir: group, blocksNetwork: !cfg.AllowsNetwork}
 	limits := map[string]string{"pids.max": strconv.Itoa(mostProcesses)}
 	if cfg.MaxMemoryBytes > 0 {
 		limits["memory.max"], limits["memory.swap.max"] = strconv.FormatUint(cfg.MaxMemoryBytes, 10), "0"
@@ -62,8 +62,8 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	return c, ""
 }
 
-// ownGroup is the folder of the agent's own control group.
-func ownGroup() (string, error) {
+// ownCgroupDir is the folder of the agent's own control group.
+func ownCgroupDir() (string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return "", err
@@ -79,8 +79,9 @@ func ownGroup() (string, error) {
 // agentCgroupName is the name of the group into which the agent moves itself.
 const agentCgroupName = "agent"
 
-// delegateControllers makes the controllers of a group available below it, and returns the group that hands them down.
-func delegateControllers(own string) (string, error) {
+// delegateCgroupControllers makes the controllers of a group available below it, and returns the group that hands them
+// down.
+func delegateCgroupControllers(own string) (string, error) {
 	if filepath.Base(own) == agentCgroupName { // the agent has moved before
 		return filepath.Dir(own), nil
 	}
@@ -115,7 +116,7 @@ func (c sandbox) applyTo(cmd *exec.Cmd) {
 	if c.cgroupDirFile != nil {
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(c.cgroupDirFile.Fd())
 	}
-	if c.noNetwork {
+	if c.blocksNetwork {
 		user, group := os.Getuid(), os.Getgid()
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: user, HostID: user, Size: 1}}
@@ -123,7 +124,7 @@ func (c sandbox) applyTo(cmd *exec.Cmd) {
 	}
 }
 
-// kill ends all processes in the cage.
+// killProgram ends all processes in the cage.
 func (c sandbox) kill() {
 	if c.cgroupDir != "" {
 		_ = os.WriteFile(filepath.Join(c.cgroupDir, "cgroup.kill"), []byte("1"), 0) // before Linux 5.14 there is none

@@ -39,7 +39,7 @@ func serving(t *testing.T, path, mode string) (conns chan net.Conn, ended chan s
 func TestSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trainer.sock")
 	d := &device{TB: t}
-	d.begin(t.Context(), external.Config{Socket: path, SilenceTimeout: time.Minute}, nil)
+	d.begin(t.Context(), external.Config{SocketPath: path, SilenceTimeout: time.Minute}, nil)
 	fit := func(want string) {
 		t.Helper()
 		d.trainer.Hurry()

@@ -20,24 +20,24 @@ import (
 type tensorFile struct {
 	dir, path        string
 	dirLock          *store.StateFolderLock // of dir, while this process lives
-	head             []byte                 // what stands before the parameters
-	spansInFileOrder []span                 // of the vector, in the order of the file
-	elements         int                    // of all tensors
-	in               *bufio.Reader
-	out              *bufio.Writer
+	header           []byte                 // what stands before the parameters
+	spansInFileOrder []tensorSpan           // of the vector, in the order of the file
+	elementCount     int                    // of all tensors
+	fileReader       *bufio.Reader
+	fileWriter       *bufio.Writer
 }
 
 // fileBufferBytes is how many bytes of the file are in memory at a time.
 const fileBufferBytes = 256 << 10
 
-// span is where a tensor lies in the vector of all parameters.
-type span struct {
-	name     string
-	from, to int
+// tensorSpan is where a tensor lies in the vector of all parameters.
+type tensorSpan struct {
+	tensorName string
+	from, to   int
 }
 
-// scratchDir is where such files lie: in memory, if the system has a place for that.
-func scratchDir() string {
+// findScratchDir is where such files lie: in memory, if the system has a place for that.
+func findScratchDir() string {
 	for _, dir := range []string{os.Getenv("RUNTIME_DIRECTORY"), "/dev/shm"} {
 		if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
 			if f, err := os.CreateTemp(dir, "fedmesh-"); err == nil {
@@ -51,15 +51,15 @@ func scratchDir() string {
 
 // newTensorFile makes the file of a model whose tensors are zero.
 func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
-	at := scratchDir()
-	removeStaleDirs(at)
+	at := findScratchDir()
+	removeStaleTensorDirs(at)
 	dir, err := os.MkdirTemp(at, scratchDirPrefix)
 	if err != nil {
 		return nil, err
 	}
 	t := &tensorFile{dir: dir, path: filepath.Join(dir, "tensors.safetensors")}
 	if t.dirLock, err = store.LockStateFolder(dir); err == nil {
-		err = t.create(layout)
+		err = t.createFile(layout)
 	}
 	if err != nil {
 		return nil, errors.Join(err, t.remove())
@@ -70,9 +70,9 @@ func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
 // scratchDirPrefix is how the names of such files' folders begin.
 const scratchDirPrefix = "fedmesh-trainer-"
 
-// removeStaleDirs removes the folders of agents that were killed, which would fill the memory. A new one may not be
-// locked yet.
-func removeStaleDirs(at string) {
+// removeStaleTensorDirs removes the folders of agents that were killed, which would fill the memory. A new one may not
+// be locked yet.
+func removeStaleTensorDirs(at string) {
 	all, _ := filepath.Glob(filepath.Join(at, scratchDirPrefix+"*")) // only a bad pattern is an error
 	for _, dir := range all {
 		info, err := os.Lstat(dir)
@@ -85,17 +85,17 @@ func removeStaleDirs(at string) {
 	}
 }
 
-// create makes the file, whose data are a hole until the first write.
-func (t *tensorFile) create(layout []learner.TensorSpec) error {
+// createFile makes the file, whose data are a hole until the first write.
+func (t *tensorFile) createFile(layout []learner.TensorSpec) error {
 	largest := 0
 	for _, tensor := range layout {
-		s := span{tensor.Name, t.elements, t.elements}
+		s := tensorSpan{tensor.Name, t.elementCount, t.elementCount}
 		n := 1
 		for _, d := range tensor.Shape {
 			n *= d
 		}
 		s.to += n
-		t.elements, largest = s.to, max(largest, n)
+		t.elementCount, largest = s.to, max(largest, n)
 		t.spansInFileOrder = append(t.spansInFileOrder, s)
 	}
 	var tensors []store.Tensor
@@ -109,17 +109,21 @@ func (t *tensorFile) create(layout []learner.TensorSpec) error {
 		return err
 	}
 	// as in the file
-	slices.SortFunc(t.spansInFileOrder, func(a, b span) int { return strings.Compare(a.name, b.name) })
-	t.head = pieces[0]
-	t.in, t.out = bufio.NewReaderSize(nil, max(len(t.head), fileBufferBytes)), bufio.NewWriterSize(nil, fileBufferBytes)
-	if err := os.WriteFile(t.path, t.head, 0o600); err != nil {
+	slices.SortFunc(t.spansInFileOrder, func(a, b tensorSpan) int {
+		return strings.Compare(a.tensorName,
+			b.tensorName)
+	})
+	t.header = pieces[0]
+	t.fileReader, t.fileWriter = bufio.NewReaderSize(nil, max(len(t.header), fileBufferBytes)),
+		bufio.NewWriterSize(nil, fileBufferBytes)
+	if err := os.WriteFile(t.path, t.header, 0o600); err != nil {
 		return err
 	}
-	return os.Truncate(t.path, t.size())
+	return os.Truncate(t.path, t.fileLength())
 }
 
-// size is the length of the file.
-func (t *tensorFile) size() int64 { return int64(len(t.head) + 4*t.elements) }
+// fileLength is the length of the file.
+func (t *tensorFile) fileLength() int64 { return int64(len(t.header) + 4*t.elementCount) }
 
 // remove removes the file, and all that a program has put beside it.
 func (t *tensorFile) remove() error {
@@ -131,62 +135,62 @@ func (t *tensorFile) remove() error {
 }
 
 // write gives the parameters x to the program.
-func (t *tensorFile) write(x []float32) error {
+func (t *tensorFile) writeParameters(x []float32) error {
 	f, err := t.openIfIntact(os.O_WRONLY)
 	if err != nil {
 		return err
 	}
-	t.out.Reset(f)
-	_, err = t.out.Write(t.head)
+	t.fileWriter.Reset(f)
+	_, err = t.fileWriter.Write(t.header)
 	for _, s := range t.spansInFileOrder {
 		for rest := x[s.from:s.to]; len(rest) > 0 && err == nil; {
-			n := min(len(rest), t.out.Available()/4)
+			n := min(len(rest), t.fileWriter.Available()/4)
 			if n == 0 {
-				err = t.out.Flush()
+				err = t.fileWriter.Flush()
 				continue
 			}
-			_, err = t.out.Write(wire.AppendVector(t.out.AvailableBuffer(), rest[:n]))
+			_, err = t.fileWriter.Write(wire.AppendVector(t.fileWriter.AvailableBuffer(), rest[:n]))
 			rest = rest[n:]
 		}
 	}
 	if err == nil {
-		err = t.out.Flush()
+		err = t.fileWriter.Flush()
 	}
 	return errors.Join(err, f.Close())
 }
 
 // read takes into x what the program has made of the parameters. The error says what is wrong with the file; it is a
 // *learner.DivergenceError of parameters that are not finite.
-func (t *tensorFile) read(x []float32, step int) error {
+func (t *tensorFile) readParameters(x []float32, step int) error {
 	f, err := t.openIfIntact(os.O_RDONLY)
 	if err != nil {
 		return err
 	}
-	return errors.Join(t.readFrom(f, x, step), f.Close())
+	return errors.Join(t.readParametersFrom(f, x, step), f.Close())
 }
 
-func (t *tensorFile) readFrom(f *os.File, x []float32, step int) error {
-	t.in.Reset(f)
+func (t *tensorFile) readParametersFrom(f *os.File, x []float32, step int) error {
+	t.fileReader.Reset(f)
 	// next returns some bytes, which are good until the next call.
 	next := func(n int) ([]byte, error) {
-		b, err := t.in.Peek(n)
+		b, err := t.fileReader.Peek(n)
 		if err == nil {
-			_, err = t.in.Discard(n)
+			_, err = t.fileReader.Discard(n)
 		}
 		if err != nil {
 			err = fmt.Errorf("tensors.safetensors: %w", err)
 		}
 		return b, err
 	}
-	switch head, err := next(len(t.head)); {
+	switch head, err := next(len(t.header)); {
 	case err != nil:
 		return err
-	case !bytes.Equal(head, t.head):
+	case !bytes.Equal(head, t.header):
 		return errors.New("tensors.safetensors has another header now: a program writes its parameters in place")
 	}
 	for _, s := range t.spansInFileOrder {
 		for rest := x[s.from:s.to]; len(rest) > 0; {
-			n := min(len(rest), t.in.Size()/4)
+			n := min(len(rest), t.fileReader.Size()/4)
 			some, err := next(4 * n)
 			if err != nil {
 				return err
@@ -211,9 +215,9 @@ func (t *tensorFile) openIfIntact(flag int) (*os.File, error) {
 	case err != nil:
 	case !info.Mode().IsRegular():
 		err = errors.New("tensors.safetensors is no file any more")
-	case info.Size() != t.size():
+	case info.Size() != t.fileLength():
 		err = fmt.Errorf("tensors.safetensors has %d bytes now, from %d: a program writes its parameters in place",
-			info.Size(), t.size())
+			info.Size(), t.fileLength())
 	default:
 		return f, nil
 	}

@@ -14,24 +14,25 @@ import (
 // that it continues after a restart. To fetch a small one again costs less than the wear of the flash.
 const maxInMemory = 1 << 20
 
-// openStorage opens the place into which a blob is fetched. Each purpose has one file: the hashes of the blob's chunks
-// show which of them the file already has.
-func (f *Fetcher) openStorage(n *blobFetch, m wire.Manifest) {
-	answer := transfer.StorageOpened{Blob: m.Hash}
-	if m.Length <= maxInMemory {
-		answer.Storage = transfer.NewMemoryStorage(int(m.Length))
-		f.step(n, answer)
+// openBlobStorage opens the place into which a blob is fetched. Each purpose has one file: the hashes of the blob's
+// chunks show which of them the file already has.
+func (f *Fetcher) openBlobStorage(n *blobFetch, m wire.Manifest) {
+	answer := transfer.StorageOpened{BlobDigest: m.Hash}
+	if m.BlobLength <= maxInMemory {
+		answer.Storage = transfer.NewMemoryChunkStorage(int(m.BlobLength))
+		f.stepPuller(n, answer)
 		return
 	}
 	f.core.RunJobThenOnLoop(f.core.DataJobs, func() func() {
-		file, err := f.core.State.Disk.OpenPartialFile(f.core.State.Path(n.purpose.FileName()), int64(m.Length),
-			wire.MaxChunkBytes, func(k int) [32]byte { return m.Chunks[k] })
+		file, err := f.core.StateFolder.Disk.OpenPartialFile(f.core.StateFolder.FilePath(n.purpose.FileName()),
+			int64(m.BlobLength),
+			wire.MaxChunkBytes, func(k int) [32]byte { return m.ChunkDigests[k] })
 		if answer.Err = err; err == nil {
 			answer.Storage = file
 		}
 		return func() {
 			if f.fetchByPurpose[n.purpose] == n {
-				f.step(n, answer)
+				f.stepPuller(n, answer)
 			} else if err == nil {
 				_ = file.Close() // the blob is no longer fetched
 			}
@@ -55,8 +56,8 @@ type Blob struct {
 func (b *Blob) ReadPieces(take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, b.storage.Close()) }()
 	at := 0
-	if m, ok := b.storage.(*transfer.MemoryStorage); ok {
-		for _, piece := range m.Pieces() {
+	if m, ok := b.storage.(*transfer.MemoryChunkStorage); ok {
+		for _, piece := range m.ChunkPayloads() {
 			if err := take(at, piece); err != nil {
 				return err
 			}
@@ -77,7 +78,7 @@ func (b *Blob) ReadPieces(take func(at int, piece []byte) error) (err error) {
 			return err
 		}
 	}
-	if sum.Check() != nil {
+	if sum.CheckPayload() != nil {
 		return transfer.ErrBlobCorrupt
 	}
 	return nil
@@ -90,4 +91,4 @@ func (b *Blob) ReadAll() (content []byte, err error) {
 }
 
 // RemoveFile removes the file into which the blob was fetched, if there is one.
-func (b *Blob) RemoveFile() error { return b.folder.Remove(b.purpose.FileName()) }
+func (b *Blob) RemoveFile() error { return b.folder.RemoveFile(b.purpose.FileName()) }

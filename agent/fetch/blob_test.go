@@ -22,12 +22,12 @@ func TestReadChecksAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), Model.FileName())
 	for _, changed := range []bool{false, true} {
 		f, err := store.LocalDisk.OpenPartialFile(path, int64(len(blob)), wire.MaxChunkBytes,
-			func(k int) [32]byte { return m.Chunks[k] })
+			func(k int) [32]byte { return m.ChunkDigests[k] })
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k := range m.Chunks {
-			if err := f.PutChunk(k, wire.ChunkOf(blob, k)); err != nil {
+		for k := range m.ChunkDigests {
+			if err := f.PutChunk(k, wire.ChunkPayload(blob, k)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -38,7 +38,7 @@ func TestReadChecksAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b := &Blob{ref: wire.BlobRef{Hash: m.Hash, Length: m.Length}, storage: f}
+		b := &Blob{ref: wire.BlobRef{Hash: m.Hash, Length: m.BlobLength}, storage: f}
 		got, err := b.ReadAll()
 		if !errors.Is(err, want) || !changed && !bytes.Equal(got, blob) {
 			t.Errorf("changed %v: %d bytes, %v", changed, len(got), err)

@@ -38,24 +38,25 @@ func (p BlobPurpose) FileName() string {
 type Config struct {
 	MaxBytes      int               // maximum length of a blob
 	MinUplinkRate transfer.LinkRate // minimum rate of the uplink
-	// NeededBeyondRound means that the agent asks for missing models even if it has no part in a round.
-	NeededBeyondRound bool
+	// NeedsModelsOutsideRounds means that the agent asks for missing models even if it has no part in a round.
+	NeedsModelsOutsideRounds bool
 }
 
 // Fetcher is the part of an agent that fetches blobs.
 type Fetcher struct {
-	core               *part.AgentCore
-	cfg                Config
-	onMessagesAccepted func()
+	core                      *part.AgentCore
+	cfg                       Config
+	onAcceptanceByCoordinator func()
 
 	fetchByPurpose [purposeCount]*blobFetch // nil = nothing is fetched for the purpose
 	missingParts   wire.MissingBlobParts    // parts of a blob that the next hello asks for
-	// partsUnavailable means that the broker did not return the previous blob: the coordinator had to publish it again.
-	partsUnavailable  bool
-	groupKeys         []wire.SealKey // the newest first, at most maxGroupKeys
-	keyRequestAt      time.Time      // of the next hello that asks for a group key
-	keyRequestWait    time.Duration
-	isKeyWaitReported bool // GroupKeyAwaited was reported
+	// hadUnavailableParts means that the broker did not return the previous blob: the coordinator had to publish it
+	// again.
+	hadUnavailableParts bool
+	groupKeys           []wire.SealKey // the newest first, at most maxGroupKeys
+	nextKeyRequestAt    time.Time      // of the next hello that asks for a group key
+	keyRequestInterval  time.Duration
+	isKeyWaitReported   bool // GroupKeyAwaited was reported
 }
 
 // blobFetch is a blob that is being fetched.
@@ -70,8 +71,8 @@ type blobFetch struct {
 // New makes the part, and reads the group keys. accepted is called when the coordinator has sent a group key, which
 // shows that it accepts the agent's messages.
 func New(core *part.AgentCore, cfg Config, accepted func()) (f *Fetcher, err error) {
-	f = &Fetcher{core: core, cfg: cfg, onMessagesAccepted: accepted}
-	f.groupKeys, err = loadGroupKeys(core.State)
+	f = &Fetcher{core: core, cfg: cfg, onAcceptanceByCoordinator: accepted}
+	f.groupKeys, err = loadGroupKeys(core.StateFolder)
 	return f, err
 }
 
@@ -88,7 +89,7 @@ const transferWrite = "store a model or task on its way"
 // Fetch fetches a blob, in place of the previous blob of the purpose. done is called once, on the owner's goroutine and
 // possibly before Fetch returns, with the blob or with the reason why it is not available.
 func (f *Fetcher) Fetch(ref wire.BlobRef, p BlobPurpose, done func(*Blob, error)) {
-	f.start(&blobFetch{ref: ref, purpose: p, done: done})
+	f.startFetch(&blobFetch{ref: ref, purpose: p, done: done})
 }
 
 // RenewRetries reports whether the same blob is being fetched for the purpose. If it is, it gets all its retries again.
@@ -117,79 +118,79 @@ func (f *Fetcher) Cancel(p BlobPurpose) {
 		return
 	}
 	if n.BlobPuller != nil {
-		f.step(n, transfer.Cancel{})
-		f.core.Writes.Report(transferWrite, nil)
+		f.stepPuller(n, transfer.Cancel{})
+		f.core.WriteRetrier.QualityReport(transferWrite, nil)
 	}
 	f.fetchByPurpose[p] = nil
 	n.done(nil, ErrCanceled)
 }
 
-// start begins to fetch a blob, in place of the previous blob of the purpose.
-func (f *Fetcher) start(n *blobFetch) {
+// startFetch begins to fetch a blob, in place of the previous blob of the purpose.
+func (f *Fetcher) startFetch(n *blobFetch) {
 	before := f.fetchByPurpose[n.purpose]
 	f.Cancel(n.purpose)
 	cfg := transfer.DefaultPullerConfig().ForLinkRate(f.cfg.MinUplinkRate)
-	cfg.MaxBlobBytes, cfg.PartsUnavailable = f.cfg.MaxBytes, f.partsUnavailable
-	ref, seal, err := f.openRef(n.ref)
+	cfg.MaxBlobBytes, cfg.BrokerLacksParts = f.cfg.MaxBytes, f.hadUnavailableParts
+	ref, seal, err := f.unsealBlobRef(n.ref)
 	switch {
 	case errors.Is(err, errNoKey):
-		f.awaitKey(n, before != nil && before.BlobPuller == nil && before.ref.Hash == n.ref.Hash)
+		f.awaitGroupKey(n, before != nil && before.BlobPuller == nil && before.ref.Hash == n.ref.Hash)
 		return
 	case err != nil:
-		f.finish(n, nil, err)
+		f.finishFetch(n, nil, err)
 		return
 	}
 	cfg.Sealer = seal
 	n.BlobPuller = transfer.NewBlobPuller(cfg, ref, f.core.Rand)
 	f.fetchByPurpose[n.purpose] = n
-	if !f.core.Connected {
-		f.step(n, transfer.Disconnected{})
+	if !f.core.IsConnected {
+		f.stepPuller(n, transfer.LinkDown{})
 	}
-	f.step(n, transfer.Start{})
+	f.stepPuller(n, transfer.Start{})
 }
 
-// step gives the puller of a blob an event and performs the effects that follow. It does nothing if the blob is no
-// longer fetched.
-func (f *Fetcher) step(n *blobFetch, ev transfer.PullEvent) {
+// stepPuller gives the puller of a blob an event and performs the effects that follow. It does nothing if the blob is
+// no longer fetched.
+func (f *Fetcher) stepPuller(n *blobFetch, ev transfer.PullEvent) {
 	if f.fetchByPurpose[n.purpose] != n || n.BlobPuller == nil {
 		return
 	}
 	for _, e := range n.Step(f.core.Loop.Now(), ev) {
 		switch e := e.(type) {
-		case transfer.Subscribe:
-			f.core.Conn.Subscribe(mqtt.AtMostOnce, f.topics(n, e.Parts)...)
-		case transfer.Unsubscribe:
-			f.core.Conn.Unsubscribe(f.topics(n, e.Parts)...)
+		case transfer.SubscribeParts:
+			f.core.Conn.Subscribe(mqtt.AtMostOnce, f.partTopics(n, e.Parts)...)
+		case transfer.UnsubscribeParts:
+			f.core.Conn.Unsubscribe(f.partTopics(n, e.Parts)...)
 		case transfer.PartsMissing:
 			f.requestMissingParts(n, e)
 		case transfer.OpenStorage:
-			f.openStorage(n, e.Manifest)
+			f.openBlobStorage(n, e.Manifest)
 		case transfer.StorageFailed:
 			f.core.Logger.Error("a blob on its way cannot be stored; it is tried again",
 				"hash", n.ref.Hash.TopicLevel(), "err", e.Err)
-			f.core.Writes.Report(transferWrite, e.Err)
+			f.core.WriteRetrier.QualityReport(transferWrite, e.Err)
 		case transfer.PullDone:
 			f.fetchByPurpose[n.purpose] = nil
-			f.partsUnavailable = n.PartsUnavailable()
-			f.core.Writes.Report(transferWrite, nil)
-			f.finish(n, e.Storage, nil)
+			f.hadUnavailableParts = n.BrokerLacksParts()
+			f.core.WriteRetrier.QualityReport(transferWrite, nil)
+			f.finishFetch(n, e.Storage, nil)
 		case transfer.PullFailed:
 			f.fetchByPurpose[n.purpose] = nil
-			f.finish(n, nil, e.Err)
+			f.finishFetch(n, nil, e.Err)
 		}
 	}
 }
 
-// stepAll gives the pullers of all blobs an event.
-func (f *Fetcher) stepAll(ev transfer.PullEvent) {
+// stepAllPullers gives the pullers of all blobs an event.
+func (f *Fetcher) stepAllPullers(ev transfer.PullEvent) {
 	for _, n := range f.fetchByPurpose {
 		if n != nil {
-			f.step(n, ev)
+			f.stepPuller(n, ev)
 		}
 	}
 }
 
-func (f *Fetcher) topics(n *blobFetch, parts []string) []string {
+func (f *Fetcher) partTopics(n *blobFetch, parts []string) []string {
 	topics := make([]string, len(parts))
 	for i, name := range parts {
 		topics[i] = f.core.Topics.BlobPart(n.ref.Hash.TopicLevel(), name)
@@ -200,8 +201,8 @@ func (f *Fetcher) topics(n *blobFetch, parts []string) []string {
 // requestMissingParts has the next hello ask the coordinator for parts that the broker does not return, together with
 // earlier parts of the blob that no hello has asked for yet.
 func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
-	if f.missingParts.Blob != n.ref.Hash {
-		f.missingParts = wire.MissingBlobParts{Blob: n.ref.Hash}
+	if f.missingParts.BlobDigest != n.ref.Hash {
+		f.missingParts = wire.MissingBlobParts{BlobDigest: n.ref.Hash}
 	}
 	m := &f.missingParts
 	m.ManifestMissing = m.ManifestMissing || e.ManifestMissing
@@ -214,10 +215,10 @@ func (f *Fetcher) requestMissingParts(n *blobFetch, e transfer.PartsMissing) {
 	f.core.HandleRoundEvent(agentround.DownloadDataMissing{})
 }
 
-// finish handles a blob that was fetched, or the reason why it is not available. A blob that the broker does not have
-// may be published again: the announcement is read again, because it may be an old one, and a hello has the coordinator
-// check its blobs.
-func (f *Fetcher) finish(n *blobFetch, data transfer.ChunkStorage, err error) {
+// finishFetch handles a blob that was fetched, or the reason why it is not available. A blob that the broker does not
+// have may be published again: the announcement is read again, because it may be an old one, and a hello has the
+// coordinator check its blobs.
+func (f *Fetcher) finishFetch(n *blobFetch, data transfer.ChunkStorage, err error) {
 	retry := (errors.Is(err, transfer.ErrBlobGone) || errors.Is(err, transfer.ErrStorageFailed)) &&
 		(n.purpose == Task || n.failedAttempts < maxRetries)
 	if errors.Is(err, transfer.ErrBlobTooLarge) {
@@ -233,25 +234,25 @@ func (f *Fetcher) finish(n *blobFetch, data transfer.ChunkStorage, err error) {
 	case err != nil && !retry:
 		n.done(nil, err)
 	case !retry:
-		n.done(&Blob{n.ref, data, f.core.State, n.purpose}, nil)
+		n.done(&Blob{n.ref, data, f.core.StateFolder, n.purpose}, nil)
 	}
 	if retry {
-		f.start(&blobFetch{ref: n.ref, purpose: n.purpose, done: n.done, failedAttempts: n.failedAttempts + 1})
+		f.startFetch(&blobFetch{ref: n.ref, purpose: n.purpose, done: n.done, failedAttempts: n.failedAttempts + 1})
 		f.core.Conn.Subscribe(mqtt.AtMostOnce, f.core.Topics.Announcement())
-		f.reportStalledFetch()
+		f.requestHelloForStalledFetch()
 	}
 }
 
-// reportStalledFetch makes a hello request the missing parts, or the missing group key.
-func (f *Fetcher) reportStalledFetch() {
-	f.core.HandleRoundEvent(agentround.FetchStalled{NeededBeyondRound: f.cfg.NeededBeyondRound})
+// requestHelloForStalledFetch makes a hello request the missing parts, or the missing group key.
+func (f *Fetcher) requestHelloForStalledFetch() {
+	f.core.HandleRoundEvent(agentround.FetchStalled{NeededBeyondRound: f.cfg.NeedsModelsOutsideRounds})
 }
 
-// ReceivePart handles a part of a blob, which arrived on the topic of the blob's hash.
-func (f *Fetcher) ReceivePart(hash, name string, m mqtt.Message) error {
+// ReceiveBlobPart handles a part of a blob, which arrived on the topic of the blob's hash.
+func (f *Fetcher) ReceiveBlobPart(hash, name string, m mqtt.Message) error {
 	for _, n := range f.fetchByPurpose {
 		if n != nil && n.BlobPuller != nil && n.ref.Hash.TopicLevel() == hash {
-			f.step(n, transfer.PartReceived{PartName: name, Payload: m.Payload, Retained: m.Retained})
+			f.stepPuller(n, transfer.PartReceived{PartName: name, Payload: m.Payload, Retained: m.Retained})
 			return nil
 		}
 	}
@@ -259,10 +260,10 @@ func (f *Fetcher) ReceivePart(hash, name string, m mqtt.Message) error {
 }
 
 // LinkUp implements part.LinkFollower.
-func (f *Fetcher) LinkUp() { f.stepAll(transfer.Connected{}) }
+func (f *Fetcher) LinkUp() { f.stepAllPullers(transfer.LinkUp{}) }
 
 // LinkDown implements part.LinkFollower.
-func (f *Fetcher) LinkDown(error) { f.stepAll(transfer.Disconnected{}) }
+func (f *Fetcher) LinkDown(error) { f.stepAllPullers(transfer.LinkDown{}) }
 
 // NeedsLink implements part.LinkNeedReporter.
 func (f *Fetcher) NeedsLink() bool {
@@ -277,20 +278,21 @@ func (f *Fetcher) Deadline() (time.Time, bool) {
 			next.Add(n.Deadline())
 		}
 	}
-	next.Add(f.keyRequestAt, f.AwaitsGroupKey())
+	next.Add(f.nextKeyRequestAt, f.AwaitsGroupKey())
 	return next.At, next.IsSet
 }
 
 // Tick implements part.TickHook.
 func (f *Fetcher) Tick(now time.Time) {
-	f.stepAll(transfer.Tick{})
+	f.stepAllPullers(transfer.Tick{})
 	f.requestGroupKeyIfDue(now)
 }
 
 // FillHello implements part.HelloFiller.
 func (f *Fetcher) FillHello(h *wire.Hello) {
 	h.MissingParts, f.missingParts = f.missingParts, wire.MissingBlobParts{}
-	if h.MissingGroupKeyID = f.missingKeyID(); h.MissingGroupKeyID != 0 && f.AwaitsGroupKey() && !f.isKeyWaitReported {
+	if h.MissingGroupKeyID = f.missingGroupKeyID(); h.MissingGroupKeyID != 0 && f.AwaitsGroupKey() &&
+		!f.isKeyWaitReported {
 		f.isKeyWaitReported = true
 		f.core.Observer.Observe(GroupKeyAwaited{})
 	}

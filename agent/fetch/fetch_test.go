@@ -29,10 +29,11 @@ func newFetcher(t *testing.T) *Fetcher {
 	conn := memory.New(memory.Options{}).Connect("press", nil)
 	t.Cleanup(func() { _ = conn.Close() })
 	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(observe.Event) {})
-	core := &part.AgentCore{Topics: topics, State: state.Folder{Disk: store.LocalDisk, Dir: t.TempDir(),
+	core := &part.AgentCore{Topics: topics, StateFolder: state.Folder{Disk: store.LocalDisk, Dir: t.TempDir(),
 		Observer: observer},
-		Writes: &state.WriteRetrier{Loop: loop, Observer: observer}, Loop: loop, DataJobs: host.NewSerialJobQueue(loop),
-		Conn: conn, Connected: true, Observer: observer, Logger: slog.New(slog.DiscardHandler),
+		WriteRetrier: &state.WriteRetrier{Loop: loop, Observer: observer}, Loop: loop,
+		DataJobs: host.NewSerialJobQueue(loop),
+		Conn:     conn, IsConnected: true, Observer: observer, Logger: slog.New(slog.DiscardHandler),
 		Rand: rand.New(rand.NewPCG(1, 2)), HandleRoundEvent: func(agentround.Event) {}}
 	f, err := New(core, Config{MaxBytes: 1 << 20}, func() {})
 	if err != nil {

@@ -27,9 +27,9 @@ const (
 
 var errNoKey = errors.New("the agent lacks the key under which it is sealed")
 
-// openRef returns the reference to a blob for the puller. The seal is nil unless the blob is published sealed. The
-// error is errNoKey if the agent lacks the group key.
-func (f *Fetcher) openRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSealer, error) {
+// unsealBlobRef returns the reference to a blob for the puller. The seal is nil unless the blob is published sealed.
+// The error is errNoKey if the agent lacks the group key.
+func (f *Fetcher) unsealBlobRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSealer, error) {
 	if ref.GroupKeyID == 0 {
 		return ref, nil, nil
 	}
@@ -37,7 +37,7 @@ func (f *Fetcher) openRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSealer, err
 	if i < 0 {
 		return ref, nil, errNoKey
 	}
-	if len(ref.Sealed) > 0 {
+	if len(ref.SealedInline) > 0 {
 		ref, err := ref.OpenSealed(f.groupKeys[i])
 		return ref, nil, err
 	}
@@ -49,19 +49,19 @@ func (f *Fetcher) keyIndex(id uint64) int {
 	return slices.IndexFunc(f.groupKeys, func(k wire.SealKey) bool { return k.ID() == id })
 }
 
-// awaitKey has a blob wait for its group key, for which a hello asks. requested means that the same blob already waited
-// for it. Without its task the agent declines rounds.
-func (f *Fetcher) awaitKey(n *blobFetch, requested bool) {
+// awaitGroupKey has a blob wait for its group key, for which a hello asks. requested means that the same blob already
+// waited for it. Without its task the agent declines rounds.
+func (f *Fetcher) awaitGroupKey(n *blobFetch, requested bool) {
 	if !f.AwaitsGroupKey() {
-		f.keyRequestWait = minKeyRequestWait
-		f.keyRequestAt = f.core.Loop.Now().Add(f.keyRequestWait)
+		f.keyRequestInterval = minKeyRequestWait
+		f.nextKeyRequestAt = f.core.Loop.Now().Add(f.keyRequestInterval)
 	}
 	f.fetchByPurpose[n.purpose] = n
 	switch {
 	case n.purpose == Task:
 		f.core.HandleRoundEvent(agentround.TaskChecked{TaskDigest: n.ref.Hash, UnfitReason: wire.DeclineFetchFailed})
 	case !requested:
-		f.reportStalledFetch()
+		f.requestHelloForStalledFetch()
 	}
 }
 
@@ -72,16 +72,16 @@ func (f *Fetcher) AwaitsGroupKey() bool {
 
 // requestGroupKeyIfDue has a hello ask for the group key again, if that is due.
 func (f *Fetcher) requestGroupKeyIfDue(now time.Time) {
-	if f.AwaitsGroupKey() && !now.Before(f.keyRequestAt) {
-		f.keyRequestWait = min(2*f.keyRequestWait, maxKeyRequestWait)
-		f.keyRequestAt = now.Add(f.keyRequestWait)
-		f.reportStalledFetch()
+	if f.AwaitsGroupKey() && !now.Before(f.nextKeyRequestAt) {
+		f.keyRequestInterval = min(2*f.keyRequestInterval, maxKeyRequestWait)
+		f.nextKeyRequestAt = now.Add(f.keyRequestInterval)
+		f.requestHelloForStalledFetch()
 	}
 }
 
-// missingKeyID returns the ID of the group key under which the newest announcement has blobs, if the agent lacks the
-// key, and 0 otherwise. An agent that is not drawn to answer does not ask for the key.
-func (f *Fetcher) missingKeyID() uint64 {
+// missingGroupKeyID returns the ID of the group key under which the newest announcement has blobs, if the agent lacks
+// the key, and 0 otherwise. An agent that is not drawn to answer does not ask for the key.
+func (f *Fetcher) missingGroupKeyID() uint64 {
 	a := &f.core.LastAnnouncement.Announcement
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
 		if ref.GroupKeyID != 0 && f.keyIndex(ref.GroupKeyID) < 0 {
@@ -103,17 +103,18 @@ func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 	if err != nil {
 		return err
 	}
-	f.onMessagesAccepted()
+	f.onAcceptanceByCoordinator()
 	if slices.Contains(f.groupKeys, m.Key) {
 		return nil
 	}
-	if m.Key.ID() != f.missingKeyID() {
+	if m.Key.ID() != f.missingGroupKeyID() {
 		return host.NewMessageDropError(part.DropUnwanted, "the key of a group that the announcement does not name")
 	}
 	f.groupKeys = append([]wire.SealKey{m.Key}, f.groupKeys[:min(maxGroupKeys-1, len(f.groupKeys))]...)
 	keys := slices.Clone(f.groupKeys)
-	_ = f.core.Writes.RunWrite(state.RetriedWrite{Purpose: "save the key of the group",
-		WriteFile: func() error { return saveGroupKeys(f.core.State, keys) }}) // without the file it is asked for again
+	_ = f.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save the key of the group",
+		// without the file it is asked for again
+		WriteFile: func() error { return saveGroupKeys(f.core.StateFolder, keys) }})
 	var waiting []*blobFetch
 	for p, n := range f.fetchByPurpose {
 		if n != nil && n.BlobPuller == nil {
@@ -124,7 +125,7 @@ func (f *Fetcher) ReceiveDirectMessage(e *wire.Envelope) error {
 	f.isKeyWaitReported = false
 	f.core.Observer.Observe(GroupKeyReceived{})
 	for _, n := range waiting {
-		f.start(n)
+		f.startFetch(n)
 	}
 	return nil
 }
@@ -134,12 +135,12 @@ func saveGroupKeys(folder state.Folder, keys []wire.SealKey) error {
 	for _, k := range keys {
 		b = append(b, k[:]...)
 	}
-	return folder.Save(state.GroupKeys, b)
+	return folder.SaveFile(state.GroupKeys, b)
 }
 
 // loadGroupKeys returns the group keys that an earlier process received.
 func loadGroupKeys(folder state.Folder) (keys []wire.SealKey, err error) {
-	err = folder.Load(state.GroupKeys, func(b []byte) (err error) {
+	err = folder.LoadFile(state.GroupKeys, func(b []byte) (err error) {
 		keys, err = parseGroupKeys(b)
 		return err
 	})
@@ -157,9 +158,9 @@ func parseGroupKeys(b []byte) (keys []wire.SealKey, err error) {
 	return keys, nil
 }
 
-// GroupKey returns the group key with that ID from an agent's state folder. With it, other programs on the device open
-// the blobs that are announced. The error means that the key is not there.
-func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
+// LoadGroupKey returns the group key with that ID from an agent's state folder. With it, other programs on the device
+// open the blobs that are announced. The error means that the key is not there.
+func LoadGroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 	body, err := d.LoadStateFile(dir, state.GroupKeys)
 	if err == nil {
 		var keys []wire.SealKey

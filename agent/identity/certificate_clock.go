@@ -16,8 +16,8 @@ import (
 // a floor if that is later: the time when the program was built, or the latest time that the coordinator has signed.
 // So a machine whose clock starts in 1970 can connect to a broker with TLS. It may be used from several goroutines.
 type CertificateClock struct {
-	machine func() time.Time
-	minTime time.Time
+	readMachineClock func() time.Time
+	minTime          time.Time
 
 	mu         sync.Mutex
 	floorTime  time.Time // the earliest possible time at floorSetAt
@@ -29,7 +29,7 @@ func NewCertificateClock(minTime time.Time, machine func() time.Time) *Certifica
 	if machine == nil {
 		machine = time.Now
 	}
-	return &CertificateClock{machine: machine, minTime: minTime, floorTime: minTime, floorSetAt: time.Now()}
+	return &CertificateClock{readMachineClock: machine, minTime: minTime, floorTime: minTime, floorSetAt: time.Now()}
 }
 
 // Now returns the time.
@@ -42,24 +42,24 @@ func (c *CertificateClock) Now() time.Time {
 func (c *CertificateClock) machineAndCertificateTime() (machine, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	machine = c.machine()
+	machine = c.readMachineClock()
 	if now = c.floorTime.Add(time.Since(c.floorSetAt)); now.Before(machine) {
 		now = machine
 	}
 	return machine, now
 }
 
-// raise sets the floor to a time, if the clock is earlier.
-func (c *CertificateClock) raise(t time.Time) {
+// raiseFloor sets the floor to a time, if the clock is earlier.
+func (c *CertificateClock) raiseFloor(t time.Time) {
 	if t.After(c.Now()) {
-		c.set(t)
+		c.setFloor(t)
 	}
 }
 
-// reset forgets the times that the coordinator has signed.
-func (c *CertificateClock) reset() { c.set(c.minTime) }
+// resetFloor forgets the times that the coordinator has signed.
+func (c *CertificateClock) resetFloor() { c.setFloor(c.minTime) }
 
-func (c *CertificateClock) set(floor time.Time) {
+func (c *CertificateClock) setFloor(floor time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.floorTime, c.floorSetAt = floor, time.Now()
@@ -73,56 +73,59 @@ const (
 	minReportedClockLag = 5 * time.Minute
 )
 
-// savedTime is the latest time that the coordinator has signed, as saved in the state folder. It is used with one
-// version of the root document only: whoever stole a key of the coordinator may have signed any time, and the next root
-// document ends that.
-type savedTime struct {
-	root    wire.RootVersion
-	seconds uint64 // Unix time
+// savedCoordinatorTime is the latest time that the coordinator has signed, as saved in the state folder. It is used
+// with one rootVersion of the root document only: whoever stole a key of the coordinator may have signed any time, and
+// the next root document ends that.
+type savedCoordinatorTime struct {
+	root        wire.RootVersion
+	unixSeconds uint64 // Unix time
 }
 
-// loadClock raises the clock to the saved time.
-func (p *Part) loadClock() error {
+// loadCertificateClock raises the clock to the saved time.
+func (p *AgentIdentity) loadCertificateClock() error {
 	if p.cfg.Clock == nil {
 		return nil
 	}
-	err := p.core.State.Load(state.Clock, func(b []byte) error {
+	err := p.core.StateFolder.LoadFile(state.Clock, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
-		if root := wire.RootVersion(binary.LittleEndian.Uint32(b)); root == p.trust.version() {
-			p.savedTime = savedTime{root, binary.LittleEndian.Uint64(b[4:])}
+		if root := wire.RootVersion(binary.LittleEndian.Uint32(b)); root == p.trust.rootVersion() {
+			p.savedTime = savedCoordinatorTime{root, binary.LittleEndian.Uint64(b[4:])}
 		}
 		return nil
 	})
-	p.cfg.Clock.raise(signedTime(p.savedTime.seconds))
+	p.cfg.Clock.raiseFloor(coordinatorTimeFromUnix(p.savedTime.unixSeconds))
 	return err
 }
 
-// signedTime returns a time that the coordinator has signed. The latest one is the end of the year 9999.
-func signedTime(seconds uint64) time.Time { return time.Unix(int64(min(seconds, 253402300799)), 0) }
+// coordinatorTimeFromUnix returns a time that the coordinator has signed. The latest one is the end of the year 9999.
+func coordinatorTimeFromUnix(seconds uint64) time.Time {
+	return time.Unix(int64(min(seconds, 253402300799)), 0)
+}
 
 // ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the clock to the time in the announcement, and
 // saves the time if the saved one is older by clockSaveInterval.
-func (p *Part) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
+func (p *AgentIdentity) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	if p.cfg.Clock == nil {
 		return
 	}
 	seconds := a.Announcement.IssuedAt
-	p.cfg.Clock.raise(signedTime(seconds))
-	next, saved := savedTime{p.trust.version(), seconds}, p.savedTime
-	if saved.root != next.root || seconds >= saved.seconds+uint64(clockSaveInterval/time.Second) {
+	p.cfg.Clock.raiseFloor(coordinatorTimeFromUnix(seconds))
+	next, saved := savedCoordinatorTime{p.trust.rootVersion(), seconds}, p.savedTime
+	if saved.root != next.root || seconds >= saved.unixSeconds+uint64(clockSaveInterval/time.Second) {
 		p.savedTime = next // a write that fails is retried
-		p.core.Writes.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's time", WriteFile: func() error {
-			b := binary.LittleEndian.AppendUint32(nil, uint32(next.root))
-			return p.core.State.Save(state.Clock, binary.LittleEndian.AppendUint64(b, next.seconds))
-		}})
+		p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's time",
+			WriteFile: func() error {
+				b := binary.LittleEndian.AppendUint32(nil, uint32(next.root))
+				return p.core.StateFolder.SaveFile(state.Clock, binary.LittleEndian.AppendUint64(b, next.unixSeconds))
+			}})
 	}
 	p.reportClockBehind()
 }
 
 // reportClockBehind reports when the machine's clock is found to be behind, and when it is right again.
-func (p *Part) reportClockBehind() {
+func (p *AgentIdentity) reportClockBehind() {
 	if p.cfg.Clock == nil {
 		return
 	}
@@ -137,8 +140,8 @@ func (p *Part) reportClockBehind() {
 	p.core.Observer.Observe(MachineClockBehind{Machine: machine, UsedTime: used})
 }
 
-// certificateTime returns the time with which certificates are checked.
-func (p *Part) certificateTime() time.Time {
+// certificateCheckTime returns the time with which certificates are checked.
+func (p *AgentIdentity) certificateCheckTime() time.Time {
 	if p.cfg.Clock != nil {
 		return p.cfg.Clock.Now()
 	}

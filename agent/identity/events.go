@@ -22,14 +22,14 @@ const (
 // CertificateUsed: the next connection to the broker uses this certificate.
 type CertificateUsed struct {
 	ExpiresAt time.Time
-	Renewed   bool // the coordinator issued it in place of another certificate
+	IsRenewal bool // the coordinator issued it in place of another certificate
 }
 
 // Describe implements observe.Event.
 func (e CertificateUsed) Describe(d *observe.EventDescription) {
 	d.SetGauge(certificateExpires, observe.UnixSeconds(e.ExpiresAt))
 	d.ResolveCondition(certificateCondition)
-	if e.Renewed {
+	if e.IsRenewal {
 		d.Log(observe.Info, "certificate renewed", "expires", e.ExpiresAt.UTC().Format(time.DateTime))
 		d.ResolveCondition(renewalCondition)
 	}

@@ -45,81 +45,83 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Part is the identity of a running agent.
-type Part struct {
+// AgentIdentity is the identity of a running agent.
+type AgentIdentity struct {
 	core *part.AgentCore
 	cfg  *Config
 	// onNewRoot is called when a new root document is in force.
 	onNewRoot func()
 
-	trust               trustAnchors
+	trust               coordinatorTrust
 	rootBeingStored     *wire.RootDocument
 	rootRequestedAt     time.Time
 	keys                deviceKeys
 	renewal             credentialRenewal
-	savedTime           savedTime
+	savedTime           savedCoordinatorTime
 	clockBehindReported bool
 }
 
 // New loads the identity of an agent from its state folder. It sets the key of core.Signer, and the version of the root
 // document. onNewRoot is called whenever a new root document is in force. The error is a RevokedError if the root
 // document revokes the device.
-func New(core *part.AgentCore, cfg *Config, onNewRoot func()) (*Part, error) {
-	p := &Part{core: core, cfg: cfg, onNewRoot: onNewRoot}
-	document, err := p.loadRoot()
+func New(core *part.AgentCore, cfg *Config, onNewRoot func()) (*AgentIdentity, error) {
+	p := &AgentIdentity{core: core, cfg: cfg, onNewRoot: onNewRoot}
+	document, err := p.loadRootDocument()
 	if err == nil {
 		err = checkRevocation(document, core.ID)
 	}
 	if err == nil {
-		err = p.loadKeys()
+		err = p.loadDeviceKeys()
 	}
 	if err == nil {
-		err = checkCertificateRecord(core.State)
+		err = checkCertificateRecord(core.StateFolder)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p.trust, err = newTrust(core.Signer.Key, cfg.Coordinator, document); err != nil {
+	if p.trust, err = newCoordinatorTrust(core.Signer.Key, cfg.Coordinator, document); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	core.Signer.SetRootVersion(p.trust.version())
-	if err := p.loadClock(); err != nil {
+	core.Signer.SetRootVersion(p.trust.rootVersion())
+	if err := p.loadCertificateClock(); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
 // Start implements part.Starter.
-func (p *Part) Start() {
+func (p *AgentIdentity) Start() {
 	p.reportClockBehind()
 	p.checkCertificateFiles()
-	p.requestNextRoot()
+	p.requestNextRootDocument()
 }
 
 // LinkUp implements part.LinkFollower. It continues an unanswered request for a key or certificate.
-func (p *Part) LinkUp() {
+func (p *AgentIdentity) LinkUp() {
 	p.reportClockBehind()
 	p.checkCertificateFiles()
-	if p.keys.next != nil {
-		p.RequestNextKey()
+	if p.keys.nextKey != nil {
+		p.RequestKeyReplacement()
 	} else if !p.renewal.nextRequestAt.IsZero() {
-		p.startRequests()
+		p.startRenewalRequests()
 	}
 }
 
 // LinkDown implements part.LinkFollower.
-func (*Part) LinkDown(error) {}
+func (*AgentIdentity) LinkDown(error) {}
 
 // NeedsLink implements part.LinkNeedReporter: the agent stays connected while it waits for a key, a certificate or the
-// next root document.
-func (p *Part) NeedsLink() bool { return p.rootBeingStored != nil || !p.renewal.nextRequestAt.IsZero() }
+// nextKey root document.
+func (p *AgentIdentity) NeedsLink() bool {
+	return p.rootBeingStored != nil || !p.renewal.nextRequestAt.IsZero()
+}
 
 // VerifyCoordinatorEnvelope verifies a message of the federation's coordinator. The selection key finds this agent in
 // an announcement that was signed with the same key. The error is a host.MessageDropError, or that the message cannot
 // be decoded.
-func (p *Part) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope, wire.SelectionKey, error) {
+func (p *AgentIdentity) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope, wire.SelectionKey, error) {
 	e, err := wire.ParseEnvelope(payload)
-	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
+	if v := (*wire.ProtocolVersionError)(nil); errors.As(err, &v) {
 		err = fmt.Errorf("%w: update the %s", err, v.UpgradeAdvice("agent", "coordinator"))
 	}
 	switch {
@@ -129,11 +131,11 @@ func (p *Part) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope, wire.Se
 		return e, wire.SelectionKey{}, host.NewMessageDropError(part.DropMisaddressed, "%s of %s in federation %s",
 			e.Type,
 			e.Sender, e.Federation)
-	case p.trust.document != nil && e.Root > p.trust.version():
-		return e, wire.SelectionKey{}, p.rejectNewerRoot(&e)
+	case p.trust.document != nil && e.Root > p.trust.rootVersion():
+		return e, wire.SelectionKey{}, p.rejectMessageOfNewerRoot(&e)
 	}
 	for _, k := range p.trust.keys {
-		if err = e.VerifyWithScheme(p.core.Signer.Signatures, k.public); err == nil {
+		if err = e.VerifyWithScheme(p.core.Signer.SignatureScheme, k.public); err == nil {
 			return e, k.selection, nil
 		}
 	}
@@ -142,7 +144,7 @@ func (p *Part) VerifyCoordinatorEnvelope(payload []byte) (wire.Envelope, wire.Se
 }
 
 // CoordinatorKeys returns the keys of the coordinator that are in force.
-func (p *Part) CoordinatorKeys() (all []ed25519.PublicKey) {
+func (p *AgentIdentity) CoordinatorKeys() (all []ed25519.PublicKey) {
 	for _, k := range p.trust.keys {
 		all = append(all, k.public)
 	}
@@ -150,7 +152,7 @@ func (p *Part) CoordinatorKeys() (all []ed25519.PublicKey) {
 }
 
 // RevokedAgents returns the agents that the root document revokes.
-func (p *Part) RevokedAgents() []wire.AgentID {
+func (p *AgentIdentity) RevokedAgents() []wire.AgentID {
 	if p.trust.document == nil {
 		return nil
 	}

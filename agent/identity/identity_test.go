@@ -31,13 +31,14 @@ func (c *recordingConn) Subscribe(_ mqtt.QoS, filters ...string) {
 }
 
 // newPart returns the identity of an agent "press" in an empty state folder, and its connection.
-func newPart(t *testing.T, cfg *identity.Config) (*identity.Part, *recordingConn) {
+func newPart(t *testing.T, cfg *identity.Config) (*identity.AgentIdentity, *recordingConn) {
 	t.Helper()
 	conn, ignore := &recordingConn{}, testkit.Observer(func(observe.Event) {})
 	core := &part.AgentCore{Federation: "plant", ID: "press", Topics: hosts.TopicsOf(t, "plant"), Conn: conn,
-		State: state.Folder{Disk: store.LocalDisk, Dir: t.TempDir(), Observer: ignore}, Loop: host.NewEventLoop(nil),
-		Signer:   &host.Signer{Federation: "plant", Sender: "press", Epoch: 1, Signatures: wire.Ed25519{}},
-		Observer: ignore, IsUplinkBudgetSpent: func() bool { return false }}
+		StateFolder: state.Folder{Disk: store.LocalDisk, Dir: t.TempDir(), Observer: ignore},
+		Loop:        host.NewEventLoop(nil),
+		Signer:      &host.Signer{Federation: "plant", Sender: "press", Epoch: 1, SignatureScheme: wire.Ed25519{}},
+		Observer:    ignore, IsUplinkBudgetSpent: func() bool { return false }}
 	cfg.Key = hosts.TestKey("press")
 	p, err := identity.New(core, cfg, func() {})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// trustAnchors are the keys of the coordinator that are in force.
-type trustAnchors struct {
+// coordinatorTrust are the keys of the coordinator that are in force.
+type coordinatorTrust struct {
 	document *wire.RootDocument // names the keys; nil where the configuration has the coordinator's key
 	keys     []coordinatorKey
 }
@@ -29,13 +29,14 @@ type coordinatorKey struct {
 	selection wire.SelectionKey // finds this agent in an announcement
 }
 
-// newTrust returns the keys in a root document. Without a document it returns the configured key.
-func newTrust(own ed25519.PrivateKey, configured ed25519.PublicKey, document *wire.RootDocument) (t trustAnchors,
+// newCoordinatorTrust returns the keys in a root document. Without a document it returns the configured key.
+func newCoordinatorTrust(own ed25519.PrivateKey, configured ed25519.PublicKey,
+	document *wire.RootDocument) (t coordinatorTrust,
 	err error) {
 	t.document = document
 	keys := []ed25519.PublicKey{configured}
 	if document != nil {
-		keys = publicKeys(document)
+		keys = coordinatorPublicKeys(document)
 	}
 	for _, k := range keys {
 		selection, err := wire.NewSelectionKey(own, k)
@@ -47,16 +48,16 @@ func newTrust(own ed25519.PrivateKey, configured ed25519.PublicKey, document *wi
 	return t, nil
 }
 
-// publicKeys returns the coordinator's keys in a root document.
-func publicKeys(d *wire.RootDocument) (all []ed25519.PublicKey) {
+// coordinatorPublicKeys returns the coordinator's keys in a root document.
+func coordinatorPublicKeys(d *wire.RootDocument) (all []ed25519.PublicKey) {
 	for _, k := range d.CoordinatorKeys() {
 		all = append(all, k.Ed25519())
 	}
 	return all
 }
 
-// version returns the version of the root document, or wire.FirstRootVersion if there is none.
-func (t *trustAnchors) version() wire.RootVersion {
+// rootVersion returns the version of the root document, or wire.FirstRootVersion if there is none.
+func (t *coordinatorTrust) rootVersion() wire.RootVersion {
 	if t.document == nil {
 		return wire.FirstRootVersion
 	}
@@ -78,23 +79,23 @@ func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
 	return nil
 }
 
-// loadRoot returns the newest root document: the saved one, or the configured one if no later one was saved. If the
-// device has joined again, documents that were saved before are not used.
-func (p *Part) loadRoot() (*wire.RootDocument, error) {
+// loadRootDocument returns the newest root document: the saved one, or the configured one if no later one was saved. If
+// the device has joined again, documents that were saved before are not used.
+func (p *AgentIdentity) loadRootDocument() (*wire.RootDocument, error) {
 	if p.cfg.Root == nil {
 		return nil, nil
 	}
 	newest := p.cfg.Root
-	err := p.core.State.Load(state.RootDocument, func(b []byte) (err error) {
-		newest, err = newestRoot(p.cfg.Root, b)
+	err := p.core.StateFolder.LoadFile(state.RootDocument, func(b []byte) (err error) {
+		newest, err = newestRootDocument(p.cfg.Root, b)
 		return err
 	})
 	return newest, err
 }
 
-// newestRoot returns the root document of a record. It returns the configured one if the record was saved for another
-// configured document, or has no later version.
-func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
+// newestRootDocument returns the root document of a record. It returns the configured one if the record was saved for
+// another configured document, or has no later version.
+func newestRootDocument(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
 	if len(record) < sha256.Size {
 		return configured, fmt.Errorf("%d bytes, want more than %d", len(record), sha256.Size)
 	}
@@ -111,23 +112,24 @@ func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocumen
 func LoadCoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []ed25519.PublicKey {
 	newest := configured
 	if body, err := d.LoadStateFile(dir, state.RootDocument); err == nil {
-		if saved, err := newestRoot(configured, body); err == nil {
+		if saved, err := newestRootDocument(configured, body); err == nil {
 			newest = saved
 		}
 	}
-	return publicKeys(newest)
+	return coordinatorPublicKeys(newest)
 }
 
-// requestNextRoot subscribes to the next root document. The broker delivers it as soon as it exists.
-func (p *Part) requestNextRoot() {
+// requestNextRootDocument subscribes to the next root document. The broker delivers it as soon as it exists.
+func (p *AgentIdentity) requestNextRootDocument() {
 	if p.trust.document != nil && !p.core.IsUplinkBudgetSpent() {
 		p.rootRequestedAt = p.core.Loop.Now()
-		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.RootDocument(p.trust.version()+1))
+		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.RootDocument(p.trust.rootVersion()+1))
 	}
 }
 
-// ReceiveRoot verifies the next root document, saves it, and then puts it in force. Its signatures alone make it valid.
-func (p *Part) ReceiveRoot(version string, payload []byte) error {
+// ReceiveRootDocument verifies the next root document, saves it, and then puts it in force. Its signatures alone make
+// it valid.
+func (p *AgentIdentity) ReceiveRootDocument(version string, payload []byte) error {
 	current := p.trust.document
 	if current == nil || version != strconv.FormatUint(uint64(current.Version)+1, 10) || p.rootBeingStored != nil {
 		return host.NewMessageDropError(part.DropUnwanted, "version %s of the root document", version)
@@ -139,36 +141,36 @@ func (p *Part) ReceiveRoot(version string, payload []byte) error {
 	if err := next.CheckSuccession(current); err != nil {
 		return host.NewMessageDropError(part.DropSignature, "%w", err)
 	}
-	trust, err := newTrust(p.core.Signer.Key, p.cfg.Coordinator, &next)
+	trust, err := newCoordinatorTrust(p.core.Signer.Key, p.cfg.Coordinator, &next)
 	if err != nil {
 		return err
 	}
 	p.rootBeingStored = &next
-	p.core.Writes.StartWrite(state.RetriedWrite{Purpose: "save the root document",
+	p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the root document",
 		WriteFile: func() error {
 			anchor := sha256.Sum256(p.cfg.Root.Bytes())
-			return p.core.State.Save(state.RootDocument, append(anchor[:], next.Bytes()...))
+			return p.core.StateFolder.SaveFile(state.RootDocument, append(anchor[:], next.Bytes()...))
 		},
-		OnSuccess: func() { p.installRoot(trust) }})
+		OnSuccess: func() { p.installRootDocument(trust) }})
 	return nil
 }
 
-// installRoot puts a root document in force that is on the disk. It subscribes again to the announcement, which may
-// have been dropped because it arrived before the document.
-func (p *Part) installRoot(t trustAnchors) {
-	p.core.Conn.Unsubscribe(p.core.Topics.RootDocument(t.version()))
+// installRootDocument puts a root document in force that is on the disk. It subscribes again to the announcement, which
+// may have been dropped because it arrived before the document.
+func (p *AgentIdentity) installRootDocument(t coordinatorTrust) {
+	p.core.Conn.Unsubscribe(p.core.Topics.RootDocument(t.rootVersion()))
 	p.trust, p.rootBeingStored = t, nil
-	p.core.Signer.SetRootVersion(t.version())
+	p.core.Signer.SetRootVersion(t.rootVersion())
 	if p.cfg.Clock != nil {
-		p.cfg.Clock.reset() // whoever stole the previous key may have signed any time
+		p.cfg.Clock.resetFloor() // whoever stole the previous key may have signed any time
 	}
 	p.onNewRoot()
-	p.core.Observer.Observe(RootDocumentAdopted{Version: t.version()})
+	p.core.Observer.Observe(RootDocumentAdopted{Version: t.rootVersion()})
 	if err := checkRevocation(t.document, p.core.ID); err != nil {
 		p.core.StopAgent(err)
 		return
 	}
-	p.requestNextRoot()
+	p.requestNextRootDocument()
 	if !p.core.IsUplinkBudgetSpent() {
 		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
 	}
@@ -178,15 +180,15 @@ func (p *Part) installRoot(t trustAnchors) {
 // forged message can cause.
 const rootRequestInterval = 30 * time.Second
 
-// rejectNewerRoot returns the error of a message that names a later root document. It requests the next document again,
-// since the first delivery may have been lost.
-func (p *Part) rejectNewerRoot(e *wire.Envelope) error {
+// rejectMessageOfNewerRoot returns the error of a message that names a later root document. It requests the next
+// document again, since the first delivery may have been lost.
+func (p *AgentIdentity) rejectMessageOfNewerRoot(e *wire.Envelope) error {
 	if p.core.Loop.Now().Sub(p.rootRequestedAt) >= rootRequestInterval {
-		p.requestNextRoot()
+		p.requestNextRootDocument()
 	}
 	return host.NewMessageDropError(part.DropNewerRoot,
 		"%s of root %d, but the agent holds root %d: the documents between have not come",
-		e.Type, e.Root, p.trust.version())
+		e.Type, e.Root, p.trust.rootVersion())
 }
 
 // RootDocumentAdopted: the agent has stored the next root document. Its keys are now in force.

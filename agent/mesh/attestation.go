@@ -13,18 +13,18 @@ import (
 
 // beaconKeys contains the keys that sign and verify beacons. The owner replaces it, and the scout reads it.
 type beaconKeys struct {
-	attestation *wire.AgentKeyAttestation // the coordinator's about this agent's key; nil = none
-	keys        []ed25519.PublicKey       // of the coordinator
-	revoked     []wire.AgentID
+	attestation     *wire.AgentKeyAttestation // the coordinator's about this agent's key; nil = none
+	coordinatorKeys []ed25519.PublicKey       // of the coordinator
+	revokedAgents   []wire.AgentID
 }
 
 // newBeaconKeys returns the coordinator's keys that are in force. It includes the attestation if one of these keys has
 // signed it.
 func (m *NeighborMesh) newBeaconKeys(attestation *wire.AgentKeyAttestation) *beaconKeys {
-	k := &beaconKeys{keys: m.trust.CoordinatorKeys(), revoked: m.trust.RevokedAgents()}
+	k := &beaconKeys{coordinatorKeys: m.trust.CoordinatorKeys(), revokedAgents: m.trust.RevokedAgents()}
 	signer := m.core.Signer
 	if attestation != nil && attestation.AgentKey == wire.SigningPublicKeyOf(signer.Key) &&
-		attestation.Verify(signer.Signatures, m.core.Federation, m.core.ID, k.keys...) {
+		attestation.Verify(signer.SignatureScheme, m.core.Federation, m.core.ID, k.coordinatorKeys...) {
 		k.attestation = attestation
 	}
 	return k
@@ -38,7 +38,7 @@ func (m *NeighborMesh) ApplyRootDocument() {
 // loadAttestation loads the attestation that an earlier start has saved; nil if there is none.
 func loadAttestation(folder state.Folder) (attestation *wire.AgentKeyAttestation, err error) {
 	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
-	err = folder.Load(state.Attestation, func(b []byte) error {
+	err = folder.LoadFile(state.Attestation, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, want %d", len(b), size)
 		}
@@ -62,9 +62,9 @@ func (m *NeighborMesh) AdoptAttestation(by wire.Signature) {
 		return // signed with a key that is not in force
 	}
 	m.replaceBeaconKeys(next)
-	m.core.Writes.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's word about this agent's key",
+	m.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save the coordinator's word about this agent's key",
 		WriteFile: func() error {
-			return m.core.State.Save(state.Attestation, append(slices.Clone(own[:]), by[:]...))
+			return m.core.StateFolder.SaveFile(state.Attestation, append(slices.Clone(own[:]), by[:]...))
 		}})
 }
 
@@ -81,29 +81,29 @@ func (m *NeighborMesh) signBeacon(message []byte) []byte {
 	if v.attestation == nil {
 		return nil
 	}
-	return wire.SignBeacon(m.core.Signer.Signatures, message, m.cell(), *v.attestation, m.core.Signer.Key)
+	return wire.SignBeacon(m.core.Signer.SignatureScheme, message, m.beaconCell(), *v.attestation, m.core.Signer.Key)
 }
 
 // checkBeacon returns why a beacon does not count. An agent without an attestation also accepts beacons that are not
 // signed: of agents that have not been invited yet, or whose coordinator does not attest keys yet.
 func (m *NeighborMesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
-	case slices.Contains(v.revoked, from):
+	case slices.Contains(v.revokedAgents, from):
 		return host.NewMessageDropError(part.DropSignature, "a beacon of %s, which the root document revokes", from)
 	case proof == nil && v.attestation == nil:
 		return nil
 	case proof == nil:
 		return host.NewMessageDropError(part.DropSignature, "a beacon of %s that is not signed", from)
-	case !proof.Attestation.Verify(m.core.Signer.Signatures, m.core.Federation, from, v.keys...):
+	case !proof.Attestation.Verify(m.core.Signer.SignatureScheme, m.core.Federation, from, v.coordinatorKeys...):
 		return host.NewMessageDropError(part.DropSignature,
 			"a beacon of %s with a key for which the coordinator has not given its word",
 			from)
-	case !proof.Verify(m.core.Signer.Signatures, m.cell()):
+	case !proof.Verify(m.core.Signer.SignatureScheme, m.beaconCell()):
 		return host.NewMessageDropError(part.DropSignature, "a beacon that %s has not signed for this cell", from)
 	}
 	return nil
 }
 
-func (m *NeighborMesh) cell() wire.BeaconCell {
-	return wire.BeaconCell{Federation: m.core.Federation, Name: m.cfg.Cell}
+func (m *NeighborMesh) beaconCell() wire.BeaconCell {
+	return wire.BeaconCell{Federation: m.core.Federation, CellName: m.cfg.Cell}
 }

@@ -24,58 +24,58 @@ type Config struct {
 	// ConnectNeighborBroker opens the connection to the neighbours' broker. Nil means the coordinator's broker.
 	ConnectNeighborBroker func() (mqtt.Conn, error)
 	Location              wire.AgentLocation
-	// Cell is where the agent looks for at most MaxDegree neighbours. Empty means that it does not look for any.
-	Cell      string
-	MaxDegree int
-	// Random fills key material: crypto/rand.Read, except in tests.
-	Random func(p []byte)
+	// Cell is where the agent looks for at most MaxNeighbors neighbours. Empty means that it does not look for any.
+	Cell         string
+	MaxNeighbors int
+	// FillRandom fills key material: crypto/rand.Read, except in tests.
+	FillRandom func(p []byte)
 }
 
 // Validate returns why the configuration cannot be used.
 func (c *Config) Validate() error {
-	if c.Cell != "" && (mqtt.CheckCellName(c.Cell) != nil || c.MaxDegree < 1 || c.MaxDegree > wire.MaxNeighbors) {
+	if c.Cell != "" && (mqtt.CheckCellName(c.Cell) != nil || c.MaxNeighbors < 1 || c.MaxNeighbors > wire.MaxNeighbors) {
 		return fmt.Errorf("looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
 	}
 	return nil
 }
 
-// SharesUplink reports whether the neighbours are reached over the coordinator's broker.
-func (c *Config) SharesUplink() bool { return c == nil || c.ConnectNeighborBroker == nil }
+// UsesCoordinatorBroker reports whether the neighbours are reached over the coordinator's broker.
+func (c *Config) UsesCoordinatorBroker() bool { return c == nil || c.ConnectNeighborBroker == nil }
 
 // NeighborMesh is the part of an agent that reaches its neighbours.
 type NeighborMesh struct {
 	// BlockInbox has the neighbours' messages for the present block, which reads them. BlockWaiter wakes the block.
-	BlockInbox   chan mqtt.Message
-	BlockWaiter  host.Waiter
-	NeighborConn mqtt.Conn // to the neighbours' broker
+	BlockInbox         chan mqtt.Message
+	BlockWaiter        host.JobWaiter
+	NeighborBrokerConn mqtt.Conn // to the neighbours' broker
 
-	core    *part.AgentCore
-	cfg     *Config // nil if the agent does not mix
-	trust   BeaconTrust
-	events  EventCallbacks
-	private *ecdh.PrivateKey // nil if the agent does not mix
+	core             *part.AgentCore
+	cfg              *Config // nil if the agent does not mix
+	trust            BeaconTrustProvider
+	callbacks        EventCallbacks
+	devicePrivateKey *ecdh.PrivateKey // nil if the agent does not mix
 
 	scoutInbox        chan d2d.BeaconReceived
 	scoutLinkChanges  chan d2d.BrokerLinkChanged // the newest
-	scoutWaiter       host.Waiter
+	scoutWaiter       host.JobWaiter
 	scoutEnded        atomic.Bool
 	beaconKeysChanged chan struct{} // has a value when beaconKeys was replaced
 	beaconKeys        atomic.Pointer[beaconKeys]
-	neighbors         []wire.AgentID // that the scout has chosen
+	chosenNeighbors   []wire.AgentID // that the scout has chosen
 }
 
-// BeaconTrust is whose beacons count.
-type BeaconTrust interface {
+// BeaconTrustProvider is whose beacons count.
+type BeaconTrustProvider interface {
 	CoordinatorKeys() []ed25519.PublicKey
 	RevokedAgents() []wire.AgentID
 }
 
 // EventCallbacks are called on the owner's goroutine.
 type EventCallbacks struct {
-	// FiltersRefused: the neighbours' broker refuses these filters.
-	FiltersRefused func(filters []string)
-	// BeaconDropped: a beacon was not used.
-	BeaconDropped func(err error)
+	// OnFiltersRefused: the neighbours' broker refuses these filters.
+	OnFiltersRefused func(filters []string)
+	// OnBeaconDropped: a beacon was not used.
+	OnBeaconDropped func(err error)
 }
 
 // inboxCapacity limits the messages that wait for the present block. A message that does not fit is requested again.
@@ -83,12 +83,12 @@ const inboxCapacity = 1024
 
 // New makes the mesh, connects to the neighbours' broker, and loads the coordinator's attestation of the agent's key.
 // cfg is nil for an agent that does not mix. The connection of core must be there.
-func New(core *part.AgentCore, cfg *Config, trust BeaconTrust, events EventCallbacks) (*NeighborMesh, error) {
-	m := &NeighborMesh{core: core, cfg: cfg, trust: trust, events: events, NeighborConn: core.Conn,
+func New(core *part.AgentCore, cfg *Config, trust BeaconTrustProvider, events EventCallbacks) (*NeighborMesh, error) {
+	m := &NeighborMesh{core: core, cfg: cfg, trust: trust, callbacks: events, NeighborBrokerConn: core.Conn,
 		BlockInbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
 		scoutLinkChanges: make(chan d2d.BrokerLinkChanged, 1), beaconKeysChanged: make(chan struct{}, 1),
 		BlockWaiter: core.Loop.NewWaiter(), scoutWaiter: core.Loop.NewWaiter()}
-	attestation, err := loadAttestation(core.State)
+	attestation, err := loadAttestation(core.StateFolder)
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +96,11 @@ func New(core *part.AgentCore, cfg *Config, trust BeaconTrust, events EventCallb
 	if cfg == nil {
 		return m, nil
 	}
-	if m.private, err = d2d.DeriveDeviceKey(core.Signer.Key.Seed()); err != nil {
+	if m.devicePrivateKey, err = d2d.DeriveDeviceKey(core.Signer.Key.Seed()); err != nil {
 		return nil, err
 	}
-	if !cfg.SharesUplink() {
-		if m.NeighborConn, err = cfg.ConnectNeighborBroker(); err != nil {
+	if !cfg.UsesCoordinatorBroker() {
+		if m.NeighborBrokerConn, err = cfg.ConnectNeighborBroker(); err != nil {
 			return nil, fmt.Errorf("the neighbours' broker: %w", err)
 		}
 	}
@@ -108,60 +108,60 @@ func New(core *part.AgentCore, cfg *Config, trust BeaconTrust, events EventCallb
 }
 
 // CanMix reports whether the agent is configured to mix.
-func (m *NeighborMesh) CanMix() bool { return m.private != nil }
+func (m *NeighborMesh) CanMix() bool { return m.devicePrivateKey != nil }
 
 // Start implements part.Starter.
 func (m *NeighborMesh) Start() {
-	if !m.cfg.SharesUplink() {
-		m.core.Loop.Go(m.runOwnConnection)
+	if !m.cfg.UsesCoordinatorBroker() {
+		m.core.Loop.Go(m.runNeighborConnection)
 	}
 	m.startScout()
 }
 
 // Close implements part.Closer.
 func (m *NeighborMesh) Close() {
-	if !m.cfg.SharesUplink() {
-		_ = m.NeighborConn.Close()
+	if !m.cfg.UsesCoordinatorBroker() {
+		_ = m.NeighborBrokerConn.Close()
 	}
 }
 
 // LinkUp implements part.LinkFollower.
-func (m *NeighborMesh) LinkUp() { m.followUplink(true) }
+func (m *NeighborMesh) LinkUp() { m.handleUplinkChange(true) }
 
 // LinkDown implements part.LinkFollower.
-func (m *NeighborMesh) LinkDown(error) { m.followUplink(false) }
+func (m *NeighborMesh) LinkDown(error) { m.handleUplinkChange(false) }
 
-func (m *NeighborMesh) followUplink(up bool) {
-	if m.cfg.SharesUplink() {
+func (m *NeighborMesh) handleUplinkChange(up bool) {
+	if m.cfg.UsesCoordinatorBroker() {
 		m.notifyScoutOfLink(up)
 	}
 }
 
 // NeedsLink implements part.LinkNeedReporter: the scout works over the coordinator's broker if it is the neighbours',
 // too.
-func (m *NeighborMesh) NeedsLink() bool { return m.cfg.SharesUplink() && m.hasCell() }
+func (m *NeighborMesh) NeedsLink() bool { return m.cfg.UsesCoordinatorBroker() && m.hasCell() }
 
 // FillHello implements part.HelloFiller.
 func (m *NeighborMesh) FillHello(h *wire.Hello) {
-	h.ChosenNeighbors, h.SupportsClippedMixing = m.neighbors, m.private != nil
-	if m.private != nil {
-		copy(h.PeerKey[:], m.private.PublicKey().Bytes())
+	h.ChosenNeighbors, h.SupportsClippedMixing = m.chosenNeighbors, m.devicePrivateKey != nil
+	if m.devicePrivateKey != nil {
+		copy(h.PeerKey[:], m.devicePrivateKey.PublicKey().Bytes())
 		h.Location = m.cfg.Location
 	}
 }
 
-// runOwnConnection receives messages over a connection of the mesh's own, until that is closed or the agent ends.
-func (m *NeighborMesh) runOwnConnection() {
+// runNeighborConnection receives messages over a connection of the mesh's own, until that is closed or the agent ends.
+func (m *NeighborMesh) runNeighborConnection() {
 	w := m.core.Loop.NewWaiter()
 	var refused mqtt.RefusedFilters
 	for m.core.Loop.Context().Err() == nil {
-		e, open := w.Wait(m.core.Loop.Context(), time.Time{}, m.NeighborConn.Events())
+		e, open := w.Wait(m.core.Loop.Context(), time.Time{}, m.NeighborBrokerConn.Events())
 		if !open {
 			return
 		}
 		if e != nil && refused.Step(e) {
 			list := refused.List()
-			m.core.Loop.RunOnLoop(func() { m.events.FiltersRefused(list) })
+			m.core.Loop.RunOnLoop(func() { m.callbacks.OnFiltersRefused(list) })
 		}
 		switch e := e.(type) {
 		case mqtt.LinkUp:
@@ -169,18 +169,18 @@ func (m *NeighborMesh) runOwnConnection() {
 		case mqtt.LinkDown:
 			m.notifyScoutOfLink(false)
 		case mqtt.MessageReceived:
-			m.Route(e.Message)
+			m.RouteMessage(e.Message)
 		}
 	}
 }
 
-// Route passes a message to the present block, or to the scout.
-func (m *NeighborMesh) Route(msg mqtt.Message) {
-	kind, from, _, _, _ := m.core.Topics.Parse(msg.Topic)
+// RouteMessage passes a message to the present block, or to the scout.
+func (m *NeighborMesh) RouteMessage(msg mqtt.Message) {
+	kind, from, _, _, _ := m.core.Topics.ParseTopic(msg.Topic)
 	if kind == mqtt.KindBeacon {
 		if m.hasCell() {
 			select {
-			case m.scoutInbox <- d2d.BeaconReceived{TopicOwner: from, Payload: msg.Payload, Retained: msg.Retained}:
+			case m.scoutInbox <- d2d.BeaconReceived{TopicOwner: from, Payload: msg.Payload, IsRetained: msg.Retained}:
 			default: // a beacon is repeated
 			}
 			m.scoutWaiter.Wake()
@@ -197,31 +197,31 @@ func (m *NeighborMesh) Route(msg mqtt.Message) {
 // maxSilentWaits is how many waits in a row for a silent neighbour may time out.
 const maxSilentWaits = 3
 
-// ExchangeConfig returns the configuration of the exchange in a block with this many mixing steps; 0 = a block without
-// an end.
-func (m *NeighborMesh) ExchangeConfig(e agentround.Train, t *wire.Task,
+// MakeExchangeConfig returns the configuration of the exchange in a block with this many mixing steps; 0 = a block
+// without an end.
+func (m *NeighborMesh) MakeExchangeConfig(e agentround.StartTraining, t *wire.Task,
 	mixings uint64) d2d.MessageExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.MessageExchangeConfig[float32]{
-		Self: m.core.ID, Run: e.Position.Run, Round: e.MixingBlockRound, Codec: t.Mixing.Codec,
+		Self: m.core.ID, Run: e.Position.Run, Round: e.MixingBlockRound, Codec: t.Mixing.SnapshotCodec,
 		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.MixingBlockRound, task.AgentRandomKey(m.core.ID)),
 		MixingConfig: d2d.MixingConfig[float32]{
 			Boot: m.core.Signer.Epoch, BlockSteps: mixings,
 			SnapshotTimeout: ms(t.Mixing.SnapshotWaitMillis), RepeatInterval: ms(t.Mixing.SnapshotRetryMillis),
-			DrainTimeout: ms(t.Mixing.DrainMillis), MaxSilentWaits: maxSilentWaits,
+			DrainTimeout: ms(t.Mixing.LateSnapshotMillis), MaxSilentWaits: maxSilentWaits,
 		},
 	}
 	for _, p := range e.MixingPeers {
 		cfg.SenderProofs = p.RequiresSenderProofs // of all, or of none
 		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, MixingWeight: p.MixingWeight,
 			ClipBound: p.ClipBound,
-			Boot:      p.Boot,
+			Boot:      p.BootEpoch,
 			PublicKey: p.PublicKey[:]})
 	}
-	if !t.Mixing.Unsealed && len(e.MixingPeers) > 0 {
-		cfg.Keys = &d2d.SealingKeys{DevicePrivateKey: m.private}
-		m.cfg.Random(cfg.Keys.SenderKey[:])
-		m.cfg.Random(cfg.Keys.WrappingSalt[:])
+	if !t.Mixing.IsUnsealed && len(e.MixingPeers) > 0 {
+		cfg.Keys = &d2d.SealingKeys{DevicePrivateKey: m.devicePrivateKey}
+		m.cfg.FillRandom(cfg.Keys.SenderKey[:])
+		m.cfg.FillRandom(cfg.Keys.WrappingSalt[:])
 	}
 	return cfg
 }

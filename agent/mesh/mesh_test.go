@@ -27,15 +27,15 @@ func TestScoutOnChangesOfLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	core := &part.AgentCore{Topics: topics, Loop: host.NewEventLoop(nil), ID: "press",
-		State:  state.Folder{Disk: store.LocalDisk, Dir: t.TempDir()},
-		Signer: &host.Signer{Key: ed25519.NewKeyFromSeed(make([]byte, 32))}}
-	m, err := New(core, &Config{Cell: "roof", MaxDegree: 2}, noTrust{}, EventCallbacks{})
+		StateFolder: state.Folder{Disk: store.LocalDisk, Dir: t.TempDir()},
+		Signer:      &host.Signer{Key: ed25519.NewKeyFromSeed(make([]byte, 32))}}
+	m, err := New(core, &Config{Cell: "roof", MaxNeighbors: 2}, noTrust{}, EventCallbacks{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.LinkUp()
 	for range inboxCapacity + 1 {
-		m.Route(mqtt.Message{Topic: topics.Beacon("roof", "a1"), Payload: []byte{1}})
+		m.RouteMessage(mqtt.Message{Topic: topics.Beacon("roof", "a1"), Payload: []byte{1}})
 	}
 	m.LinkDown(nil)
 	m.LinkUp()

@@ -18,11 +18,11 @@ func (m *NeighborMesh) startScout() {
 		return
 	}
 	s := d2d.NewNeighborScout(d2d.ScoutConfig{
-		OwnID: m.core.ID, Boot: m.core.Signer.Epoch, Location: m.cfg.Location, MaxNeighbors: m.cfg.MaxDegree,
+		OwnID: m.core.ID, Boot: m.core.Signer.Epoch, Location: m.cfg.Location, MaxNeighbors: m.cfg.MaxNeighbors,
 		SignBeacon: m.signBeacon, CheckBeaconProof: m.checkBeacon,
 		Rand: rand.New(rand.NewPCG(m.core.Rand.Uint64(), m.core.Rand.Uint64())),
 	})
-	m.NeighborConn.Subscribe(mqtt.AtMostOnce, m.core.Topics.CellBeaconsFilter(m.cfg.Cell))
+	m.NeighborBrokerConn.Subscribe(mqtt.AtMostOnce, m.core.Topics.CellBeaconsFilter(m.cfg.Cell))
 	m.core.Loop.Go(func() {
 		m.runScout(s)
 		m.scoutEnded.Store(true)
@@ -55,15 +55,16 @@ func (m *NeighborMesh) runScout(s *d2d.NeighborScout) {
 func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 	switch e := e.(type) {
 	case d2d.PublishBeacon:
-		_ = m.NeighborConn.Publish(m.beacon(e.Payload)) // a beacon that is not sent is followed by the next one
+		// a beacon that is not sent is followed by the next one
+		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(e.Payload))
 	case d2d.NeighborsChosen:
 		m.core.Loop.RunOnLoop(func() {
-			m.neighbors = e.Neighbors
-			m.core.Observer.Observe(NeighborsFound(e))
+			m.chosenNeighbors = e.Neighbors
+			m.core.Observer.Observe(NeighborsChosen(e))
 			m.core.HandleRoundEvent(agentround.NeighborsChanged{})
 		})
 	case d2d.BeaconRejected:
-		m.core.Loop.RunOnLoop(func() { m.events.BeaconDropped(e.Err) })
+		m.core.Loop.RunOnLoop(func() { m.callbacks.OnBeaconDropped(e.Err) })
 	}
 }
 
@@ -71,18 +72,19 @@ func (m *NeighborMesh) performScoutEffect(e d2d.Effect) {
 func (m *NeighborMesh) EndScout() {
 	m.core.Loop.AwaitJobsAfterEnd(m.scoutEnded.Load)
 	if m.hasCell() {
-		_ = m.NeighborConn.Publish(m.beacon(nil)) // if the link is down, the others notice that the beacons end
+		// if the link is down, the others notice that the beacons end
+		_ = m.NeighborBrokerConn.Publish(m.beaconMessage(nil))
 	}
 }
 
-// beacon returns the message of the agent's beacon. An empty one deletes it.
-func (m *NeighborMesh) beacon(payload []byte) mqtt.Message {
+// beaconMessage returns the message of the agent's beacon. An empty one deletes it.
+func (m *NeighborMesh) beaconMessage(payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: m.core.Topics.Beacon(m.cfg.Cell, m.core.ID), Payload: payload, QoS: mqtt.AtMostOnce,
 		Retained: true}
 }
 
 // hasCell reports whether the agent has a cell in which it looks for neighbours.
-func (m *NeighborMesh) hasCell() bool { return m.private != nil && m.cfg.Cell != "" }
+func (m *NeighborMesh) hasCell() bool { return m.devicePrivateKey != nil && m.cfg.Cell != "" }
 
 // notifyScoutOfLink notifies the scout of a change of the link to the neighbours' broker. A change that the scout has
 // not seen yet is replaced.
@@ -104,15 +106,16 @@ var (
 		"Other devices that were there, in its cell, when it chose them.")
 )
 
-// NeighborsFound: the agent has chosen the agents of its cell with which it would mix.
-type NeighborsFound struct {
-	Neighbors   []wire.AgentID
-	OtherAgents int // agents in the cell
+// NeighborsChosen: the agent has chosen the agents of its cell with which it would mix.
+type NeighborsChosen struct {
+	Neighbors            []wire.AgentID
+	AliveOtherAgentCount int // agents in the cell
 }
 
 // Describe implements observe.Event.
-func (e NeighborsFound) Describe(d *observe.EventDescription) {
+func (e NeighborsChosen) Describe(d *observe.EventDescription) {
 	d.SetGauge(neighborCount, float64(len(e.Neighbors)))
-	d.SetGauge(cellAgents, float64(e.OtherAgents))
-	d.Log(observe.Info, "neighbours found", "neighbours", e.Neighbors, "agents_in_cell", e.OtherAgents)
+	d.SetGauge(cellAgents, float64(e.AliveOtherAgentCount))
+	d.Log(observe.Info, "neighbours found", "neighbours", e.Neighbors, "agents_in_cell",
+		e.AliveOtherAgentCount)
 }

@@ -20,15 +20,15 @@ import (
 // AgentCore is what the agent shares with its parts. All of it is used on the owner's goroutine, except where a type
 // says that it may be used from any.
 type AgentCore struct {
-	Federation wire.FederationName
-	ID         wire.AgentID
-	Topics     mqtt.Topics
-	State      state.Folder
-	Writes     *state.WriteRetrier
-	Loop       *host.EventLoop // the owner: time, and jobs beside it
+	Federation   wire.FederationName
+	ID           wire.AgentID
+	Topics       mqtt.Topics
+	StateFolder  state.Folder
+	WriteRetrier *state.WriteRetrier
+	Loop         *host.EventLoop // the owner: time, and jobs beside it
 	// Conn is the connection to the broker. It is nil while parts are constructed; only the mesh is constructed later.
-	Conn      mqtt.Conn
-	Connected bool // there is a link to the broker
+	Conn        mqtt.Conn
+	IsConnected bool // there is a link to the broker
 	// LastAnnouncement is the last announcement that was received, whether the agent obeys it or not.
 	LastAnnouncement agentround.AnnouncementReceived
 	// ObeyedPosition is the position of the last announcement that the agent has obeyed.
@@ -126,7 +126,7 @@ type TrainingRestDecider interface{ TrainingMustRest() bool }
 
 // StepLimiter is asked before the training of a round. It returns the share of the local steps that the round may take,
 // from 0 to 1. The smallest share counts.
-type StepLimiter interface{ StepShare() float64 }
+type StepLimiter interface{ AllowedStepShare() float64 }
 
 // Closer is called once, after the agent has ended, also if its construction failed.
 type Closer interface{ Close() }

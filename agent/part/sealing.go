@@ -9,8 +9,8 @@ import (
 // Sealer seals the agent's messages to the coordinator, and opens the coordinator's messages to this agent. Its keys
 // come from announcements; before the first one it has none.
 type Sealer struct {
-	core        *AgentCore
-	coordinator *host.SealRecipient // opens the agent's messages; nil until the first announcement
+	core                 *AgentCore
+	coordinatorRecipient *host.SealRecipient // opens the agent's messages; nil until the first announcement
 	// openingKeys are the keys with which the agent opens messages, the newest announced key first.
 	openingKeys []host.SealRecipient
 }
@@ -21,15 +21,16 @@ func NewSealer(core *AgentCore) *Sealer { return &Sealer{core: core} }
 // maxOwnKeys is the number of announced keys with which the agent opens messages: the newest one and the one before it.
 const maxOwnKeys = 2
 
-// AdoptKey derives the keys that the agent shares with the coordinator from the key in an announcement. The agent then
-// seals and opens messages with these keys. An announcement older than the obeyed one is used only if the agent has no
-// keys yet, so that it can reply. AdoptKey returns a drop error if the announcement has no valid key.
-func (s *Sealer) AdoptKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
+// AdoptAnnouncedKey derives the keys that the agent shares with the coordinator from the key in an announcement. The
+// agent then seals and opens messages with these keys. An announcement older than the obeyed one is used only if the
+// agent has no keys yet, so that it can reply. AdoptAnnouncedKey returns a drop error if the announcement has no valid
+// key.
+func (s *Sealer) AdoptAnnouncedKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
 	if announced == (wire.X25519PublicKey{}) {
 		return host.NewMessageDropError(DropUnsealFailed,
 			"the announcement has no key for sealing messages to the coordinator")
 	}
-	if to := s.coordinator; to != nil && (to.AnnouncedKey == announced ||
+	if to := s.coordinatorRecipient; to != nil && (to.AnnouncedKey == announced ||
 		position.Compare(s.core.ObeyedPosition) < 0) {
 		return nil
 	}
@@ -37,8 +38,8 @@ func (s *Sealer) AdoptKey(position wire.AnnouncementPosition, announced wire.X25
 	if err != nil {
 		return host.NewMessageDropError(DropUnsealFailed, "the announced sealing key is invalid: %w", err)
 	}
-	s.coordinator = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}
-	s.openingKeys = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}}, s.openingKeys...)
+	s.coordinatorRecipient = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgentKey}
+	s.openingKeys = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgentKey}}, s.openingKeys...)
 	s.openingKeys = s.openingKeys[:min(len(s.openingKeys), maxOwnKeys)]
 	return nil
 }
@@ -53,17 +54,17 @@ func (s *Sealer) MessageToCoordinator(t wire.MessageType, run wire.RunID, r wire
 // EnvelopeToCoordinator returns the signed envelope of a body. The body is sealed for the coordinator if messages of
 // its type must be.
 func (s *Sealer) EnvelopeToCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) []byte {
-	return s.core.Signer.SealedEnvelope(s.coordinator, t, run, r, body)
+	return s.core.Signer.SealedEnvelope(s.coordinatorRecipient, t, run, r, body)
 }
 
-// BlobSeal returns the seal for the chunks of a blob that is sent to the coordinator.
-func (s *Sealer) BlobSeal(hash wire.Digest) *wire.BlobSealer {
-	return s.coordinator.Key.BlobSealer(hash)
+// NewBlobSealer returns the seal for the chunks of a blob that is sent to the coordinator.
+func (s *Sealer) NewBlobSealer(hash wire.Digest) *wire.BlobSealer {
+	return s.coordinatorRecipient.Key.BlobSealer(hash)
 }
 
-// Open returns the message that is sealed for this agent. If it is sealed with a key that no announcement has named, an
-// announcement may be missing: the agent asks the broker for it.
-func (s *Sealer) Open(e wire.Envelope) (wire.Envelope, error) {
+// OpenMessage returns the message that is sealed for this agent. If it is sealed with a key that no announcement has
+// named, an announcement may be missing: the agent asks the broker for it.
+func (s *Sealer) OpenMessage(e wire.Envelope) (wire.Envelope, error) {
 	for _, r := range s.openingKeys {
 		if wire.IsSealedToKey(e.Body, r.AnnouncedKey) {
 			opened, err := r.Key.OpenMessage(e)

@@ -14,14 +14,14 @@ type LocalTask struct {
 	Rows         data.QueriedRows
 }
 
-// RowsHiddenInTrainer reports whether an external program trains the task. Such a program reads its own rows, and
+// AreRowsHiddenInTrainer reports whether an external program trains the task. Such a program reads its own rows, and
 // decides itself whether it holds some of them out.
-func (l *LocalTask) RowsHiddenInTrainer() bool { return l.CompiledTask.Task.External.IsEnabled() }
+func (l *LocalTask) AreRowsHiddenInTrainer() bool { return l.CompiledTask.Task.External.IsEnabled() }
 
 // PreparedTask is a task with local rows that fit it.
 type PreparedTask struct {
 	*LocalTask
-	View         data.View
+	View         data.RowSnapshot
 	TrainingRows *learner.Samples[float32]
 	HeldOutRows  *learner.Samples[float32] // nil if no rows are held out
 }

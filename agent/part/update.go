@@ -12,19 +12,19 @@ type LocalUpdate struct {
 	PayloadBytes    []byte // the payload
 	RequestSequence uint64 // of the request for the update; on disk, an update replaces only earlier ones
 	SaveAttempted   bool   // on disk, or the disk could not take it
-	// CheapToRecompute: the update is not saved. After a restart it is computed again.
-	CheapToRecompute bool
+	// IsCheapToRecompute: the update is not saved. After a restart it is computed again.
+	IsCheapToRecompute bool
 
 	// If the codec keeps a residual: the change with the residual of earlier updates, before it was packed, and the
 	// meaning of its elements.
-	Uncompressed []float32
-	SchemaHash   wire.Digest
-	ResidualLost bool // the residual of earlier updates was dropped
+	UncompressedChange []float32
+	SchemaHash         wire.Digest
+	ResidualLost       bool // the residual of earlier updates was dropped
 }
 
 // SetPayload makes p the payload.
 func (u *LocalUpdate) SetPayload(p []byte, schema wire.Digest) (err error) {
 	u.PayloadBytes = p
-	u.Payload, err = wire.NewManifest(p, schema)
+	u.PayloadManifest, err = wire.NewManifest(p, schema)
 	return err
 }

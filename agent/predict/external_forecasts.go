@@ -12,22 +12,23 @@ import (
 // follow in the next check.
 const maxForecastsPerCheck = 10_000
 
-// externalForecasts returns the forecasts of an external model, which its program makes from new rows. l is the
+// makeExternalForecasts returns the forecasts of an external model, which its program makes from new rows. l is the
 // announced task. It is nil before there is one: then the program does not know the task either.
-func (p *Part) externalForecasts(f *forecaster, m *modelfile.Model, l *part.LocalTask) (all []Forecast, err error) {
+func (p *PredictionManager) makeExternalForecasts(f *forecaster, m *modelfile.Model,
+	l *part.LocalTask) (all []Forecast, err error) {
 	if l == nil || l.CompiledTask == nil {
 		return nil, nil
 	}
-	if !m.ComparableWith(modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), nil,
+	if !m.IsComparableWith(modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), nil,
 		wire.Digest{})) {
 		return nil, errors.New("the model in use has other tensors than the device's task: its program does not run")
 	}
-	program, err := p.dependencies.Program()
+	program, err := p.dependencies.FindProgram()
 	if err != nil {
 		return nil, err
 	}
 	w, err := m.Parameters()
-	if f.model == nil || !f.model.ComparableWith(m) {
+	if f.model == nil || !f.model.IsComparableWith(m) {
 		f.recentResiduals = residualHistory{}
 	}
 	f.model, f.comparison = m, modelComparison{}
@@ -39,7 +40,7 @@ func (p *Part) externalForecasts(f *forecaster, m *modelfile.Model, l *part.Loca
 	for i := range all {
 		c := &all[i]
 		c.Target = m.PredictionTarget()
-		if c.Model = m.DisplayName(); c.Residual != nil {
+		if c.ModelName = m.DisplayName(); c.Residual != nil {
 			f.scoreAnomaly(c, *c.Residual, p.cfg.UsualResidualShare)
 		}
 	}

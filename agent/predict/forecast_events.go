@@ -35,7 +35,7 @@ type ForecastsMade struct {
 	FailedRows         int // rows without a forecast: it would not be finite, or the label is no class
 	Anomalies          int
 	MeanResidual       float64       // mean magnitude of the last residuals; NaN if no label has arrived
-	Took               time.Duration // time to find the rows and to predict, for the new forecasts
+	ForecastDuration   time.Duration // time to find the rows and to predict, for the new forecasts
 	Err                error         // set if it differs from the previous error, or if forecasts were lost
 	ErrorResolved      bool          // there was an error before, and there is none now
 }
@@ -52,7 +52,7 @@ func (e ForecastsMade) Describe(d *observe.EventDescription) {
 		d.SetGaugeToNow(lastForecastAt)
 	}
 	if e.NewForecasts > 0 {
-		d.ObserveHistogram(forecastDuration, e.Took.Seconds()/float64(e.NewForecasts))
+		d.ObserveHistogram(forecastDuration, e.ForecastDuration.Seconds()/float64(e.NewForecasts))
 	}
 	if !math.IsNaN(e.MeanResidual) {
 		d.SetGauge(meanResidual, e.MeanResidual)

@@ -16,9 +16,9 @@ import (
 // and its score included, in the median of batches.
 func TestForecastTime(t *testing.T) {
 	const features, batch = 34, 100
-	task := &wire.Task{Name: "demo", Features: make([]string, features), Target: "y"}
-	a := learner.Architecture{Inputs: features, Outputs: 1, Risk: spec.LossSquared, Bias: true}
-	vector := wire.AppendVector(nil, make([]float32, a.Params()))
+	task := &wire.Task{Name: "demo", Features: make([]string, features), TargetColumn: "y"}
+	a := learner.Architecture{Inputs: features, Outputs: 1, Risk: spec.LossSquared, HasBias: true}
+	vector := wire.AppendVector(nil, make([]float32, a.ParameterCount()))
 	f := &forecaster{}
 	if err := f.use(none{}, modelfile.NewModel(task, a, vector, wire.BlobDigest(vector))); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestForecastTime(t *testing.T) {
 	for range 50 {
 		began := time.Now()
 		for i := range batch {
-			if _, err := f.labelled(row, float32(i), 0.99, false); err != nil {
+			if _, err := f.forecastLabeledRow(row, float32(i), 0.99, false); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -19,9 +19,9 @@ import (
 
 // Forecast is the prediction of a row of the device's own source, or what its label has shown later.
 type Forecast struct {
-	Time               time.Time // of the row; zero if rows have none
+	RowTime            time.Time // of the row; zero if rows have none
 	Target             modelfile.PredictionTarget
-	Model              string  // RUN/VERSION
+	ModelName          string  // RUN/VERSION
 	Value              float64 // as learner.Prediction has it
 	ClassProbabilities []float64
 	// Residual is the label minus the prediction of the model that is in use when the label arrives; nil before
@@ -29,15 +29,15 @@ type Forecast struct {
 	// itself: the error of the reconstructed row.
 	Residual     *float64
 	AnomalyScore float64 // magnitude of the residual, relative to the usual bound; 0 = the bound is not known
-	Anomaly      bool    // AnomalyScore is above 1
+	IsAnomaly    bool    // AnomalyScore is above 1
 }
 
 // TargetTime returns the time that the prediction is for; zero if rows have no time.
 func (f *Forecast) TargetTime() time.Time {
-	if f.Time.IsZero() {
-		return f.Time
+	if f.RowTime.IsZero() {
+		return f.RowTime
 	}
-	return f.Time.Add(f.Target.Horizon)
+	return f.RowTime.Add(f.Target.Horizon)
 }
 
 // forecaster predicts from the rows of a source. One job at a time uses it.
@@ -45,8 +45,8 @@ type forecaster struct {
 	model                *modelfile.Model
 	predictionTarget     modelfile.PredictionTarget // of the model
 	predictor            *learner.Predictor[float32]
-	rowsBeforeTargets    *rowFollower // rows whose targets may not be known yet; nil if the model has no target
-	rowsWithTargets      *rowFollower // rows with targets
+	unlabeledRows        *rowFollower // rows whose targets may not be known yet; nil if the model has no target
+	labeledRows          *rowFollower // rows with targets
 	recentResiduals      residualHistory
 	comparison           modelComparison
 	unpublishedForecasts []Forecast // wait until the connection has room
@@ -63,9 +63,9 @@ type rowFollower struct {
 	snapshotErr   error // of the last snapshot
 }
 
-// newRows returns the view, and the index of its first row that was added since the last call. old means that it is the
-// first view, whose rows were there before.
-func (f *rowFollower) newRows() (v data.View, from int, old bool, err error) {
+// readNewRows returns the view, and the index of its first row that was added since the last call. old means that it is
+// the first view, whose rows were there before.
+func (f *rowFollower) readNewRows() (v data.RowSnapshot, from int, old bool, err error) {
 	if (f.snapshotTaken || f.snapshotErr != nil) && !f.rows.Changed() {
 		return v, 0, false, f.snapshotErr
 	}
@@ -99,15 +99,15 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if err != nil {
 		return err
 	}
-	if f.model == nil || !f.model.ComparableWith(m) {
+	if f.model == nil || !f.model.IsComparableWith(m) {
 		want := data.RowQuery{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
-		f.rowsBeforeTargets, f.rowsWithTargets, f.recentResiduals = nil, &rowFollower{rows: source.OpenRows(want)},
+		f.unlabeledRows, f.labeledRows, f.recentResiduals = nil, &rowFollower{rows: source.OpenRows(want)},
 			residualHistory{}
 		if m.Target != "" {
 			if want.IsForPrediction = m.Recipe != nil; !want.IsForPrediction {
 				want.Target = "" // a line of a file, with or without the target
 			}
-			f.rowsBeforeTargets = &rowFollower{rows: source.OpenRows(want)}
+			f.unlabeledRows = &rowFollower{rows: source.OpenRows(want)}
 		}
 	}
 	f.model, f.predictionTarget, f.predictor, f.comparison = m, m.PredictionTarget(), by, modelComparison{}
@@ -120,22 +120,22 @@ type modelComparison struct {
 	candidate, reference wire.ModelRef
 	// referencePredictor is nil without another model, and if that predicts something else.
 	referencePredictor                           *learner.Predictor[float32]
-	rows                                         uint32
+	comparedRows                                 uint32
 	candidateSquaredError, referenceSquaredError float64 // sums of squares
 }
 
-// setComparedModel has another kept model predict too; the zero value stands for none. If the model cannot be read,
+// setReferenceModel has another kept model predict too; the zero value stands for none. If the model cannot be read,
 // forecasts continue without it.
-func (f *forecaster) setComparedModel(folder state.Folder, logger *slog.Logger, with wire.ModelRef) {
+func (f *forecaster) setReferenceModel(folder state.Folder, logger *slog.Logger, with wire.ModelRef) {
 	if f.comparison.reference == with {
 		return
 	}
-	f.comparison = modelComparison{candidate: f.model.ModelName(), reference: with}
+	f.comparison = modelComparison{candidate: f.model.ModelRef(), reference: with}
 	if !with.IsSet() {
 		return
 	}
 	m, err := findKeptModel(folder, with)
-	if err == nil && m != nil && m.ComparableWith(f.model) {
+	if err == nil && m != nil && m.IsComparableWith(f.model) {
 		f.comparison.referencePredictor, err = m.Predictor()
 	}
 	if err != nil {
@@ -143,16 +143,16 @@ func (f *forecaster) setComparedModel(folder state.Folder, logger *slog.Logger, 
 	}
 }
 
-// addLabeledRow compares the models on a row whose label has arrived. r is the residual of the model in use. A row is
-// skipped if a prediction for it is not finite.
-func (p *modelComparison) addLabeledRow(x []float32, y float32, r float64) {
+// compareOnLabeledRow compares the models on a row whose label has arrived. r is the residual of the model in use. A
+// row is skipped if a prediction for it is not finite.
+func (p *modelComparison) compareOnLabeledRow(x []float32, y float32, r float64) {
 	if p.referencePredictor == nil {
 		return
 	}
 	other := p.referencePredictor.Predict(x)
 	old, err := residual(other.Value, other.ClassProbabilities, y)
-	if err == nil && old-old == 0 && p.rows < math.MaxUint32 {
-		p.rows++
+	if err == nil && old-old == 0 && p.comparedRows < math.MaxUint32 {
+		p.comparedRows++
 		p.candidateSquaredError += r * r
 		p.referenceSquaredError += old * old
 	}
@@ -163,27 +163,27 @@ func (p *modelComparison) addLabeledRow(x []float32, y float32, r float64) {
 // residuals that is usual.
 //
 // A row made of readings has a second forecast, with the residual, when its target is known. A line of a file has one
-// forecast: with a residual if the line has a target. Lines are identified by their times, so a line without a target
-// has a forecast only if data.time is set.
+// forecastRow: with a residual if the line has a target. Lines are identified by their times, so a line without a
+// target has a forecast only if data.time is set.
 func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, err error) {
 	lines := f.model.Recipe == nil
-	if f.rowsBeforeTargets != nil && !lines {
-		if all, bad, err = f.forecastUnlabelledRows(); err != nil {
+	if f.unlabeledRows != nil && !lines {
+		if all, bad, err = f.forecastUnlabeledRows(); err != nil {
 			return nil, 0, err
 		}
 	}
-	v, from, old, err := f.rowsWithTargets.newRows()
+	v, from, old, err := f.labeledRows.readNewRows()
 	if lines && v.Rows != nil && v.Times == nil {
-		f.rowsBeforeTargets = nil
+		f.unlabeledRows = nil
 	}
-	if f.rowsBeforeTargets != nil && lines {
-		all, _, _ = f.forecastUnlabelledRows() // an error concerns the lines with targets, too
+	if f.unlabeledRows != nil && lines {
+		all, _, _ = f.forecastUnlabeledRows() // an error concerns the lines with targets, too
 		all = slices.DeleteFunc(all, func(c Forecast) bool {
-			return c.Time.IsZero() || v.Rows != nil && v.Times.Has(c.Time.UnixNano())
+			return c.RowTime.IsZero() || v.Rows != nil && v.Times.HasTime(c.RowTime.UnixNano())
 		})
 	}
 	if err != nil {
-		if len(all) > 0 || f.rowsBeforeTargets != nil && !lines {
+		if len(all) > 0 || f.unlabeledRows != nil && !lines {
 			err = nil // labels come later
 		}
 		return all, bad, err
@@ -192,9 +192,9 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 		from = max(0, v.Rows.Len()-maxResiduals) // to know what is usual
 	}
 	told, wrong := f.forecastRows(v, from,
-		func(x []float32, y float32) (Forecast, error) { return f.labelled(x, y, anomaly, old) })
+		func(x []float32, y float32) (Forecast, error) { return f.forecastLabeledRow(x, y, anomaly, old) })
 	switch {
-	case old && (len(all) > 0 || f.rowsBeforeTargets != nil && !lines): // the newest row has no target yet
+	case old && (len(all) > 0 || f.unlabeledRows != nil && !lines): // the newest row has no target yet
 		told = nil
 	case old:
 		told = told[max(0, len(told)-1):]
@@ -202,21 +202,21 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 	return append(all, told...), bad + wrong, nil
 }
 
-// forecastUnlabelledRows returns the forecasts of the new rows whose targets may not be known yet.
-func (f *forecaster) forecastUnlabelledRows() (all []Forecast, bad int, err error) {
-	v, from, old, err := f.rowsBeforeTargets.newRows()
+// forecastUnlabeledRows returns the forecasts of the new rows whose targets may not be known yet.
+func (f *forecaster) forecastUnlabeledRows() (all []Forecast, bad int, err error) {
+	v, from, old, err := f.unlabeledRows.readNewRows()
 	if err != nil || v.Rows == nil {
 		return nil, 0, err
 	}
 	if old {
 		from = v.Rows.Len() - 1
 	}
-	all, bad = f.forecastRows(v, from, func(x []float32, _ float32) (Forecast, error) { return f.forecast(x) })
+	all, bad = f.forecastRows(v, from, func(x []float32, _ float32) (Forecast, error) { return f.forecastRow(x) })
 	return all, bad, nil
 }
 
 // forecastRows returns the forecasts for the rows of a view, from an index.
-func (f *forecaster) forecastRows(v data.View, from int, of func(x []float32, y float32) (Forecast,
+func (f *forecaster) forecastRows(v data.RowSnapshot, from int, of func(x []float32, y float32) (Forecast,
 	error)) (all []Forecast,
 	bad int) {
 	if v.Rows == nil {
@@ -229,19 +229,19 @@ func (f *forecaster) forecastRows(v data.View, from int, of func(x []float32, y 
 			continue
 		}
 		if v.Times != nil {
-			c.Time = time.Unix(0, v.Times.At(i)).UTC()
+			c.RowTime = time.Unix(0, v.Times.At(i)).UTC()
 		}
 		all = append(all, c)
 	}
 	return all, bad
 }
 
-func (f *forecaster) forecast(x []float32) (Forecast, error) {
+func (f *forecaster) forecastRow(x []float32) (Forecast, error) {
 	p := f.predictor.Predict(x)
 	if p.Value-p.Value != 0 {
 		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
 	}
-	return Forecast{Target: f.predictionTarget, Model: f.model.DisplayName(), Value: p.Value,
+	return Forecast{Target: f.predictionTarget, ModelName: f.model.DisplayName(), Value: p.Value,
 		ClassProbabilities: slices.Clone(p.ClassProbabilities)}, nil
 }
 
@@ -258,9 +258,9 @@ func residual(value float64, classes []float64, y float32) (float64, error) {
 	return 1 - classes[class], nil
 }
 
-// labelled returns the forecast for a row with its label. Old rows do not count for the comparison of models.
-func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool) (Forecast, error) {
-	c, err := f.forecast(x)
+// forecastLabeledRow returns the forecast for a row with its label. Old rows do not count for the comparison of models.
+func (f *forecaster) forecastLabeledRow(x []float32, y float32, anomaly float64, old bool) (Forecast, error) {
+	c, err := f.forecastRow(x)
 	if err != nil {
 		return c, err
 	}
@@ -272,7 +272,7 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 		return c, err
 	}
 	if !old {
-		f.comparison.addLabeledRow(x, y, r)
+		f.comparison.compareOnLabeledRow(x, y, r)
 	}
 	f.scoreAnomaly(&c, r, anomaly)
 	return c, nil
@@ -281,11 +281,11 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 // scoreAnomaly compares the residual of a forecast with the usual residuals.
 func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
-	if bound := f.recentResiduals.quantile(anomaly); bound > 0 {
+	if bound := f.recentResiduals.magnitudeQuantile(anomaly); bound > 0 {
 		c.AnomalyScore = math.Abs(r) / bound
-		c.Anomaly = c.AnomalyScore > 1
+		c.IsAnomaly = c.AnomalyScore > 1
 	}
-	f.recentResiduals.add(r)
+	f.recentResiduals.addResidual(r)
 }
 
 const (
@@ -298,33 +298,34 @@ const (
 // residualHistory is the magnitudes of the last residuals, in a ring and sorted.
 type residualHistory struct {
 	magnitudes, sorted []float64
-	next               int
+	oldestIndex        int
 }
 
-func (r *residualHistory) add(v float64) {
+func (r *residualHistory) addResidual(v float64) {
 	v = math.Abs(v)
 	if len(r.magnitudes) < maxResiduals {
 		r.magnitudes = append(r.magnitudes, v)
 	} else {
-		i, _ := slices.BinarySearch(r.sorted, r.magnitudes[r.next])
+		i, _ := slices.BinarySearch(r.sorted, r.magnitudes[r.oldestIndex])
 		r.sorted = slices.Delete(r.sorted, i, i+1)
-		r.magnitudes[r.next] = v
-		r.next = (r.next + 1) % maxResiduals
+		r.magnitudes[r.oldestIndex] = v
+		r.oldestIndex = (r.oldestIndex + 1) % maxResiduals
 	}
 	i, _ := slices.BinarySearch(r.sorted, v)
 	r.sorted = slices.Insert(r.sorted, i, v)
 }
 
-// quantile returns the magnitude below which a share of the residuals lies, or 0 if there are too few residuals.
-func (r *residualHistory) quantile(share float64) float64 {
+// magnitudeQuantile returns the magnitude below which a share of the residuals lies, or 0 if there are too few
+// residuals.
+func (r *residualHistory) magnitudeQuantile(share float64) float64 {
 	if len(r.magnitudes) < leastResiduals {
 		return 0
 	}
 	return r.sorted[min(int(share*float64(len(r.sorted))), len(r.sorted)-1)]
 }
 
-// mean returns the mean magnitude, or NaN if there are no residuals.
-func (r *residualHistory) mean() float64 {
+// meanMagnitude returns the mean magnitude, or NaN if there are no residuals.
+func (r *residualHistory) meanMagnitude() float64 {
 	sum := 0.0
 	for _, v := range r.magnitudes {
 		sum += v
@@ -336,8 +337,8 @@ func (r *residualHistory) mean() float64 {
 const busyRetryDelay = 100 * time.Millisecond
 
 // startForecasts predicts from new rows of the source, if that is due. It needs neither broker nor coordinator.
-func (p *Part) startForecasts(now time.Time) {
-	if p.cfg.Publish == nil || p.forecastRunning || now.Before(p.nextForecastAt) {
+func (p *PredictionManager) startForecasts(now time.Time) {
+	if p.cfg.PublishForecast == nil || p.forecastRunning || now.Before(p.nextForecastAt) {
 		return
 	}
 	p.nextForecastAt = now.Add(p.cfg.ForecastInterval)
@@ -350,7 +351,7 @@ func (p *Part) startForecasts(now time.Time) {
 	if m.IsExternal() { // its program may take as long as it likes: training does not wait for that
 		jobs = p.core.ModelJobs
 	}
-	if m.ModelName() == p.rollout.CandidateModel {
+	if m.ModelRef() == p.rollout.CandidateModel {
 		compared = p.rollout.ReleasedModel
 	}
 	p.core.RunJobThenOnLoop(jobs, func() func() {
@@ -371,29 +372,29 @@ func (p *Part) startForecasts(now time.Time) {
 
 // makeAndPublishForecasts publishes the forecasts that wait, or makes and publishes new ones if none wait. The model in
 // use is compared with the model compared, if there is one. l is the announced task, or nil.
-func (p *Part) makeAndPublishForecasts(f *forecaster, m *modelfile.Model, compared wire.ModelRef,
+func (p *PredictionManager) makeAndPublishForecasts(f *forecaster, m *modelfile.Model, compared wire.ModelRef,
 	l *part.LocalTask) (event ForecastsMade) {
 	event.MeanResidual = math.NaN()
 	var err error
 	if len(f.unpublishedForecasts) == 0 {
 		began := p.core.Loop.Now()
 		if m.IsExternal() {
-			f.unpublishedForecasts, err = p.externalForecasts(f, m, l)
+			f.unpublishedForecasts, err = p.makeExternalForecasts(f, m, l)
 		} else if err = f.use(p.dependencies.Source, m); err == nil {
-			f.setComparedModel(p.core.State, p.core.Logger, compared)
+			f.setReferenceModel(p.core.StateFolder, p.core.Logger, compared)
 			f.unpublishedForecasts, event.FailedRows, err = f.forecastNewRows(p.cfg.UsualResidualShare)
 		}
-		event.NewForecasts, event.Took = len(f.unpublishedForecasts), p.core.Loop.Now().Sub(began)
+		event.NewForecasts, event.ForecastDuration = len(f.unpublishedForecasts), p.core.Loop.Now().Sub(began)
 	}
 	for _, c := range f.unpublishedForecasts[:event.NewForecasts] {
-		if c.Anomaly {
+		if c.IsAnomaly {
 			event.Anomalies++
 		}
 		if c.Residual != nil {
-			event.MeanResidual = f.recentResiduals.mean()
+			event.MeanResidual = f.recentResiduals.meanMagnitude()
 		}
 	}
-	f.publish(&event, p.cfg.Publish)
+	f.publishWaitingForecasts(&event, p.cfg.PublishForecast)
 	before, text := f.lastReportedError, ""
 	if err == nil {
 		err = f.publishErr
@@ -407,9 +408,9 @@ func (p *Part) makeAndPublishForecasts(f *forecaster, m *modelfile.Model, compar
 	return event
 }
 
-// publish publishes the forecasts that wait. Those for which a busy connection has no room continue to wait; those that
-// fail otherwise are lost.
-func (f *forecaster) publish(event *ForecastsMade, send func(Forecast) error) {
+// publishWaitingForecasts publishes the forecasts that wait. Those for which a busy connection has no room continue to
+// wait; those that fail otherwise are lost.
+func (f *forecaster) publishWaitingForecasts(event *ForecastsMade, send func(Forecast) error) {
 	for i, c := range f.unpublishedForecasts {
 		switch err := send(c); {
 		case errors.Is(err, mqtt.ErrOutboxFull):

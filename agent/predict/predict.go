@@ -21,15 +21,15 @@ import (
 // Config has an agent keep models, so that the device can predict.
 type Config struct {
 	MaxKeptModels int // number of models that stay in the state folder, at least 1
-	// MinRefreshInterval is the least time between two new models. It does not delay the first model of a run, a model
-	// whose version is at least twice the last version, or the result of a run.
-	MinRefreshInterval time.Duration
+	// MinModelChangeInterval is the least time between two new models. It does not delay the first model of a run, a
+	// model whose version is at least twice the last version, or the result of a run.
+	MinModelChangeInterval time.Duration
 	// MaxRiskIncrease limits the risk of a new model on the held-out rows, relative to the model in use: the model is
 	// refused if its risk is more than 1+MaxRiskIncrease times as large.
 	MaxRiskIncrease float64
 	// Publish, if set, publishes the forecasts for the device's own rows. After mqtt.ErrOutboxFull a forecast is
 	// published again; after any other error it is lost.
-	Publish func(Forecast) error
+	PublishForecast func(Forecast) error
 	// ForecastInterval is the time between two checks of the source for new rows.
 	ForecastInterval time.Duration
 	// UsualResidualShare is the share of the device's residuals that is usual: a larger residual is an anomaly.
@@ -46,10 +46,10 @@ func (c *Config) Validate() (err error) {
 		return nil
 	}
 	publishes := c.ForecastInterval > 0 && c.UsualResidualShare > 0
-	if c.Publish != nil && !publishes {
+	if c.PublishForecast != nil && !publishes {
 		err = errors.New("predictions that are published need a time and a share above 0")
 	}
-	keeps := c.MaxKeptModels >= 1 && c.MinRefreshInterval >= 0 && c.MaxRiskIncrease >= 0
+	keeps := c.MaxKeptModels >= 1 && c.MinModelChangeInterval >= 0 && c.MaxRiskIncrease >= 0
 	if !keeps {
 		err = errors.Join(err, errors.New("predictions need models that are kept, and a time and a margin that are "+
 			"not negative"))
@@ -70,53 +70,53 @@ type FetchedModelFile interface {
 	RemoveFile() error
 }
 
-// PartDependencies are the functions of the agent that the part calls. All are called on the owner's goroutine, except
-// Program.
-type PartDependencies struct {
+// PredictionDependencies are the functions of the agent that the part calls. All are called on the owner's goroutine,
+// except Program.
+type PredictionDependencies struct {
 	Tasks  part.LocalTaskProvider
 	Source data.Source
 	// HoldsOutRows means that the device holds rows out, on which new models are judged.
 	HoldsOutRows bool
-	// BaseModel returns the base model of the round under way if it is that model and is in memory, or nil.
-	BaseModel func(hash wire.Digest) []float32
-	// PredictionParameters returns the parameters with which the device predicts, given a base model of a run. They
-	// include personal parameters if the task has any.
-	PredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
+	// FindBaseModelInMemory returns the base model of the round under way if it is that model and is in memory, or nil.
+	FindBaseModelInMemory func(hash wire.Digest) []float32
+	// BuildPredictionParameters returns the parameters with which the device predicts, given a base model of a run.
+	// They include personal parameters if the task has any.
+	BuildPredictionParameters func(p *task.CompiledTask[float32], run wire.RunID, base []float32) []float32
 	// PrepareFinetuning returns a function that fine-tunes a model on the rows of the device, beside the owner. It
 	// returns nil if models of the announced task are not fine-tuned.
 	PrepareFinetuning func(version wire.ModelVersion) func(context.Context, *modelfile.Model) error
-	// FetchModel fetches a base model. ModelArrived is called with it, or ModelFetchCanceled.
+	// FetchModel fetches a base model. HandleArrivedModel is called with it, or HandleCanceledModelFetch.
 	FetchModel func(ref wire.BlobRef)
-	// ModelBeingFetched returns the hash of the base model that is being fetched. It is not ok if none is.
-	ModelBeingFetched func() (hash wire.Digest, ok bool)
-	// FetchFile fetches the file of a model. done is not called if another file is fetched instead.
-	FetchFile func(ref wire.BlobRef, done func(FetchedModelFile, error))
-	// ModelFileBeingFetched returns the hash of the file that is being fetched. It is not ok if none is.
-	ModelFileBeingFetched func() (hash wire.Digest, ok bool)
-	// Program returns the external program that trains tasks whose rows only it knows.
-	Program func() (PredictingProgram, error)
+	// FindModelBeingFetched returns the hash of the base model that is being fetched. It is not ok if none is.
+	FindModelBeingFetched func() (hash wire.Digest, ok bool)
+	// FetchModelFile fetches the file of a model. done is not called if another file is fetched instead.
+	FetchModelFile func(ref wire.BlobRef, done func(FetchedModelFile, error))
+	// FindModelFileBeingFetched returns the hash of the file that is being fetched. It is not ok if none is.
+	FindModelFileBeingFetched func() (hash wire.Digest, ok bool)
+	// FindProgram returns the external program that trains tasks whose rows only it knows.
+	FindProgram func() (PredictingProgram, error)
 }
 
-// Part is the part of an agent that keeps the models with which the device predicts. Without a configuration it does
-// nothing.
-type Part struct {
+// PredictionManager is the part of an agent that keeps the models with which the device predicts. Without a
+// configuration it does nothing.
+type PredictionManager struct {
 	core         *part.AgentCore
 	cfg          *Config // nil = the device does not predict
-	dependencies PartDependencies
+	dependencies PredictionDependencies
 
-	newest             announcedModel // zero before an announcement
+	newestModel        announcedModel // zero before an announcement
 	lastJudgedHash     wire.Digest    // of the last model that was judged
-	lastJudged         announcedModel // the same model, or a repeated announcement of the model in use
+	lastJudgedModel    announcedModel // the same model, or a repeated announcement of the model in use
 	modelBeingFetched  announcedModel // the model that is being fetched for predictions
 	judging            bool           // a model is being judged
 	judgmentRetryAt    time.Time      // after a failure: no model is judged before
-	refreshAt          time.Time      // the end of Config.MinRefreshInterval after the last model
+	nextModelAllowedAt time.Time      // the end of Config.MinModelChangeInterval after the last model
 	activeModelCheckAt time.Time      // of the next check of the file of the model in use
 	// activeFileStamp identifies the content of that file. It is empty before the file was read; no model is judged
 	// before.
 	activeFileStamp string
 	inUse           *modelfile.Model // nil if there is none
-	pinned          bool             // the device's owner has chosen the model in use
+	isModelPinned   bool             // the device's owner has chosen the model in use
 	rollout         rollout
 
 	forecaster      forecaster      // used by jobs
@@ -126,8 +126,8 @@ type Part struct {
 }
 
 // New makes the part. cfg is nil if the device does not predict.
-func New(core *part.AgentCore, cfg *Config, hooks PartDependencies) *Part {
-	return &Part{core: core, cfg: cfg, dependencies: hooks}
+func New(core *part.AgentCore, cfg *Config, hooks PredictionDependencies) *PredictionManager {
+	return &PredictionManager{core: core, cfg: cfg, dependencies: hooks}
 }
 
 const (
@@ -139,18 +139,18 @@ const (
 
 // announcedModel is a model that was announced.
 type announcedModel struct {
-	ref     wire.BlobRef
-	task    wire.Digest
-	run     wire.RunID
-	version wire.ModelVersion
-	final   bool // the run is over, and this is its result
+	blobRef     wire.BlobRef
+	taskDigest  wire.Digest
+	run         wire.RunID
+	version     wire.ModelVersion
+	isRunResult bool // the run is over, and this is its result
 }
 
 // untrained reports whether no round has changed the model.
 func (o *announcedModel) untrained() bool { return o.version == 0 }
 
 // Start implements part.Starter.
-func (p *Part) Start() {
+func (p *PredictionManager) Start() {
 	if p.cfg != nil {
 		p.nextForecastAt = p.core.Loop.Now()
 		p.readModelInUse(false)
@@ -158,70 +158,71 @@ func (p *Part) Start() {
 }
 
 // NeedsLink implements part.LinkNeedReporter: new models may be announced at any time.
-func (p *Part) NeedsLink() bool { return p.cfg != nil }
+func (p *PredictionManager) NeedsLink() bool { return p.cfg != nil }
 
 // FollowAnnouncement implements part.AnnouncementFollower: it notes the model of an announcement.
-func (p *Part) FollowAnnouncement(e agentround.AnnouncementReceived) {
+func (p *PredictionManager) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	a := &e.Announcement
 	switch {
 	case p.cfg == nil:
 		return
 	case p.followRollout(a):
 	case a.Kind == wire.KindTraining && a.BaseModel.IsSet():
-		p.newest = announcedModel{a.BaseModel, a.Task.Hash, e.Position.Run, a.BaseModelVersion,
+		p.newestModel = announcedModel{a.BaseModel, a.Task.Hash, e.Position.Run, a.BaseModelVersion,
 			a.Phase == wire.PhaseFinished}
 	}
-	p.JudgeNewest()
+	p.JudgeNewestModel()
 }
 
-// judgeAt returns when the newest model may be judged.
-func (p *Part) judgeAt() time.Time {
-	n, last := &p.newest, &p.lastJudged
-	if n.final || n.run != last.run || n.version >= 2*last.version || p.judgmentRetryAt.After(p.refreshAt) {
+// nextJudgmentAt returns when the newest model may be judged.
+func (p *PredictionManager) nextJudgmentAt() time.Time {
+	n, last := &p.newestModel, &p.lastJudgedModel
+	if n.isRunResult || n.run != last.run || n.version >= 2*last.version ||
+		p.judgmentRetryAt.After(p.nextModelAllowedAt) {
 		return p.judgmentRetryAt
 	}
-	return p.refreshAt
+	return p.nextModelAllowedAt
 }
 
-// JudgeNewest judges the newest model if that is due: the base model of the round if it is in memory, or else it is
-// fetched. No model is fetched twice: training and predictions share what arrives. JudgeNewest is called again when the
-// announced task or its rows have changed.
-func (p *Part) JudgeNewest() {
+// JudgeNewestModel judges the newest model if that is due: the base model of the round if it is in memory, or else it
+// is fetched. No model is fetched twice: training and predictions share what arrives. JudgeNewestModel is called again
+// when the announced task or its rows have changed.
+func (p *PredictionManager) JudgeNewestModel() {
 	if p.rollout.ReleasedModel.IsSet() {
-		p.judgeRollout()
+		p.judgeNextRolloutModel()
 		return
 	}
-	n, l := &p.newest, p.dependencies.Tasks.AnnouncedTask()
-	if p.cfg == nil || !n.ref.IsSet() || n.untrained() || p.activeFileStamp == "" || p.judging || p.pinned ||
-		n.ref.Hash == p.lastJudgedHash || p.core.Loop.Now().Before(p.judgeAt()) || l == nil ||
-		l.CompiledTask == nil || l.Hash != n.task || l.CompiledTask.Task.FinetuneSteps > 0 &&
+	n, l := &p.newestModel, p.dependencies.Tasks.AnnouncedTask()
+	if p.cfg == nil || !n.blobRef.IsSet() || n.untrained() || p.activeFileStamp == "" || p.judging || p.isModelPinned ||
+		n.blobRef.Hash == p.lastJudgedHash || p.core.Loop.Now().Before(p.nextJudgmentAt()) || l == nil ||
+		l.CompiledTask == nil || l.Hash != n.taskDigest || l.CompiledTask.Task.FinetuneSteps > 0 &&
 		p.core.TrainingMustRest() {
 		return
 	}
-	if p.inUse != nil && p.inUse.Hash == n.ref.Hash && p.inUse.Run == n.run {
-		p.lastJudgedHash, p.lastJudged = n.ref.Hash, *n
+	if p.inUse != nil && p.inUse.ParameterDigest == n.blobRef.Hash && p.inUse.Run == n.run {
+		p.lastJudgedHash, p.lastJudgedModel = n.blobRef.Hash, *n
 		return
 	}
-	if w := p.dependencies.BaseModel(n.ref.Hash); w != nil {
-		p.judgeAnnounced(*n, w)
+	if w := p.dependencies.FindBaseModelInMemory(n.blobRef.Hash); w != nil {
+		p.judgeAnnouncedModel(*n, w)
 		return
 	}
-	if hash, underway := p.dependencies.ModelBeingFetched(); underway { // when that is here, the newest is judged
-		if hash == n.ref.Hash {
+	if hash, underway := p.dependencies.FindModelBeingFetched(); underway { // when that is here, the newest is judged
+		if hash == n.blobRef.Hash {
 			p.modelBeingFetched = *n
 		}
 		return
 	}
-	if p.core.Connected && !p.core.IsUplinkBudgetSpent() && !p.postponeIfUnjudgeable(n.run, n.version) {
-		p.dependencies.FetchModel(n.ref)
+	if p.core.IsConnected && !p.core.IsUplinkBudgetSpent() && !p.postponeIfUnjudgeable(n.run, n.version) {
+		p.dependencies.FetchModel(n.blobRef)
 		p.modelBeingFetched = *n
 	}
 }
 
 // postponeIfUnjudgeable reports whether it is useless to fetch a model, because the rows to judge it on are not
 // available now. It is fetched later.
-func (p *Part) postponeIfUnjudgeable(run wire.RunID, version wire.ModelVersion) bool {
-	if !p.newTrial(nil).rowsUnavailable {
+func (p *PredictionManager) postponeIfUnjudgeable(run wire.RunID, version wire.ModelVersion) bool {
+	if !p.newModelTrial(nil).rowsUnavailable {
 		return false
 	}
 	p.judgmentRetryAt = p.core.Loop.Now().Add(modelRetryDelay)
@@ -230,32 +231,34 @@ func (p *Part) postponeIfUnjudgeable(run wire.RunID, version wire.ModelVersion) 
 	return true
 }
 
-// ModelArrived handles a base model that was fetched, or the reason why it is not available.
-func (p *Part) ModelArrived(hash wire.Digest, w []float32, err error) {
+// HandleArrivedModel handles a base model that was fetched, or the reason why it is not available.
+func (p *PredictionManager) HandleArrivedModel(hash wire.Digest, w []float32, err error) {
 	of := p.modelBeingFetched
-	if of.ref.Hash == hash {
+	if of.blobRef.Hash == hash {
 		p.modelBeingFetched = announcedModel{}
 	} else {
-		of = p.newest
+		of = p.newestModel
 	}
 	switch now := p.core.Loop.Now(); {
 	case p.cfg == nil:
-	case err != nil && of.ref.Hash == hash:
+	case err != nil && of.blobRef.Hash == hash:
 		p.judgmentRetryAt = now.Add(modelRetryDelay)
-	case err == nil && of.ref.Hash == hash && !of.untrained() && !p.judging && p.activeFileStamp != "" &&
-		!now.Before(p.judgeAt()):
-		p.judgeAnnounced(of, w)
+	case err == nil && of.blobRef.Hash == hash && !of.untrained() && !p.judging && p.activeFileStamp != "" &&
+		!now.Before(p.nextJudgmentAt()):
+		p.judgeAnnouncedModel(of, w)
 	default:
-		p.JudgeNewest()
+		p.JudgeNewestModel()
 	}
 }
 
 // NeedsModel reports whether a base model that is being fetched is needed for predictions.
-func (p *Part) NeedsModel(hash wire.Digest) bool { return p.modelBeingFetched.ref.Hash == hash }
+func (p *PredictionManager) NeedsModel(hash wire.Digest) bool {
+	return p.modelBeingFetched.blobRef.Hash == hash
+}
 
-// ModelFetchCanceled is called when a base model is no longer fetched.
-func (p *Part) ModelFetchCanceled(hash wire.Digest) {
-	if p.modelBeingFetched.ref.Hash == hash {
+// HandleCanceledModelFetch is called when a base model is no longer fetched.
+func (p *PredictionManager) HandleCanceledModelFetch(hash wire.Digest) {
+	if p.modelBeingFetched.blobRef.Hash == hash {
 		p.modelBeingFetched = announcedModel{}
 	}
 }
@@ -263,12 +266,13 @@ func (p *Part) ModelFetchCanceled(hash wire.Digest) {
 // ParametersOfModelInUse returns the parameters of the model in use if it is that base model, and nil otherwise. It
 // also returns nil before there is a task whose rows fit, and if models of the task have personal parameters or are
 // fine-tuned.
-func (p *Part) ParametersOfModelInUse(hash wire.Digest) []float32 {
+func (p *PredictionManager) ParametersOfModelInUse(hash wire.Digest) []float32 {
 	m, t := p.inUse, p.dependencies.Tasks.LastPreparedTask()
 	if t == nil || t.CompiledTask.HasPersonalPart() || t.CompiledTask.Task.FinetuneSteps > 0 {
 		return nil
 	}
-	if m == nil || m.Hash != hash || len(m.ParameterBytes) != 4*t.CompiledTask.Model.Architecture().Params() {
+	if m == nil || m.ParameterDigest != hash ||
+		len(m.ParameterBytes) != 4*t.CompiledTask.Model.Architecture().ParameterCount() {
 		return nil
 	}
 	w, err := m.Parameters()
@@ -278,35 +282,36 @@ func (p *Part) ParametersOfModelInUse(hash wire.Digest) []float32 {
 	return w
 }
 
-// judgeAnnounced judges an announced model, and puts it into use if it is good.
-func (p *Part) judgeAnnounced(of announcedModel, w []float32) {
+// judgeAnnouncedModel judges an announced model, and puts it into use if it is good.
+func (p *PredictionManager) judgeAnnouncedModel(of announcedModel, w []float32) {
 	l := p.dependencies.Tasks.AnnouncedTask()
-	if of.ref.Hash == p.lastJudgedHash || l == nil || l.CompiledTask == nil || l.Hash != of.task {
+	if of.blobRef.Hash == p.lastJudgedHash || l == nil || l.CompiledTask == nil || l.Hash != of.taskDigest {
 		return
 	}
-	parameters, hash := wire.AppendVector(nil, p.dependencies.PredictionParameters(l.CompiledTask, of.run, w)),
-		of.ref.Hash
+	parameters, hash := wire.AppendVector(nil, p.dependencies.BuildPredictionParameters(l.CompiledTask, of.run, w)),
+		of.blobRef.Hash
 	if l.CompiledTask.HasPersonalPart() {
 		hash = wire.BlobDigest(parameters)
 	}
 	m := modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), parameters, hash)
 	m.Run, m.Version = of.run, of.version
-	t := p.newTrial(m)
+	t := p.newModelTrial(m)
 	t.finetune = p.dependencies.PrepareFinetuning(of.version)
-	p.runTrial(t, func(event ModelJudged) {
+	p.runModelTrial(t, func(event ModelJudged) {
 		now := p.core.Loop.Now()
 		switch event.Result {
 		case Failed, Unjudged, OtherPinned: // it is judged again later
 			p.lastJudgedHash, p.judgmentRetryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
-			p.lastJudgedHash, p.lastJudged, p.refreshAt = of.ref.Hash, of, now.Add(p.cfg.MinRefreshInterval)
+			p.lastJudgedHash, p.lastJudgedModel, p.nextModelAllowedAt = of.blobRef.Hash, of,
+				now.Add(p.cfg.MinModelChangeInterval)
 		}
 	})
 }
 
-// newTrial prepares the trial of a model, on the held-out rows if they are available.
-func (p *Part) newTrial(m *modelfile.Model) *modelTrial {
-	t := &modelTrial{newModel: m, inUse: p.inUse, protectedModel: p.rollout.ReleasedModel, folder: p.core.State,
+// newModelTrial prepares the trial of a model, on the held-out rows if they are available.
+func (p *PredictionManager) newModelTrial(m *modelfile.Model) *modelTrial {
+	t := &modelTrial{newModel: m, inUse: p.inUse, protectedModel: p.rollout.ReleasedModel, folder: p.core.StateFolder,
 		cfg: p.cfg}
 	rows, l := p.dependencies.Tasks.LastPreparedTask(), p.dependencies.Tasks.AnnouncedTask()
 	if rows != nil && rows.LocalTask == l && p.dependencies.Tasks.RowsFitTask() && rows.HeldOutRows != nil {
@@ -314,14 +319,14 @@ func (p *Part) newTrial(m *modelfile.Model) *modelTrial {
 		t.rowDescription = modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), nil,
 			wire.Digest{})
 	}
-	hidden := l != nil && l.CompiledTask != nil && l.RowsHiddenInTrainer()
+	hidden := l != nil && l.CompiledTask != nil && l.AreRowsHiddenInTrainer()
 	t.rowsUnavailable = t.heldOutRows == nil && p.dependencies.HoldsOutRows && t.inUse != nil && !hidden
 	return t
 }
 
-// runTrial judges a model beside the owner, and puts it into use if it is as good as the model in use. Then it calls
-// done on the owner's goroutine.
-func (p *Part) runTrial(t *modelTrial, done func(ModelJudged)) {
+// runModelTrial judges a model beside the owner, and puts it into use if it is as good as the model in use. Then it
+// calls done on the owner's goroutine.
+func (p *PredictionManager) runModelTrial(t *modelTrial, done func(ModelJudged)) {
 	p.judging = true
 	p.core.ModelJobs.Enqueue(func() {
 		event, hookErr := t.run(p.core.Loop.Context())
@@ -340,68 +345,69 @@ func (p *Part) runTrial(t *modelTrial, done func(ModelJudged)) {
 }
 
 // Deadline implements part.TickHook.
-func (p *Part) Deadline() (time.Time, bool) {
+func (p *PredictionManager) Deadline() (time.Time, bool) {
 	if p.cfg == nil {
 		return time.Time{}, false
 	}
 	at := p.activeModelCheckAt
 	_, wanted := p.nextRolloutModel()
 	next := p.judgmentRetryAt
-	if p.newest.ref.IsSet() && !p.newest.untrained() && p.newest.ref.Hash != p.lastJudgedHash {
-		wanted, next = true, p.judgeAt()
+	if p.newestModel.blobRef.IsSet() && !p.newestModel.untrained() && p.newestModel.blobRef.Hash != p.lastJudgedHash {
+		wanted, next = true, p.nextJudgmentAt()
 	}
 	if wanted && next.After(p.core.Loop.Now()) && next.Before(at) {
 		at = next
 	}
-	if p.cfg.Publish != nil && !p.forecastRunning && p.nextForecastAt.Before(at) {
+	if p.cfg.PublishForecast != nil && !p.forecastRunning && p.nextForecastAt.Before(at) {
 		at = p.nextForecastAt
 	}
 	return at, true
 }
 
 // Tick implements part.TickHook.
-func (p *Part) Tick(now time.Time) {
+func (p *PredictionManager) Tick(now time.Time) {
 	if p.cfg == nil {
 		return
 	}
 	if !now.Before(p.activeModelCheckAt) {
 		p.readModelInUse(false)
 	}
-	p.JudgeNewest()
+	p.JudgeNewestModel()
 	p.startForecasts(now)
 }
 
 // FillHello implements part.HelloFiller.
-func (p *Part) FillHello(h *wire.Hello) { h.Residuals = p.candidateResiduals() }
+func (p *PredictionManager) FillHello(h *wire.Hello) { h.Residuals = p.candidateResiduals() }
 
 // readModelInUse reads the model in use beside the owner, if its file has changed or changed is true.
-func (p *Part) readModelInUse(changed bool) {
+func (p *PredictionManager) readModelInUse(changed bool) {
 	p.activeModelCheckAt = p.core.Loop.Now().Add(activeModelCheckInterval)
 	before := p.activeFileStamp
 	if changed {
 		before = ""
 	}
 	p.core.ModelJobs.Enqueue(func() {
-		f, err := readActiveModel(p.core.State, before)
+		f, err := readActiveModel(p.core.StateFolder, before)
 		p.core.Loop.RunOnLoop(func() {
-			if f.stamp == before {
+			if f.contentStamp == before {
 				if err != nil {
 					p.core.Logger.Error("the models to predict with cannot be read", "err", err)
 				}
 				return
 			}
-			wasPinned := p.pinned
-			p.pinned = f.pinned
-			if p.activeFileStamp = f.stamp; err != nil {
+			wasPinned := p.isModelPinned
+			p.isModelPinned = f.isPinned
+			if p.activeFileStamp = f.contentStamp; err != nil {
 				p.core.Logger.Error("the model in use cannot be read; a new one takes its place", "err", err)
 			}
 			was := p.inUse
-			if p.inUse = f.m; f.m != nil && (!f.m.Same(was) || f.pinned != wasPinned) {
-				p.core.Observer.Observe(ModelInUseChanged{Run: f.m.Run, Version: f.m.Version, Task: f.m.Task,
-					Since:  f.modifiedAt,
-					Pinned: f.pinned})
+			if p.inUse = f.model; f.model != nil && (!f.model.IsSameModel(was) || f.isPinned != wasPinned) {
+				p.core.Observer.Observe(ModelInUseChanged{Run: f.model.Run, Version: f.model.Version,
+					Task:        f.model.TaskName,
+					InstalledAt: f.modifiedAt,
+					IsPinned:    f.isPinned})
 			}
-			p.JudgeNewest()
+			p.JudgeNewestModel()
 		})
 	})
 }
@@ -425,18 +431,19 @@ const modelHookCondition = "hook"
 
 // ModelInUseChanged: the device predicts with another model from now on.
 type ModelInUseChanged struct {
-	Run     wire.RunID
-	Version wire.ModelVersion
-	Task    string
-	Since   time.Time // when its file was installed, which may be before this start
-	Pinned  bool      // by the device's owner
+	Run         wire.RunID
+	Version     wire.ModelVersion
+	Task        string
+	InstalledAt time.Time // when its file was installed, which may be before this start
+	IsPinned    bool      // by the device's owner
 }
 
 // Describe implements observe.Event.
 func (e ModelInUseChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(modelInUseVersion, float64(e.Version))
-	d.SetGauge(modelInUseSince, observe.UnixSeconds(e.Since))
-	d.Log(observe.Info, "model in use changed", "run", e.Run, "version", e.Version, "task", e.Task, "pinned", e.Pinned)
+	d.SetGauge(modelInUseSince, observe.UnixSeconds(e.InstalledAt))
+	d.Log(observe.Info, "model in use changed", "run", e.Run, "version", e.Version, "task", e.Task, "pinned",
+		e.IsPinned)
 }
 
 // ActivationCommandFailed: the command that is run after a model was put into use has failed. The model stays in use.

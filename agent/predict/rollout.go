@@ -21,21 +21,22 @@ type rollout struct {
 // rolloutModel is a model of a rollout that is to be judged.
 type rolloutModel struct {
 	wire.ModelRef
-	ref wire.BlobRef
+	fileRef wire.BlobRef
 	// isRollback means that the model in use was withdrawn: the released model is adopted without a comparison.
 	isRollback bool
 }
 
 // followRollout follows the rollout of an announcement. It reports whether the announcement has one.
-func (p *Part) followRollout(a *wire.Announcement) bool {
+func (p *PredictionManager) followRollout(a *wire.Announcement) bool {
 	if !a.Rollout.ReleasedModel.IsSet() || !a.ReleasedModelFile.IsSet() {
 		p.rollout = rollout{}
 		return false
 	}
 	if a.Rollout != p.rollout.Rollout {
 		p.rollout = rollout{Rollout: a.Rollout}
-		p.newest, p.modelBeingFetched = announcedModel{}, announcedModel{}
-		p.judgmentRetryAt = p.core.Loop.Now() // rollouts are rare, so that no model waits for Config.MinRefreshInterval
+		p.newestModel, p.modelBeingFetched = announcedModel{}, announcedModel{}
+		// rollouts are rare, so that no model waits for Config.MinModelChangeInterval
+		p.judgmentRetryAt = p.core.Loop.Now()
 	}
 	p.rollout.releasedFile, p.rollout.candidateFile = a.ReleasedModelFile, a.CandidateModelFile
 	return true
@@ -43,40 +44,40 @@ func (p *Part) followRollout(a *wire.Announcement) bool {
 
 // nextRolloutModel returns the model of the rollout that is judged next: the released model before the candidate, which
 // is compared with it. It is not ok if none is.
-func (p *Part) nextRolloutModel() (next rolloutModel, ok bool) {
+func (p *PredictionManager) nextRolloutModel() (next rolloutModel, ok bool) {
 	r := &p.rollout
 	if !r.ReleasedModel.IsSet() {
 		return rolloutModel{}, false
 	}
 	var inUse wire.ModelRef
 	if p.inUse != nil {
-		inUse = p.inUse.ModelName()
+		inUse = p.inUse.ModelRef()
 	}
-	getsCandidate := r.Includes(p.core.ID) && r.candidateFile.IsSet()
+	getsCandidate := r.OffersCandidateTo(p.core.ID) && r.candidateFile.IsSet()
 	switch {
 	case getsCandidate && inUse == r.CandidateModel:
 		return rolloutModel{}, false
-	case inUse != r.ReleasedModel && !slices.Contains(r.refusedModels, r.ReleasedModel.Hash):
+	case inUse != r.ReleasedModel && !slices.Contains(r.refusedModels, r.ReleasedModel.ParametersDigest):
 		return rolloutModel{r.ReleasedModel, r.releasedFile, inUse.IsNewerThan(r.ReleasedModel)}, true
-	case getsCandidate && !slices.Contains(r.refusedModels, r.CandidateModel.Hash):
+	case getsCandidate && !slices.Contains(r.refusedModels, r.CandidateModel.ParametersDigest):
 		return rolloutModel{r.CandidateModel, r.candidateFile, false}, true
 	}
 	return rolloutModel{}, false
 }
 
-// judgeRollout judges the next model of the rollout if that is due: one of the kept models, or else its file is
-// fetched.
-func (p *Part) judgeRollout() {
+// judgeNextRolloutModel judges the next model of the rollout if that is due: one of the kept models, or else its file
+// is fetched.
+func (p *PredictionManager) judgeNextRolloutModel() {
 	of, is := p.nextRolloutModel()
-	if !is || p.activeFileStamp == "" || p.judging || p.pinned || p.core.Loop.Now().Before(p.judgmentRetryAt) {
+	if !is || p.activeFileStamp == "" || p.judging || p.isModelPinned || p.core.Loop.Now().Before(p.judgmentRetryAt) {
 		return
 	}
-	if hash, underway := p.dependencies.ModelFileBeingFetched(); underway && hash == of.ref.Hash {
+	if hash, underway := p.dependencies.FindModelFileBeingFetched(); underway && hash == of.fileRef.Hash {
 		return
 	}
 	p.judging = true
 	p.core.ModelJobs.Enqueue(func() {
-		m, err := findKeptModel(p.core.State, of.ModelRef)
+		m, err := findKeptModel(p.core.StateFolder, of.ModelRef)
 		p.core.Loop.RunOnLoop(func() {
 			if p.judging = false; m == nil && err != nil {
 				p.core.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
@@ -84,11 +85,11 @@ func (p *Part) judgeRollout() {
 			switch {
 			case m != nil:
 				p.judgeRolloutModel(of, m)
-			case !p.core.Connected || p.core.IsUplinkBudgetSpent():
+			case !p.core.IsConnected || p.core.IsUplinkBudgetSpent():
 				p.judgmentRetryAt = p.core.Loop.Now().Add(modelRetryDelay)
 			case of.isRollback || !p.postponeIfUnjudgeable(of.Run, of.Version):
-				p.dependencies.FetchFile(of.ref, func(f FetchedModelFile, err error) {
-					p.handleFetchedFile(of.ref, f,
+				p.dependencies.FetchModelFile(of.fileRef, func(f FetchedModelFile, err error) {
+					p.handleFetchedFile(of.fileRef, f,
 						err)
 				})
 			}
@@ -106,9 +107,9 @@ func findKeptModel(folder state.Folder, name wire.ModelRef) (*modelfile.Model, e
 }
 
 // handleFetchedFile handles the file of a model that was fetched, or the reason why it is not available.
-func (p *Part) handleFetchedFile(ref wire.BlobRef, f FetchedModelFile, err error) {
+func (p *PredictionManager) handleFetchedFile(ref wire.BlobRef, f FetchedModelFile, err error) {
 	of, wanted := p.nextRolloutModel()
-	switch wanted = wanted && of.ref.Hash == ref.Hash; {
+	switch wanted = wanted && of.fileRef.Hash == ref.Hash; {
 	case err != nil:
 		p.judgmentRetryAt = p.core.Loop.Now().Add(modelRetryDelay)
 		return
@@ -123,8 +124,8 @@ func (p *Part) handleFetchedFile(ref wire.BlobRef, f FetchedModelFile, err error
 			m, err = modelfile.Decode(content)
 		}
 		err = errors.Join(err, f.RemoveFile())
-		if err == nil && m.ModelName() != of.ModelRef {
-			err = fmt.Errorf("the file is of model %s with hash %s", m.DisplayName(), m.Hash)
+		if err == nil && m.ModelRef() != of.ModelRef {
+			err = fmt.Errorf("the file is of model %s with hash %s", m.DisplayName(), m.ParameterDigest)
 		}
 		p.core.Loop.RunOnLoop(func() {
 			switch p.judging = p.judging && !wanted; {
@@ -136,25 +137,25 @@ func (p *Part) handleFetchedFile(ref wire.BlobRef, f FetchedModelFile, err error
 			default:
 				p.judgeRolloutModel(of, m)
 			}
-			p.JudgeNewest()
+			p.JudgeNewestModel()
 		})
 	})
 }
 
 // judgeRolloutModel judges a model of the rollout beside the owner.
-func (p *Part) judgeRolloutModel(of rolloutModel, m *modelfile.Model) {
-	if now, is := p.nextRolloutModel(); !is || now.ref.Hash != of.ref.Hash {
-		p.JudgeNewest()
+func (p *PredictionManager) judgeRolloutModel(of rolloutModel, m *modelfile.Model) {
+	if now, is := p.nextRolloutModel(); !is || now.fileRef.Hash != of.fileRef.Hash {
+		p.JudgeNewestModel()
 		return
 	}
-	t := p.newTrial(m)
+	t := p.newModelTrial(m)
 	t.isRollback = of.isRollback
-	p.runTrial(t, func(event ModelJudged) {
+	p.runModelTrial(t, func(event ModelJudged) {
 		p.judgmentRetryAt = p.core.Loop.Now()
 		switch event.Result {
 		case Adopted:
 		case Worse, NotFinite:
-			p.rollout.refusedModels = append(p.rollout.refusedModels, of.Hash)
+			p.rollout.refusedModels = append(p.rollout.refusedModels, of.ParametersDigest)
 		default:
 			p.judgmentRetryAt = p.judgmentRetryAt.Add(modelRetryDelay)
 		}
@@ -162,19 +163,20 @@ func (p *Part) judgeRolloutModel(of rolloutModel, m *modelfile.Model) {
 }
 
 // candidateResiduals returns what the next hello reports of the candidate.
-func (p *Part) candidateResiduals() (r wire.CandidateResiduals) {
-	if !p.rollout.Includes(p.core.ID) || p.pinned {
+func (p *PredictionManager) candidateResiduals() (r wire.CandidateResiduals) {
+	if !p.rollout.OffersCandidateTo(p.core.ID) || p.isModelPinned {
 		return r
 	}
 	c := p.rollout.CandidateModel
-	refused := slices.Contains(p.rollout.refusedModels, c.Hash)
-	if !refused && p.cfg.Publish == nil { // the part does not read labels
+	refused := slices.Contains(p.rollout.refusedModels, c.ParametersDigest)
+	if !refused && p.cfg.PublishForecast == nil { // the part does not read labels
 		return r
 	}
-	r = wire.CandidateResiduals{Run: c.Run, Version: c.Version, CandidateRefused: refused}
-	if l := &p.lastComparison; l.candidate == c && l.reference == p.rollout.ReleasedModel && l.rows > 0 {
-		r.LabeledRows, r.CandidateMeanSquare, r.ReleasedMeanSquare = l.rows, l.candidateSquaredError/float64(l.rows),
-			l.referenceSquaredError/float64(l.rows)
+	r = wire.CandidateResiduals{Run: c.Run, ModelVersion: c.Version, CandidateRefused: refused}
+	if l := &p.lastComparison; l.candidate == c && l.reference == p.rollout.ReleasedModel && l.comparedRows > 0 {
+		r.LabeledRows, r.CandidateMeanSquare, r.ReleasedMeanSquare = l.comparedRows,
+			l.candidateSquaredError/float64(l.comparedRows),
+			l.referenceSquaredError/float64(l.comparedRows)
 	}
 	return r
 }

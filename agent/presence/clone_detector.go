@@ -28,7 +28,7 @@ type cloneDetector struct {
 	linkNumber    int           // counts the links of this process
 	lastSighting  cloneSighting // newest presence of another start; linkNumber 0 = none
 	isCloneOnLink bool          // a running clone was detected on this link
-	pause         time.Duration // the last one
+	lastPause     time.Duration // the last one
 }
 
 // cloneSighting is a presence of another start under this agent's name.
@@ -43,12 +43,12 @@ func (d *cloneDetector) recordLinkUp() { d.linkNumber, d.isCloneOnLink = d.linkN
 // recordLinkDown ends a link. After a link without a clone, pauses begin with the shortest one again.
 func (d *cloneDetector) recordLinkDown() {
 	if !d.isCloneOnLink {
-		d.pause = 0
+		d.lastPause = 0
 	}
 }
 
-// detect records the presence of another start, and reports whether it shows that a clone is running.
-func (d *cloneDetector) detect(epoch wire.Epoch, sequence uint64) bool {
+// detectClone records the presence of another start, and reports whether it shows that a clone is running.
+func (d *cloneDetector) detectClone(epoch wire.Epoch, sequence uint64) bool {
 	last := d.lastSighting
 	newer := epoch > last.epoch || epoch == last.epoch && sequence > last.sequence
 	if last.linkNumber != 0 && !newer {
@@ -62,10 +62,10 @@ func (d *cloneDetector) detect(epoch wire.Epoch, sequence uint64) bool {
 	return true
 }
 
-// nextPause returns twice the previous pause, within the limits.
-func (d *cloneDetector) nextPause() time.Duration {
-	d.pause = min(max(2*d.pause, minClonePause), maxClonePause)
-	return d.pause
+// nextClonePause returns twice the previous pause, within the limits.
+func (d *cloneDetector) nextClonePause() time.Duration {
+	d.lastPause = min(max(2*d.lastPause, minClonePause), maxClonePause)
+	return d.lastPause
 }
 
 // BootCounterLostError ends an agent that has found a retained presence of an earlier start with this epoch: its
@@ -80,7 +80,7 @@ func (e *BootCounterLostError) Error() string {
 // ReceivePresence checks the presence that the broker retains under the agent's name. If another device has published
 // it and is running, the one with the higher epoch stays, since the coordinator accepts no other, or else the one with
 // the larger nonce. The other one leaves the broker for a while.
-func (p *Part) ReceivePresence(payload []byte) error {
+func (p *AgentPresence) ReceivePresence(payload []byte) error {
 	e, err := wire.ParseEnvelope(payload)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (p *Part) ReceivePresence(payload []byte) error {
 			e.Federation)
 	}
 	own := p.core.Signer
-	if err := e.VerifyWithScheme(own.Signatures, own.Key.Public().(ed25519.PublicKey)); err != nil {
+	if err := e.VerifyWithScheme(own.SignatureScheme, own.Key.Public().(ed25519.PublicKey)); err != nil {
 		return host.NewMessageDropError(part.DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
@@ -102,7 +102,7 @@ func (p *Part) ReceivePresence(payload []byte) error {
 		p.core.StopAgent(&BootCounterLostError{e.Epoch})
 		return nil
 	}
-	if !d.detect(e.Epoch, e.Sequence) {
+	if !d.detectClone(e.Epoch, e.Sequence) {
 		return nil
 	}
 	event := CloneSeen{Boot: own.Epoch, Nonce: p.nonce, OtherBoot: e.Epoch, OtherNonce: m.InstanceNonce}
@@ -111,10 +111,10 @@ func (p *Part) ReceivePresence(payload []byte) error {
 		own.SkipSequencePast(e.Sequence + cloneSequenceMargin)
 		return nil
 	}
-	pause := d.nextPause()
+	pause := d.nextClonePause()
 	event.DisconnectDuration = pause*3/4 + time.Duration(p.core.Rand.Int64N(int64(pause/2)))
 	p.core.Observer.Observe(event)
-	p.core.Publish(p.message(wire.PresenceOffline))
+	p.core.Publish(p.presenceMessage(wire.PresenceOffline))
 	p.disconnect(event.DisconnectDuration)
 	return nil
 }

@@ -29,7 +29,7 @@ func TestTwinSighted(t *testing.T) {
 			for w.linkNumber < x.link {
 				w.recordLinkUp()
 			}
-			if got := w.detect(x.epoch, x.sequence); got != x.alive {
+			if got := w.detectClone(x.epoch, x.sequence); got != x.alive {
 				t.Errorf("%s: word %d is a clone's: %v", name, i, got)
 			}
 		}
@@ -42,14 +42,14 @@ func TestTwinPauses(t *testing.T) {
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
 		w.recordLinkUp()
 		w.isCloneOnLink = true
-		if got := w.nextPause(); got != want*time.Minute {
+		if got := w.nextClonePause(); got != want*time.Minute {
 			t.Errorf("a pause of %v, want %v", got, want*time.Minute)
 		}
 		w.recordLinkDown()
 	}
 	w.recordLinkUp()
 	w.recordLinkDown()
-	if got := w.nextPause(); got != time.Minute {
+	if got := w.nextClonePause(); got != time.Minute {
 		t.Errorf("a pause of %v, want 1m", got)
 	}
 }

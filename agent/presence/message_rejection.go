@@ -14,29 +14,29 @@ import (
 type rejectionState struct {
 	sentDigests [4]wire.Digest              // the newest hellos, presences and reports that were not rejected; a ring
 	unanswered  [4]bool                     // of sentDigests: the coordinator has not answered since
-	next        int                         // index in sentDigests of the oldest message
+	nextIndex   int                         // index in sentDigests of the oldest message
 	reason      wire.MessageRejectionReason // of the newest rejection; 0 = messages are accepted
 }
 
 // PublishAwaitingAnswer publishes a hello, a presence or a report. The coordinator may reject it.
-func (p *Part) PublishAwaitingAnswer(m mqtt.Message) {
+func (p *AgentPresence) PublishAwaitingAnswer(m mqtt.Message) {
 	r := &p.rejection
 	if e, err := wire.ParseEnvelope(m.Payload); err == nil {
-		r.sentDigests[r.next], r.unanswered[r.next] = e.Digest(), true
-		r.next = (r.next + 1) % len(r.sentDigests)
+		r.sentDigests[r.nextIndex], r.unanswered[r.nextIndex] = e.Digest(), true
+		r.nextIndex = (r.nextIndex + 1) % len(r.sentDigests)
 	}
 	p.core.Publish(m)
 }
 
 // DirectMessageTypes implements part.DirectMessageReceiver.
-func (*Part) DirectMessageTypes() []wire.MessageType {
+func (*AgentPresence) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeMessageRejection}
 }
 
 // ReceiveDirectMessage implements part.DirectMessageReceiver: it reports the reason of a rejection. Each message is
 // rejected once at most, and only while it is unanswered, because anybody may replay an old rejection. Exception: when
 // an agent is removed from the list, the coordinator rejects the agent's last message, which may have been answered.
-func (p *Part) ReceiveDirectMessage(e *wire.Envelope) error {
+func (p *AgentPresence) ReceiveDirectMessage(e *wire.Envelope) error {
 	m, err := wire.DecodeMessageRejection(e.Body)
 	if err != nil {
 		return err
@@ -56,16 +56,16 @@ func (p *Part) ReceiveDirectMessage(e *wire.Envelope) error {
 	return nil
 }
 
-// RecordMessagesAccepted records an answer that shows that the coordinator accepts the agent's messages. If two devices
-// use the agent's identity, the answer may be for the other one: a rejection as a clone remains.
-func (p *Part) RecordMessagesAccepted() {
+// RecordAcceptanceByCoordinator records an answer that shows that the coordinator accepts the agent's messages. If two
+// devices use the agent's identity, the answer may be for the other one: a rejection as a clone remains.
+func (p *AgentPresence) RecordAcceptanceByCoordinator() {
 	p.rejection.unanswered = [4]bool{}
 	if p.rejection.reason != wire.RejectedClone {
 		p.reportRejection(0)
 	}
 }
 
-func (p *Part) reportRejection(reason wire.MessageRejectionReason) {
+func (p *AgentPresence) reportRejection(reason wire.MessageRejectionReason) {
 	if reason != p.rejection.reason {
 		p.rejection.reason = reason
 		p.core.Observer.Observe(MessagesRejected{reason})
@@ -89,14 +89,14 @@ func (e MessagesRejected) Describe(d *observe.EventDescription) {
 		d.ResolveCondition(condition)
 		return
 	}
-	problem, remedy := e.Problem()
+	problem, remedy := e.ProblemAndRemedy()
 	d.Log(observe.Error, "coordinator ignores this device's messages", "reason", e.Reason)
 	d.RaiseCondition(condition, problem, remedy)
 }
 
-// Problem returns why the coordinator ignores the messages, and what to do. Both are empty if the coordinator accepts
-// the messages.
-func (e MessagesRejected) Problem() (problem, remedy string) {
+// ProblemAndRemedy returns why the coordinator ignores the messages, and what to do. Both are empty if the coordinator
+// accepts the messages.
+func (e MessagesRejected) ProblemAndRemedy() (problem, remedy string) {
 	const ignored = "the coordinator ignores this device's messages: "
 	switch e.Reason {
 	case 0:

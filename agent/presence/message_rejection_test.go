@@ -20,14 +20,14 @@ func TestRejections(t *testing.T) {
 	var reported []wire.MessageRejectionReason
 	keyRejections := 0
 	core := &part.AgentCore{Federation: "plant", ID: "press", Publish: func(mqtt.Message) {},
-		Signer: &host.Signer{Federation: "plant", Sender: "press", Epoch: 1, Signatures: wire.Ed25519{},
+		Signer: &host.Signer{Federation: "plant", Sender: "press", Epoch: 1, SignatureScheme: wire.Ed25519{},
 			Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))},
 		Observer: testkit.Observer(func(e observe.Event) { reported = append(reported, e.(MessagesRejected).Reason) }),
 		Rand:     rand.New(rand.NewPCG(1, 2))}
 	p := New(core, new(Config), AgentCallbacks{OnKeyRejected: func() { keyRejections++ }})
 	send := func() wire.Digest {
 		t.Helper()
-		m := p.message(wire.PresenceOnline)
+		m := p.presenceMessage(wire.PresenceOnline)
 		p.PublishAwaitingAnswer(m)
 		e, err := wire.ParseEnvelope(m.Payload)
 		if err != nil {
@@ -48,11 +48,11 @@ func TestRejections(t *testing.T) {
 	reject(wire.Digest{1}, wire.RejectedOtherKey, true)
 	reject(wire.Digest{}, wire.RejectedOtherKey, true)
 	second := send()
-	p.RecordMessagesAccepted()
+	p.RecordAcceptanceByCoordinator()
 	reject(second, wire.RejectedOtherKey, true) // it has an answer
 	reject(second, wire.RejectedUnlistedAgent, false)
 	reject(send(), wire.RejectedClone, false)
-	p.RecordMessagesAccepted()
+	p.RecordAcceptanceByCoordinator()
 	want := []wire.MessageRejectionReason{wire.RejectedOtherKey, 0, wire.RejectedUnlistedAgent, wire.RejectedClone}
 	if !slices.Equal(reported, want) || keyRejections != 1 {
 		t.Errorf("reported %v, and %d rejections of the key, want %v and 1", reported, keyRejections, want)

@@ -31,10 +31,10 @@ type Config struct {
 func (c *Config) Validate() error {
 	var errs []error
 	r := &c.MetricsReports
-	if r.Every < 0 || r.Every%time.Second != 0 {
-		errs = append(errs, fmt.Errorf("reports are whole seconds apart, not %v", r.Every))
+	if r.ReportInterval < 0 || r.ReportInterval%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("reports are whole seconds apart, not %v", r.ReportInterval))
 	}
-	if r.Every != 0 && r.CurrentMetrics == nil {
+	if r.ReportInterval != 0 && r.ReadMetrics == nil {
 		errs = append(errs, errors.New("reports need readings"))
 	}
 	if len(r.MetricsAddress) > wire.MaxName {
@@ -55,8 +55,8 @@ type AgentCallbacks struct {
 	OnKeyRejected func()
 }
 
-// Part is the presence of a running agent.
-type Part struct {
+// AgentPresence is the presence of a running agent.
+type AgentPresence struct {
 	core      *part.AgentCore
 	cfg       *Config
 	callbacks AgentCallbacks
@@ -71,21 +71,21 @@ type Part struct {
 	reconnectAt     time.Time     // when the agent comes back; zero = it has not left
 	hasAnnouncement bool          // an announcement has arrived
 
-	clones    cloneDetector
-	rejection rejectionState
-	reportAt  time.Time // of the next report
+	clones       cloneDetector
+	rejection    rejectionState
+	nextReportAt time.Time // of the next report
 }
 
 // New makes the presence of an agent.
-func New(core *part.AgentCore, cfg *Config, agent AgentCallbacks) *Part {
-	return &Part{core: core, cfg: cfg, callbacks: agent, nonce: core.Rand.Uint64()}
+func New(core *part.AgentCore, cfg *Config, agent AgentCallbacks) *AgentPresence {
+	return &AgentPresence{core: core, cfg: cfg, callbacks: agent, nonce: core.Rand.Uint64()}
 }
 
-// message returns a signed presence.
-func (p *Part) message(s wire.PresenceState) mqtt.Message {
+// presenceMessage returns a signed presence.
+func (p *AgentPresence) presenceMessage(s wire.PresenceState) mqtt.Message {
 	body := wire.Presence{State: s, InstanceNonce: p.nonce, MaxProtocolVersion: wire.ProtocolVersion,
-		Software:        p.cfg.Software,
-		VolatileStorage: p.core.State.Volatile}
+		SoftwareVersion:    p.cfg.Software,
+		HasVolatileStorage: p.core.StateFolder.Volatile}
 	return mqtt.Message{
 		Topic:   p.core.Topics.Presence(p.core.ID),
 		Payload: p.core.Signer.SignedEnvelope(wire.TypePresence, 0, 0, body.Body()),
@@ -96,43 +96,43 @@ func (p *Part) message(s wire.PresenceState) mqtt.Message {
 // Will returns the message that the broker publishes when the link is lost. It is empty if presence is not published
 // now. The presence that the agent publishes over the same link is signed before the will: of two messages of one
 // type, the coordinator drops the older one if it arrives second. The connection calls Will from its own goroutine.
-func (p *Part) Will() mqtt.Message {
+func (p *AgentPresence) Will() mqtt.Message {
 	if p.isPresenceHidden.Load() {
 		p.signedOnlineMessage.Store(nil)
 		return mqtt.Message{}
 	}
-	first := p.message(wire.PresenceOnline)
+	first := p.presenceMessage(wire.PresenceOnline)
 	p.signedOnlineMessage.Store(&first)
-	return p.message(wire.PresenceLost)
+	return p.presenceMessage(wire.PresenceLost)
 }
 
 // publishOnline publishes presence online, once over a link. If only agents with work in a round publish their
 // presence, it waits for such work. A link that begins without such work has no will.
-func (p *Part) publishOnline() {
+func (p *AgentPresence) publishOnline() {
 	p.isPresenceHidden.Store(p.responsePolicy().PresenceInRoundOnly && !p.callbacks.HasRoundWork())
-	if !p.core.Connected || p.onlinePublished || p.isPresenceHidden.Load() {
+	if !p.core.IsConnected || p.onlinePublished || p.isPresenceHidden.Load() {
 		return
 	}
 	p.onlinePublished = true
 	if m := p.signedOnlineMessage.Load(); m != nil {
 		p.PublishAwaitingAnswer(*m)
 	} else {
-		p.PublishAwaitingAnswer(p.message(wire.PresenceOnline))
+		p.PublishAwaitingAnswer(p.presenceMessage(wire.PresenceOnline))
 	}
 }
 
 // responsePolicy returns the response policy of the last announcement.
-func (p *Part) responsePolicy() *wire.AgentResponsePolicy {
+func (p *AgentPresence) responsePolicy() *wire.AgentResponsePolicy {
 	return &p.core.LastAnnouncement.Announcement.ResponsePolicy
 }
 
 // PublishOffline publishes presence offline, if presence online was published over this link. If only agents with work
 // in a round publish their presence, the broker does not retain it.
-func (p *Part) PublishOffline() {
+func (p *AgentPresence) PublishOffline() {
 	if !p.onlinePublished {
 		return
 	}
-	m := p.message(wire.PresenceOffline)
+	m := p.presenceMessage(wire.PresenceOffline)
 	m.Retained = !p.responsePolicy().PresenceInRoundOnly
 	p.core.Publish(m)
 	if !m.Retained {
@@ -141,14 +141,14 @@ func (p *Part) PublishOffline() {
 }
 
 // PlanAbsence makes the agent leave the broker for a while, once the link is not needed.
-func (p *Part) PlanAbsence(d time.Duration) { p.plannedAbsence = d }
+func (p *AgentPresence) PlanAbsence(d time.Duration) { p.plannedAbsence = d }
 
 // UpdatePresence publishes presence online if that has become due. It then leaves the broker if an absence is planned
 // and the link is not needed. The agent calls it last before each wait.
-func (p *Part) UpdatePresence() {
+func (p *AgentPresence) UpdatePresence() {
 	p.publishOnline()
 	d := p.plannedAbsence
-	if d == 0 || !p.core.Connected || !p.callbacks.MayDisconnect() {
+	if d == 0 || !p.core.IsConnected || !p.callbacks.MayDisconnect() {
 		return
 	}
 	p.core.Logger.Info("disconnects: it has no part in the round", "for", d.Round(time.Second))
@@ -159,24 +159,24 @@ func (p *Part) UpdatePresence() {
 }
 
 // disconnect leaves the broker for a while.
-func (p *Part) disconnect(d time.Duration) {
+func (p *AgentPresence) disconnect(d time.Duration) {
 	p.reconnectAt = p.core.Loop.Now().Add(d)
 	p.core.Conn.DisconnectFor(d)
 }
 
 // LinkUp implements part.LinkFollower.
-func (p *Part) LinkUp() {
+func (p *AgentPresence) LinkUp() {
 	p.clones.recordLinkUp()
 	p.core.Observer.Observe(host.BrokerLinkChanged{IsConnected: true})
 	if p.reconnectAt.IsZero() { // otherwise agents come back at different times, and an overdue report is sent now
-		p.planReport()
+		p.planMetricsReport()
 	}
 	p.onlinePublished, p.plannedAbsence, p.reconnectAt = false, 0, time.Time{}
 	p.publishOnline()
 }
 
 // LinkDown implements part.LinkFollower.
-func (p *Part) LinkDown(err error) {
+func (p *AgentPresence) LinkDown(err error) {
 	p.clones.recordLinkDown()
 	if !errors.Is(err, mqtt.ErrPlannedDisconnect) {
 		p.reconnectAt = time.Time{}
@@ -185,15 +185,15 @@ func (p *Part) LinkDown(err error) {
 }
 
 // ReceiveAnnouncement implements part.AnnouncementReceiver.
-func (p *Part) ReceiveAnnouncement(agentround.AnnouncementReceived) {
+func (p *AgentPresence) ReceiveAnnouncement(agentround.AnnouncementReceived) {
 	if !p.hasAnnouncement {
-		p.planReport() // the first announcement arrives at all agents at once
+		p.planMetricsReport() // the first announcement arrives at all agents at once
 	}
 	p.hasAnnouncement = true
 }
 
 // FillHello implements part.HelloFiller.
-func (p *Part) FillHello(h *wire.Hello) { h.InstanceNonce = p.nonce }
+func (p *AgentPresence) FillHello(h *wire.Hello) { h.InstanceNonce = p.nonce }
 
 // Metrics are the metrics of this package's events.
 var Metrics = []*observe.Metric{rejections}

@@ -26,8 +26,8 @@ type FileLost struct {
 	Consequence string // what the agent does without the file
 }
 
-// StartCounterLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
-func StartCounterLost(err error) FileLost {
+// NewStartCounterLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
+func NewStartCounterLost(err error) FileLost {
 	return FileLost{File: StartCounter.Name, Err: err, Consequence: StartCounter.LossConsequence}
 }
 

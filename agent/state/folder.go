@@ -17,17 +17,17 @@ type Folder struct {
 	Observer observe.Observer // hears of files that are lost
 }
 
-// Path returns the path of a file in the folder.
-func (f Folder) Path(name string) string { return filepath.Join(f.Dir, name) }
+// FilePath returns the path of a file in the folder.
+func (f Folder) FilePath(name string) string { return filepath.Join(f.Dir, name) }
 
-// Save replaces a file that has no slots.
-func (f Folder) Save(file *store.StateFile, body []byte) error {
+// SaveFile replaces a file that has no slots.
+func (f Folder) SaveFile(file *store.StateFile, body []byte) error {
 	return f.Disk.SaveStateFile(f.Dir, file, body)
 }
 
-// Load has decode read a file that has no slots. A file that is missing, damaged or of another version is not an error:
-// it is reported as FileLost unless it is missing. The error is that the disk cannot be read or written.
-func (f Folder) Load(file *store.StateFile, decode func(body []byte) error) error {
+// LoadFile has decode read a file that has no slots. A file that is missing, damaged or of another version is not an
+// error: it is reported as FileLost unless it is missing. The error is that the disk cannot be read or written.
+func (f Folder) LoadFile(file *store.StateFile, decode func(body []byte) error) error {
 	body, err := f.Disk.LoadStateFile(f.Dir, file)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
@@ -39,8 +39,8 @@ func (f Folder) Load(file *store.StateFile, decode func(body []byte) error) erro
 	case !store.IsDamage(err):
 		return err
 	}
-	f.reportLoss(file, err)
-	path := f.Path(file.Name)
+	f.reportLostFile(file, err)
+	path := f.FilePath(file.Name)
 	if file.Large {
 		return f.Disk.Remove(path)
 	}
@@ -48,36 +48,36 @@ func (f Folder) Load(file *store.StateFile, decode func(body []byte) error) erro
 	return err
 }
 
-// Remove removes a file that may not be there.
-func (f Folder) Remove(name string) error {
-	if err := f.Disk.Remove(f.Path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// RemoveFile removes a file that may not be there.
+func (f Folder) RemoveFile(name string) error {
+	if err := f.Disk.Remove(f.FilePath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-func (f Folder) reportLoss(file *store.StateFile, err error) {
+func (f Folder) reportLostFile(file *store.StateFile, err error) {
 	f.Observer.Observe(FileLost{File: file.Name, Err: err, Consequence: file.LossConsequence})
 }
 
 // Slots are the copies of a file that has slots.
-type Slots struct {
+type FileSlots struct {
 	file   *store.StateFile
 	folder Folder
 	slots  *store.RecordSlots
 }
 
 // Slots returns the copies of a file.
-func (f Folder) Slots(file *store.StateFile) *Slots {
-	return &Slots{file, f, f.Disk.NewRecordSlots(f.Dir, file)}
+func (f Folder) OpenSlots(file *store.StateFile) *FileSlots {
+	return &FileSlots{file, f, f.Disk.NewRecordSlots(f.Dir, file)}
 }
 
-// Save writes the parts, one after another, into the slot whose turn it is.
-func (s *Slots) Save(parts ...[]byte) error { return s.slots.WriteAndProtect(parts...) }
+// SaveFile writes the parts, one after another, into the slot whose turn it is.
+func (s *FileSlots) Save(parts ...[]byte) error { return s.slots.WriteAndProtect(parts...) }
 
-// Load is Folder.Load for a file with slots. What it has decoded survives a power cut.
-func (s *Slots) Load(decode func(body []byte) error) error {
-	path := s.folder.Path(s.file.Name)
+// LoadFile is Folder.Load for a file with slots. What it has decoded survives a power cut.
+func (s *FileSlots) Load(decode func(body []byte) error) error {
+	path := s.folder.FilePath(s.file.Name)
 	found, err := s.slots.Load(nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
@@ -91,7 +91,7 @@ func (s *Slots) Load(decode func(body []byte) error) error {
 	if !store.IsDamage(err) {
 		return err
 	}
-	s.folder.reportLoss(s.file, err)
+	s.folder.reportLostFile(s.file, err)
 	if s.file.Large {
 		return s.slots.Clear()
 	}
@@ -100,4 +100,4 @@ func (s *Slots) Load(decode func(body []byte) error) error {
 }
 
 // Clear removes all copies.
-func (s *Slots) Clear() error { return s.slots.Clear() }
+func (s *FileSlots) Clear() error { return s.slots.Clear() }

@@ -18,9 +18,9 @@ type WriteRetrier struct {
 	Loop     *host.EventLoop
 	Observer observe.Observer
 
-	failures host.WriteFailures
-	failed   []RetriedWrite
-	retryAt  time.Time
+	failures     host.WriteFailures
+	failedWrites []RetriedWrite
+	retryAt      time.Time
 }
 
 // RetriedWrite is one write.
@@ -48,13 +48,13 @@ func (w *WriteRetrier) StartWrite(write RetriedWrite) {
 // FinishWrite takes the result of a write.
 func (w *WriteRetrier) FinishWrite(write RetriedWrite, err error) {
 	w.ForgetFailedWrite(write.Purpose)
-	w.Report(write.Purpose, err)
+	w.QualityReport(write.Purpose, err)
 	switch {
 	case err != nil:
-		if len(w.failed) == 0 {
+		if len(w.failedWrites) == 0 {
 			w.retryAt = w.Loop.Now().Add(retryInterval)
 		}
-		w.failed = append(w.failed, write)
+		w.failedWrites = append(w.failedWrites, write)
 	case write.OnSuccess != nil:
 		write.OnSuccess()
 	}
@@ -68,29 +68,32 @@ func (w *WriteRetrier) AbandonWrite(purpose string) {
 // ForgetFailedWrite abandons a pending write because a newer one for the same purpose has begun. The purpose is
 // reported as failing until the newer write succeeds.
 func (w *WriteRetrier) ForgetFailedWrite(purpose string) {
-	w.failed = slices.DeleteFunc(w.failed, func(other RetriedWrite) bool { return other.Purpose == purpose })
+	w.failedWrites = slices.DeleteFunc(w.failedWrites,
+		func(other RetriedWrite) bool { return other.Purpose == purpose })
 }
 
-// IsFailing reports whether a write waits for another attempt.
-func (w *WriteRetrier) IsFailing(purpose string) bool {
-	return slices.ContainsFunc(w.failed, func(other RetriedWrite) bool { return other.Purpose == purpose })
+// IsWriteFailing reports whether a write waits for another attempt.
+func (w *WriteRetrier) IsWriteFailing(purpose string) bool {
+	return slices.ContainsFunc(w.failedWrites, func(other RetriedWrite) bool { return other.Purpose == purpose })
 }
 
-// Report reports an event when writes to the state folder begin to fail, and when they succeed again. It is for writes
-// that are repeated elsewhere.
-func (w *WriteRetrier) Report(purpose string, err error) { w.failures.Report(w.Observer, purpose, err) }
+// ReportWriteResult reports an event when writes to the state folder begin to fail, and when they succeed again. It is
+// for writes that are repeated elsewhere.
+func (w *WriteRetrier) QualityReport(purpose string, err error) {
+	w.failures.QualityReport(w.Observer, purpose, err)
+}
 
 // Deadline returns when failed writes are tried again.
-func (w *WriteRetrier) Deadline() (time.Time, bool) { return w.retryAt, len(w.failed) > 0 }
+func (w *WriteRetrier) Deadline() (time.Time, bool) { return w.retryAt, len(w.failedWrites) > 0 }
 
 // Tick tries again what failed.
 func (w *WriteRetrier) Tick(now time.Time) {
-	if len(w.failed) == 0 || now.Before(w.retryAt) {
+	if len(w.failedWrites) == 0 || now.Before(w.retryAt) {
 		return
 	}
 	w.retryAt = now.Add(retryInterval)
-	for _, write := range slices.Clone(w.failed) {
-		if w.IsFailing(write.Purpose) { // what another write's OnSuccess has not given up
+	for _, write := range slices.Clone(w.failedWrites) {
+		if w.IsWriteFailing(write.Purpose) { // what another write's OnSuccess has not given up
 			w.FinishWrite(write, write.WriteFile())
 		}
 	}

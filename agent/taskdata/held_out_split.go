@@ -18,36 +18,36 @@ type heldOutSplit struct {
 	fixed    bool
 }
 
-// splitHeldOut splits a view. The first view of a run fixes its boundary, which is kept in the state folder.
-func (p *Part) splitHeldOut(l *part.LocalTask, view data.View) *part.PreparedTask {
+// splitHeldOutRows splits a view. The first view of a run fixes its boundary, which is kept in the state folder.
+func (p *TaskDataLoader) splitHeldOutRows(l *part.LocalTask, view data.RowSnapshot) *part.PreparedTask {
 	prepared := &part.PreparedTask{LocalTask: l, View: view, TrainingRows: view.Rows}
-	if p.cfg.HeldOutShare == 0 || l.RowsHiddenInTrainer() {
+	if p.cfg.HeldOutShare == 0 || l.AreRowsHiddenInTrainer() {
 		return prepared
 	}
 	if run := p.core.ObeyedPosition.Run; !p.split.fixed || p.split.run != run {
 		split := heldOutSplit{run, view.HeldOutBoundary(p.cfg.HeldOutShare), true}
 		p.split = split
 		// without the file a restart fixes another boundary if rows have been added
-		_ = p.core.Writes.RunWrite(state.RetriedWrite{Purpose: "save which rows are held out",
-			WriteFile: func() error { return saveSplit(p.core.State, split) }})
+		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: "save which rows are held out",
+			WriteFile: func() error { return saveHeldOutSplit(p.core.StateFolder, split) }})
 	}
-	prepared.TrainingRows, prepared.HeldOutRows = view.Split(p.split.boundary)
+	prepared.TrainingRows, prepared.HeldOutRows = view.SplitHeldOut(p.split.boundary)
 	return prepared
 }
 
 var littleEndian = binary.LittleEndian
 
-func saveSplit(folder state.Folder, h heldOutSplit) error {
+func saveHeldOutSplit(folder state.Folder, h heldOutSplit) error {
 	b := littleEndian.AppendUint64(nil, uint64(h.run))
 	b = littleEndian.AppendUint64(b, uint64(h.boundary.RowsBefore))
 	if at := h.boundary.Time; !at.IsZero() {
 		b = littleEndian.AppendUint64(b, uint64(at.UnixNano()))
 	}
-	return folder.Save(state.HeldOutSplit, b)
+	return folder.SaveFile(state.HeldOutSplit, b)
 }
 
-func loadSplit(folder state.Folder) (h heldOutSplit, err error) {
-	err = folder.Load(state.HeldOutSplit, func(b []byte) error {
+func loadHeldOutSplit(folder state.Folder) (h heldOutSplit, err error) {
+	err = folder.LoadFile(state.HeldOutSplit, func(b []byte) error {
 		if len(b) != 16 && len(b) != 24 || littleEndian.Uint64(b[8:]) > 1<<31 {
 			return fmt.Errorf("%d bytes, want 16 or 24, with a number of rows", len(b))
 		}

@@ -32,7 +32,7 @@ type trainedRowsEnd struct {
 }
 
 // RecordTrainingStart notes that a round trains on the rows of a task.
-func (p *Part) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *part.PreparedTask) {
+func (p *TaskDataLoader) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *part.PreparedTask) {
 	n := &p.newRows
 	if n.run != run {
 		n.run, n.usedRows = run, trainedRowsEnd{}
@@ -44,14 +44,14 @@ func (p *Part) RecordTrainingStart(run wire.RunID, r wire.RoundID, t *part.Prepa
 	n.checkAt = time.Time{}
 }
 
-// UpdateSettled notes the fate of a round's update.
-func (p *Part) UpdateSettled(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
-	p.newRows.settle(run, r, f)
+// RecordUpdateFate notes the fate of a round's update.
+func (p *TaskDataLoader) RecordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+	p.newRows.recordUpdateFate(run, r, f)
 }
 
-// settle notes the fate of a round's update. The rows of an update are unknown, and count as new, if an earlier process
-// made it or if the next round began before its fate was known.
-func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+// recordUpdateFate notes the fate of a round's update. The rows of an update are unknown, and count as new, if an
+// earlier process made it or if the next round began before its fate was known.
+func (n *newRowCounter) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if f == wire.FateRoundAbandoned || f == wire.FateMissedRoundEnd {
 		return
 	}
@@ -67,14 +67,14 @@ func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate
 
 // resetIfRowsReplaced notes that rows were read. If earlier rows are no longer there and rows have no times, all are
 // new.
-func (n *newRowCounter) resetIfRowsReplaced(v data.View) {
+func (n *newRowCounter) resetIfRowsReplaced(v data.RowSnapshot) {
 	if v.ReplacementReason != "" && v.Times == nil {
 		n.usedRows.rowCount, n.currentRoundRows.rowCount = 0, 0
 	}
 }
 
-// count returns the number of rows to train on that are new in a run.
-func (n *newRowCounter) count(run wire.RunID, p *part.PreparedTask) int {
+// countNewRows returns the number of rows to train on that are new in a run.
+func (n *newRowCounter) countNewRows(run wire.RunID, p *part.PreparedTask) int {
 	if p == nil {
 		return 0
 	}
@@ -89,38 +89,38 @@ func (n *newRowCounter) count(run wire.RunID, p *part.PreparedTask) int {
 }
 
 // newRowsReport returns what the next hello reports of new rows.
-func (p *Part) newRowsReport() wire.NewRowsReport {
+func (p *TaskDataLoader) newRowsReport() wire.NewRowsReport {
 	if p.core.LastAnnouncement.Announcement.MinNewRows == 0 {
 		return wire.NewRowsReport{}
 	}
 	run := p.core.ObeyedPosition.Run
-	n := wire.NewRowsReport{Known: true,
-		UnusedRows: uint32(min(uint64(p.newRows.count(run, p.prepared)), math.MaxUint32))}
+	n := wire.NewRowsReport{IsKnown: true,
+		UnusedRows: uint32(min(uint64(p.newRows.countNewRows(run, p.prepared)), math.MaxUint32))}
 	if p.newRows.run == run {
 		n.LastUsedRound = p.newRows.usedRows.round
 	}
 	return n
 }
 
-// awaitsRows reports whether the next round waits for new rows.
-func (p *Part) awaitsRows() bool {
+// awaitsNewRows reports whether the next round waits for new rows.
+func (p *TaskDataLoader) awaitsNewRows() bool {
 	a := &p.core.LastAnnouncement.Announcement
-	return a.MinNewRows > 0 && a.Phase == wire.PhaseIdle && p.core.Connected
+	return a.MinNewRows > 0 && a.Phase == wire.PhaseIdle && p.core.IsConnected
 }
 
-// checkForAwaitedRows checks the source while the next round waits for new rows and the agent has too few. If it has
+// checkForAwaitedNewRows checks the source while the next round waits for new rows and the agent has too few. If it has
 // enough, a hello reports them: they may have arrived during a round, whose end has voided the earlier report.
-func (p *Part) checkForAwaitedRows(now time.Time) {
-	if !p.awaitsRows() || now.Before(p.newRows.checkAt) {
+func (p *TaskDataLoader) checkForAwaitedNewRows(now time.Time) {
+	if !p.awaitsNewRows() || now.Before(p.newRows.checkAt) {
 		return
 	}
 	p.newRows.checkAt = now.Add(newRowsCheckInterval)
 	least := uint64(p.core.LastAnnouncement.Announcement.MinNewRows)
-	switch tooFew := uint64(p.newRows.count(p.core.ObeyedPosition.Run, p.prepared)) < least; {
+	switch tooFew := uint64(p.newRows.countNewRows(p.core.ObeyedPosition.Run, p.prepared)) < least; {
 	case tooFew && now.Before(p.nextSourceCheckAt): // the source was checked a moment ago
 		p.newRows.checkAt = p.nextSourceCheckAt
 	case tooFew:
-		p.rereadIfChanged()
+		p.rereadChangedRows()
 	case p.newRowsReport() != p.newRows.lastReported:
 		p.core.HandleRoundEvent(agentround.NewRowsAvailable{})
 	}

@@ -30,7 +30,8 @@ func TestSettledRows(t *testing.T) {
 			trainedRowsEnd{round: 2}},
 	} {
 		n := tt.is
-		if n.settle(tt.run, tt.r, tt.fate); n.usedRows != tt.want || n.run != 7 && tt.want != (trainedRowsEnd{}) {
+		if n.recordUpdateFate(tt.run, tt.r,
+			tt.fate); n.usedRows != tt.want || n.run != 7 && tt.want != (trainedRowsEnd{}) {
 			t.Errorf("%s: %+v, want %+v used", tt.name, n, tt.want)
 		}
 	}

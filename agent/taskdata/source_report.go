@@ -14,31 +14,31 @@ import (
 // reportInterval is the time between two reports of what the source has received.
 const reportInterval = 10 * time.Second
 
-// reporter returns what reports on the agent's data: the rows of its task, or the source before there is a task. It is
-// nil if neither reports anything.
-func (p *Part) reporter() data.Reporter {
+// sourceReporter returns what reports on the agent's data: the rows of its task, or the source before there is a task.
+// It is nil if neither reports anything.
+func (p *TaskDataLoader) sourceReporter() data.QualityReporter {
 	if p.announced != nil {
-		if r, reports := p.announced.Rows.(data.Reporter); reports {
+		if r, reports := p.announced.Rows.(data.QualityReporter); reports {
 			return r
 		}
 	}
-	r, _ := p.cfg.Source.(data.Reporter)
+	r, _ := p.cfg.Source.(data.QualityReporter)
 	return r
 }
 
 // reportSourceIfDue reports what the source has received, if that is due. While the rows do not fit the task, it also
 // checks for new data, because no announcement may follow.
-func (p *Part) reportSourceIfDue(now time.Time) {
-	r := p.reporter()
+func (p *TaskDataLoader) reportSourceIfDue(now time.Time) {
+	r := p.sourceReporter()
 	if r == nil || now.Before(p.nextReportAt) {
 		return
 	}
 	p.nextReportAt = now.Add(reportInterval)
 	before := p.previousReport
-	p.previousReport = r.Report()
+	p.previousReport = r.QualityReport()
 	p.core.Observer.Observe(SourceReportReceived{p.previousReport, before})
 	if p.misfit != nil {
-		p.rereadIfChanged()
+		p.rereadChangedRows()
 	}
 }
 
@@ -74,8 +74,8 @@ func troubleKinds(doubtful bool) []data.TroubleKind {
 
 // SourceReportReceived: the agent has queried its data source, which reported its received and unused values.
 type SourceReportReceived struct {
-	data.Report
-	PreviousReport data.Report // the report of the previous event
+	data.QualityReport
+	PreviousReport data.QualityReport // the report of the previous event
 }
 
 // Describe implements observe.Event.
@@ -121,10 +121,10 @@ func (e SourceReportReceived) describeColumns(d *observe.EventDescription) {
 		addIncrease(d, c.Name, resultUsed, c.Used, was.Used)
 		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
 			addIncrease(d, c.Name, string(why), c.Unused[why], was.Unused[why])
-			logUnused(d, c, why, was.Unused[why])
+			logUnusedValues(d, c, why, was.Unused[why])
 		}
-		if c.Newest != 0 && (oldest == 0 || c.Newest < oldest) {
-			oldest = c.Newest
+		if c.NewestTime != 0 && (oldest == 0 || c.NewestTime < oldest) {
+			oldest = c.NewestTime
 		}
 	}
 	if oldest != 0 {
@@ -143,8 +143,8 @@ func addIncrease(d *observe.EventDescription, input, result string, n, before ui
 	}
 }
 
-// logUnused logs the first value of an input that is not used for a reason, the tenth, the hundredth, and so on.
-func logUnused(d *observe.EventDescription, c *data.ColumnReport, why data.UnusedReason, before uint64) {
+// logUnusedValues logs the first value of an input that is not used for a reason, the tenth, the hundredth, and so on.
+func logUnusedValues(d *observe.EventDescription, c *data.ColumnReport, why data.UnusedReason, before uint64) {
 	n := c.Unused[why]
 	if n == 0 || before > 0 && len(strconv.FormatUint(n, 10)) <= len(strconv.FormatUint(before, 10)) {
 		return

@@ -44,57 +44,58 @@ func (c *Config) Validate() (err error) {
 
 // AgentCallbacks are the functions of the agent that the part calls.
 type AgentCallbacks struct {
-	// ReportedRowCount returns the number of rows that the agent reports to the coordinator.
-	ReportedRowCount func(*learner.Samples[float32]) uint64
+	// CountReportedRows returns the number of rows that the agent reports to the coordinator.
+	CountReportedRows func(*learner.Samples[float32]) uint64
 	// OnTaskOrRowsChanged is called after the announced task or its rows have changed.
 	OnTaskOrRowsChanged func()
 }
 
-// Part is the part of an agent that prepares the rows of the announced task. It implements part.LocalTaskProvider.
-type Part struct {
+// TaskDataLoader is the part of an agent that prepares the rows of the announced task. It implements
+// part.LocalTaskProvider.
+type TaskDataLoader struct {
 	core      *part.AgentCore
 	cfg       Config
 	callbacks AgentCallbacks
 
-	wantedHash        wire.Digest // of the announced task
+	wantedTaskHash    wire.Digest // of the announced task
 	announced         *part.LocalTask
 	prepared          *part.PreparedTask
-	misfit            *misfit // nil unless the rows do not fit the announced task
+	misfit            *rowsMisfit // nil unless the rows do not fit the announced task
 	split             heldOutSplit
 	newRows           newRowCounter
 	nextSourceCheckAt time.Time // when the source may be checked for new data again
 	nextReportAt      time.Time // of the next report of the source
-	previousReport    data.Report
+	previousReport    data.QualityReport
 }
 
 // New makes the part, and reads which rows are held out.
-func New(core *part.AgentCore, cfg Config, hooks AgentCallbacks) (p *Part, err error) {
-	p = &Part{core: core, cfg: cfg, callbacks: hooks}
-	p.split, err = loadSplit(core.State)
+func New(core *part.AgentCore, cfg Config, hooks AgentCallbacks) (p *TaskDataLoader, err error) {
+	p = &TaskDataLoader{core: core, cfg: cfg, callbacks: hooks}
+	p.split, err = loadHeldOutSplit(core.StateFolder)
 	return p, err
 }
 
 // AnnouncedTask implements part.LocalTaskProvider.
-func (p *Part) AnnouncedTask() *part.LocalTask { return p.announced }
+func (p *TaskDataLoader) AnnouncedTask() *part.LocalTask { return p.announced }
 
 // LastPreparedTask implements part.LocalTaskProvider.
-func (p *Part) LastPreparedTask() *part.PreparedTask { return p.prepared }
+func (p *TaskDataLoader) LastPreparedTask() *part.PreparedTask { return p.prepared }
 
 // RowsFitTask implements part.LocalTaskProvider.
-func (p *Part) RowsFitTask() bool { return p.misfit == nil }
+func (p *TaskDataLoader) RowsFitTask() bool { return p.misfit == nil }
 
-// misfit is why the local rows do not fit the task.
-type misfit struct {
+// rowsMisfit is why the local rows do not fit the task.
+type rowsMisfit struct {
 	problem         string
 	reportedProblem wire.DataProblem
 	retryAt         time.Time // when the rows are read again
 }
 
-// newMisfit returns a misfit whose problem is err. Two misfits about unusable values have the same problem if column
-// and reason are the same, whatever the number of values. The coordinator receives the error's text if there is no
-// reason from the closed set.
-func newMisfit(err error, retryAt time.Time) *misfit {
-	m := &misfit{problem: err.Error(), retryAt: retryAt}
+// newRowsMisfit returns a misfit whose problem is err. Two misfits about unusable values have the same problem if
+// column and reason are the same, whatever the number of values. The coordinator receives the error's text if there is
+// no reason from the closed set.
+func newRowsMisfit(err error, retryAt time.Time) *rowsMisfit {
+	m := &rowsMisfit{problem: err.Error(), retryAt: retryAt}
 	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxDataProblemReason)
 	if e := (*data.FileError)(nil); errors.As(err, &e) {
 		if e.ReasonCode != "" {
@@ -119,12 +120,12 @@ func textSuffix(text string, limit int) string {
 
 // tooFewRowsError means that there are fewer rows than the task or the device's owner demands.
 type tooFewRowsError struct {
-	rows  int
-	least uint64
+	rows        int
+	minRowCount uint64
 }
 
 func (e *tooFewRowsError) Error() string {
-	return fmt.Sprintf("%d rows of data, fewer than the %d that this task may speak of", e.rows, e.least)
+	return fmt.Sprintf("%d rows of data, fewer than the %d that this task may speak of", e.rows, e.minRowCount)
 }
 
 const (
@@ -136,32 +137,33 @@ const (
 )
 
 // AwaitTask has the part wait for a task, which Prepare then prepares.
-func (p *Part) AwaitTask(task wire.Digest) { p.wantedHash, p.misfit = task, nil }
+func (p *TaskDataLoader) AwaitTask(task wire.Digest) { p.wantedTaskHash, p.misfit = task, nil }
 
 // PrepareTask reads the rows for a task that has arrived. read returns the encoded task, beside the owner.
-func (p *Part) PrepareTask(hash wire.Digest, read func() ([]byte, error)) {
+func (p *TaskDataLoader) PrepareTask(hash wire.Digest, read func() ([]byte, error)) {
 	began := p.core.Loop.Now()
 	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
 		blob, err := read()
 		if err != nil {
-			return p.afterRead(&part.LocalTask{Hash: hash}, data.View{}, wire.DeclineFetchFailed,
+			return p.makeRowsReadCallback(&part.LocalTask{Hash: hash}, data.RowSnapshot{}, wire.DeclineFetchFailed,
 				RowsLoaded{Problem: err}, began)
 		}
-		l, err := p.open(hash, blob)
+		l, err := p.openTask(hash, blob)
 		if err != nil {
-			return p.afterRead(l, data.View{}, wire.DeclineUnsupported, RowsLoaded{Problem: err}, began)
+			return p.makeRowsReadCallback(l, data.RowSnapshot{}, wire.DeclineUnsupported, RowsLoaded{Problem: err},
+				began)
 		}
-		return p.readRows(l, began)
+		return p.readTaskRows(l, began)
 	})
 }
 
-// LoadTask reads the rows of an encoded task that may not be the announced one. then is called on the owner's goroutine
-// if they fit the task.
-func (p *Part) LoadTask(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
+// LoadTaskRows reads the rows of an encoded task that may not be the announced one. then is called on the owner's
+// goroutine if they fit the task.
+func (p *TaskDataLoader) LoadTaskRows(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
 	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() {
 		var event RowsLoaded
-		var view data.View
-		l, err := p.open(hash, blob)
+		var view data.RowSnapshot
+		l, err := p.openTask(hash, blob)
 		if err == nil {
 			event.Task = l.CompiledTask.Task.Name
 			view, err = l.Rows.Snapshot()
@@ -180,8 +182,8 @@ func (p *Part) LoadTask(hash wire.Digest, blob []byte, then func(*part.PreparedT
 	})
 }
 
-// open compiles an encoded task, and opens the source of its rows. It may be called from any goroutine.
-func (p *Part) open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
+// openTask compiles an encoded task, and opens the source of its rows. It may be called from any goroutine.
+func (p *TaskDataLoader) openTask(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
 	l := &part.LocalTask{Hash: hash}
 	t, err := wire.DecodeTask(blob)
 	if err != nil {
@@ -190,8 +192,8 @@ func (p *Part) open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
 	compiled, err := task.Compile[float32](t)
 	if err == nil {
 		l.CompiledTask = compiled
-		query := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: compiled.Recipe(),
-			Labels: compiled.Model.Architecture().LabelSet(), Prepare: compiled.NewRowPreparer()}
+		query := data.RowQuery{Features: t.Features, Target: t.TargetColumn, Recipe: compiled.RowRecipe(),
+			Labels: compiled.Model.Architecture().LabelSet(), Preparer: compiled.NewRowPreparer()}
 		if t.External.IsEnabled() {
 			query.ExternalTask = &compiled.Task
 		}
@@ -200,22 +202,23 @@ func (p *Part) open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
 	return l, err
 }
 
-// readRows reads the rows of a task, beside the owner. It returns what the owner does with them.
-func (p *Part) readRows(l *part.LocalTask, began time.Time) func() {
+// readTaskRows reads the rows of a task, beside the owner. It returns what the owner does with them.
+func (p *TaskDataLoader) readTaskRows(l *part.LocalTask, began time.Time) func() {
 	view, err := l.Rows.Snapshot()
-	event := RowsLoaded{Task: l.CompiledTask.Task.Name, RenewalReason: view.ReplacementReason, Problem: err}
+	event := RowsLoaded{Task: l.CompiledTask.Task.Name, ReplacementReason: view.ReplacementReason, Problem: err}
 	if err != nil {
-		return p.afterRead(l, view, wire.DeclineBadData, event, began)
+		return p.makeRowsReadCallback(l, view, wire.DeclineBadData, event, began)
 	}
-	return p.afterRead(l, view, 0, event, began)
+	return p.makeRowsReadCallback(l, view, 0, event, began)
 }
 
-// afterRead returns what the owner does with rows that were read.
-func (p *Part) afterRead(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event RowsLoaded,
+// makeRowsReadCallback returns what the owner does with rows that were read.
+func (p *TaskDataLoader) makeRowsReadCallback(l *part.LocalTask, view data.RowSnapshot, unfit wire.DeclineReason,
+	event RowsLoaded,
 	began time.Time) func() {
-	event.Took = p.core.Loop.Now().Sub(began)
+	event.LoadDuration = p.core.Loop.Now().Sub(began)
 	return func() {
-		if l.Hash == p.wantedHash { // otherwise another task was announced meanwhile
+		if l.Hash == p.wantedTaskHash { // otherwise another task was announced meanwhile
 			p.adoptTaskRows(l, view, unfit, event)
 			p.callbacks.OnTaskOrRowsChanged()
 		}
@@ -224,8 +227,8 @@ func (p *Part) afterRead(l *part.LocalTask, view data.View, unfit wire.DeclineRe
 
 // splitRows splits a view into rows to train on and rows that are held out. The error means that there are too few rows
 // to train on.
-func (p *Part) splitRows(l *part.LocalTask, view data.View) (*part.PreparedTask, error) {
-	prepared := p.splitHeldOut(l, view)
+func (p *TaskDataLoader) splitRows(l *part.LocalTask, view data.RowSnapshot) (*part.PreparedTask, error) {
+	prepared := p.splitHeldOutRows(l, view)
 	least := max(l.CompiledTask.Task.MinSamples, p.cfg.MinRows)
 	if n := prepared.TrainingRows.Len(); uint64(n) < least {
 		return nil, &tooFewRowsError{n, least}
@@ -235,7 +238,8 @@ func (p *Part) splitRows(l *part.LocalTask, view data.View) (*part.PreparedTask,
 
 // adoptTaskRows makes a task, with the rows that were read, the announced one. The same misfit is reported once, and so
 // are the same rows.
-func (p *Part) adoptTaskRows(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event RowsLoaded) {
+func (p *TaskDataLoader) adoptTaskRows(l *part.LocalTask, view data.RowSnapshot, unfit wire.DeclineReason,
+	event RowsLoaded) {
 	before := p.misfit
 	p.newRows.resetIfRowsReplaced(view)
 	p.announced, p.misfit = l, nil
@@ -247,7 +251,7 @@ func (p *Part) adoptTaskRows(l *part.LocalTask, view data.View, unfit wire.Decli
 		}
 	}
 	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
-		p.misfit = newMisfit(event.Problem, p.core.Loop.Now().Add(misfitRetryInterval))
+		p.misfit = newRowsMisfit(event.Problem, p.core.Loop.Now().Add(misfitRetryInterval))
 		if before != nil && before.problem == p.misfit.problem {
 			return
 		}
@@ -262,24 +266,24 @@ func (p *Part) adoptTaskRows(l *part.LocalTask, view data.View, unfit wire.Decli
 		}
 		p.prepared = next
 		checked.StatisticsUpdateBytes = uint32(next.CompiledTask.UpdateSchema(wire.KindStatistics).VectorByteCount())
-		checked.RowCount = p.callbacks.ReportedRowCount(next.TrainingRows)
+		checked.RowCount = p.callbacks.CountReportedRows(next.TrainingRows)
 	}
 	p.core.Observer.Observe(event)
 	p.core.HandleRoundEvent(checked)
 }
 
-// Refresh is called when the agent obeys another announcement. It splits the rows again for a new run, and reads new
-// data: no round uses the rows in between.
-func (p *Part) Refresh() {
+// RefreshRows is called when the agent obeys another announcement. It splits the rows again for a new run, and reads
+// new data: no round uses the rows in between.
+func (p *TaskDataLoader) RefreshRows() {
 	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.core.ObeyedPosition.Run &&
 		p.misfit == nil && now.LocalTask == p.announced {
 		p.adoptTaskRows(now.LocalTask, now.View, 0, RowsLoaded{Task: now.CompiledTask.Task.Name})
 	}
-	p.rereadIfChanged()
+	p.rereadChangedRows()
 }
 
-// rereadIfChanged reads the rows of the announced task again if the source has new data.
-func (p *Part) rereadIfChanged() {
+// rereadChangedRows reads the rows of the announced task again if the source has new data.
+func (p *TaskDataLoader) rereadChangedRows() {
 	l, now := p.announced, p.core.Loop.Now()
 	if l == nil || l.Rows == nil || now.Before(p.nextSourceCheckAt) {
 		return
@@ -289,28 +293,28 @@ func (p *Part) rereadIfChanged() {
 		if !l.Rows.Changed() {
 			return func() {}
 		}
-		return p.readRows(l, now)
+		return p.readTaskRows(l, now)
 	})
 }
 
 // rereadMisfitRows reads rows again that did not fit the task.
-func (p *Part) rereadMisfitRows(now time.Time) {
+func (p *TaskDataLoader) rereadMisfitRows(now time.Time) {
 	m, l := p.misfit, p.announced
 	if m == nil || now.Before(m.retryAt) {
 		return
 	}
 	m.retryAt = now.Add(misfitRetryInterval)
-	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() { return p.readRows(l, now) })
+	p.core.RunJobThenOnLoop(p.core.DataJobs, func() func() { return p.readTaskRows(l, now) })
 }
 
 // Start implements part.Starter.
-func (p *Part) Start() { p.reportSourceIfDue(p.core.Loop.Now()) }
+func (p *TaskDataLoader) Start() { p.reportSourceIfDue(p.core.Loop.Now()) }
 
 // Deadline implements part.TickHook.
-func (p *Part) Deadline() (time.Time, bool) {
+func (p *TaskDataLoader) Deadline() (time.Time, bool) {
 	var next part.EarliestDeadline
-	next.Add(p.nextReportAt, p.reporter() != nil)
-	next.Add(p.newRows.checkAt, p.awaitsRows())
+	next.Add(p.nextReportAt, p.sourceReporter() != nil)
+	next.Add(p.newRows.checkAt, p.awaitsNewRows())
 	if p.misfit != nil {
 		next.Add(p.misfit.retryAt, true)
 	}
@@ -318,14 +322,14 @@ func (p *Part) Deadline() (time.Time, bool) {
 }
 
 // Tick implements part.TickHook.
-func (p *Part) Tick(now time.Time) {
+func (p *TaskDataLoader) Tick(now time.Time) {
 	p.rereadMisfitRows(now)
 	p.reportSourceIfDue(now)
-	p.checkForAwaitedRows(now)
+	p.checkForAwaitedNewRows(now)
 }
 
 // FillHello implements part.HelloFiller.
-func (p *Part) FillHello(h *wire.Hello) {
+func (p *TaskDataLoader) FillHello(h *wire.Hello) {
 	h.NewRows = p.newRowsReport()
 	p.newRows.lastReported = h.NewRows
 	if p.misfit != nil && (h.UnfitReason == wire.DeclineBadData || h.UnfitReason == wire.DeclineTooFewRows) {
@@ -344,20 +348,21 @@ type RowsLoaded struct {
 	Task       string
 	Rows       int
 	RowsBefore int // rows when the data last fitted the task; 0 the first time
-	// RenewalReason is why earlier rows are no longer there, with file and line. It is empty if rows were only added.
-	RenewalReason string
-	Took          time.Duration
-	Problem       error // why the data do not fit; nil if they fit
+	// ReplacementReason is why earlier rows are no longer there, with file and line. It is empty if rows were only
+	// added.
+	ReplacementReason string
+	LoadDuration      time.Duration
+	Problem           error // why the data do not fit; nil if they fit
 }
 
 // Describe implements observe.Event.
 func (e RowsLoaded) Describe(d *observe.EventDescription) {
 	const condition = "data"
-	d.SetGauge(loadSeconds, e.Took.Seconds())
+	d.SetGauge(loadSeconds, e.LoadDuration.Seconds())
 	if e.Problem != nil {
 		attributes := []any{"task", e.Task, "err", e.Problem}
-		if e.RenewalReason != "" {
-			attributes = append(attributes, "change", e.RenewalReason)
+		if e.ReplacementReason != "" {
+			attributes = append(attributes, "change", e.ReplacementReason)
 		}
 		d.Log(observe.Error, "local data do not fit the task", attributes...)
 		d.RaiseCondition(condition, fmt.Sprintf("the local data do not fit the task: %v", e.Problem),
@@ -366,13 +371,13 @@ func (e RowsLoaded) Describe(d *observe.EventDescription) {
 	}
 	d.ResolveCondition(condition)
 	switch {
-	case e.RenewalReason != "":
+	case e.ReplacementReason != "":
 		d.Log(observe.Warn, "local data have changed", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
-			"took", e.Took, "change", e.RenewalReason)
+			"took", e.LoadDuration, "change", e.ReplacementReason)
 	case e.RowsBefore > 0:
 		d.Log(observe.Info, "local data have grown", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
-			"took", e.Took)
+			"took", e.LoadDuration)
 	default:
-		d.Log(observe.Info, "local data fit the task", "task", e.Task, "rows", e.Rows, "took", e.Took)
+		d.Log(observe.Info, "local data fit the task", "task", e.Task, "rows", e.Rows, "took", e.LoadDuration)
 	}
 }

@@ -14,17 +14,17 @@ import (
 
 // blockRunner runs the machine of one block on a goroutine of its own, which owns the parameters.
 type blockRunner struct {
-	mesh        *MeshAccess
-	core        *part.AgentCore
-	lockHandle  *lockHandle
-	ctx         context.Context // of run
-	trainEffect agentround.Train
-	localSteps  Block
-	machine     *d2d.MixingBlock[float32] // nil if it could not be made
-	parameters  []float32
-	stepsTaken  uint64        // local steps so far
-	computeTime time.Duration // of the local steps since the last answer
-	events      []d2d.Event
+	mesh          *MeshAccess
+	core          *part.AgentCore
+	lockHandle    *lockHandle
+	ctx           context.Context // of run
+	trainEffect   agentround.StartTraining
+	localSteps    LocalStepBlock
+	machine       *d2d.MixingBlock[float32] // nil if it could not be made
+	parameters    []float32
+	stepsTaken    uint64        // local steps so far
+	computeTime   time.Duration // of the local steps since the last answer
+	pendingEvents []d2d.Event
 
 	onRoundAnswer func(s d2d.AnswerRound) // called when the parameters for the round are there
 	// For a block without an end: the owner's requests, and callbacks.
@@ -37,20 +37,21 @@ type blockRunner struct {
 
 // newBlockRunner prepares a block. joins reports whether neighbours may have begun it already. An agent that does not
 // mix takes all local steps, as many as afford, at once.
-func (t *Part) newBlockRunner(e agentround.Train, p *part.PreparedTask, steps Block, base []float32, afford int,
+func (t *TrainingManager) newBlockRunner(e agentround.StartTraining, p *part.PreparedTask, steps LocalStepBlock,
+	base []float32, afford int,
 	joins bool,
 	turn *lockHandle) (*blockRunner, error) {
 	of := &p.CompiledTask.Task
 	every, mixings := uint64(afford), uint64(1) // without neighbours
 	if of.Mixing.IntervalSteps > 0 {
-		every, mixings = uint64(of.Mixing.IntervalSteps), uint64(of.Training.MaxSteps/of.Mixing.IntervalSteps)
+		every, mixings = uint64(of.Mixing.IntervalSteps), uint64(of.Training.MaxLocalSteps/of.Mixing.IntervalSteps)
 	}
-	if of.Mixing.EndlessBlocks {
+	if of.Mixing.HasEndlessBlocks {
 		mixings = 0
 	}
 	b := &blockRunner{mesh: &t.Mesh, core: t.core, lockHandle: turn, trainEffect: e, localSteps: steps,
 		parameters: slices.Clone(base)}
-	cfg := t.Mesh.ExchangeConfig(e, of, mixings)
+	cfg := t.Mesh.MakeExchangeConfig(e, of, mixings)
 	if traced, ok := steps.(TracedBlock); ok {
 		cfg.Trace = traced.Trace()
 	}
@@ -59,7 +60,7 @@ func (t *Part) newBlockRunner(e agentround.Train, p *part.PreparedTask, steps Bl
 	}
 	var err error
 	b.machine, err = d2d.NewMixingBlock(d2d.MixingBlockConfig{StepsPerMixing: every,
-		StepsUntilAnswer: uint64(of.Training.MaxSteps),
+		StepsUntilAnswer: uint64(of.Training.MaxLocalSteps),
 		SaveInterval:     blockSaveInterval}, cfg, b.parameters)
 	return b, err
 }
@@ -76,85 +77,85 @@ func (b *blockRunner) mixingStats() d2d.MixingStats {
 	return b.machine.Stats()
 }
 
-// runSubscribed runs the block while it is subscribed to its neighbours' messages. The error is why the block ended
-// before ctx.
-func (b *blockRunner) runSubscribed(ctx context.Context) error {
+// runWhileSubscribed runs the block while it is subscribed to its neighbours' messages. The error is why the block
+// ended before ctx.
+func (b *blockRunner) runWhileSubscribed(ctx context.Context) error {
 	filters := make([]string, 0, len(b.trainEffect.MixingPeers))
 	for _, p := range b.trainEffect.MixingPeers {
 		filters = append(filters, b.core.Topics.PeerPartsFilter(p.ID, b.trainEffect.MixingBlockRound))
 	}
 	if len(filters) > 0 {
-		b.mesh.Conn.Subscribe(mqtt.AtMostOnce, filters...)
-		defer b.mesh.Conn.Unsubscribe(filters...)
+		b.mesh.NeighborBrokerConn.Subscribe(mqtt.AtMostOnce, filters...)
+		defer b.mesh.NeighborBrokerConn.Unsubscribe(filters...)
 	}
-	return b.run(ctx)
+	return b.runBlock(ctx)
 }
 
-// run is the block's loop. After the last step of a block with an end it continues to answer the neighbours.
-func (b *blockRunner) run(ctx context.Context) error {
+// runBlock is the block's loop. After the last step of a block with an end it continues to answer the neighbours.
+func (b *blockRunner) runBlock(ctx context.Context) error {
 	if traced, ok := b.localSteps.(TracedBlock); ok {
 		defer func() { traced.Ended(b.machine.Stats()) }()
 	}
-	b.ctx, b.events = ctx, append(b.events, d2d.Start{})
-	for ctx.Err() == nil && !b.machine.Finished() {
+	b.ctx, b.pendingEvents = ctx, append(b.pendingEvents, d2d.Start{})
+	for ctx.Err() == nil && !b.machine.HasFinished() {
 		b.collectEvents() // also between steps that wait for no neighbour
-		if len(b.events) == 0 {
+		if len(b.pendingEvents) == 0 {
 			at, ok := b.machine.Deadline()
 			if !ok || b.core.Loop.Now().Before(at) {
 				b.lockHandle.release()
-				b.mesh.Waiter.Wait(ctx, at, nil)
+				b.mesh.BlockWaiter.Wait(ctx, at, nil)
 				continue
 			}
-			b.events = append(b.events, d2d.Tick{})
+			b.pendingEvents = append(b.pendingEvents, d2d.Tick{})
 		}
-		ev := b.events[0]
-		b.events = b.events[1:]
-		if err := b.step(ev); err != nil {
+		ev := b.pendingEvents[0]
+		b.pendingEvents = b.pendingEvents[1:]
+		if err := b.stepMachine(ev); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// messages returns the neighbours' messages; a block that rests does not receive any.
-func (b *blockRunner) messages() <-chan mqtt.Message {
-	if b.machine.Resting() {
+// messageInbox returns the neighbours' messages; a block that rests does not receive any.
+func (b *blockRunner) messageInbox() <-chan mqtt.Message {
+	if b.machine.IsResting() {
 		return nil
 	}
-	return b.mesh.Inbox
+	return b.mesh.BlockInbox
 }
 
 // collectEvents appends the messages that have arrived. Requests of the owner precede them: they apply before the next
 // local step.
 func (b *blockRunner) collectEvents() {
 	if q, ok := host.TryReceive(b.requests); ok {
-		b.acceptRequest(q)
+		b.acceptUpdateRequest(q)
 	}
 	if yes, ok := host.TryReceive(b.restRequests); ok {
-		b.events = slices.Insert(b.events, 0, d2d.Event(d2d.RestRequested{MustRest: yes}))
+		b.pendingEvents = slices.Insert(b.pendingEvents, 0, d2d.Event(d2d.RestRequirementChanged{MustRest: yes}))
 	}
 	for {
-		msg, ok := host.TryReceive(b.messages())
+		msg, ok := host.TryReceive(b.messageInbox())
 		if !ok {
 			return
 		}
-		b.events = append(b.events, d2d.MessageReceived{Payload: msg.Payload})
+		b.pendingEvents = append(b.pendingEvents, d2d.MessageReceived{Payload: msg.Payload})
 	}
 }
 
-// acceptRequest makes a round's request the pending one. It replaces an earlier round's.
-func (b *blockRunner) acceptRequest(q *updateRequest) {
+// acceptUpdateRequest makes a round's request the pending one. It replaces an earlier round's.
+func (b *blockRunner) acceptUpdateRequest(q *updateRequest) {
 	b.pendingRequest = q
-	b.events = slices.Insert(b.events, 0, d2d.Event(d2d.RoundAnswerRequested{}))
+	b.pendingEvents = slices.Insert(b.pendingEvents, 0, d2d.Event(d2d.RoundAnswerRequested{}))
 }
 
-// step gives the machine an event, and performs the effects that follow.
-func (b *blockRunner) step(ev d2d.Event) error {
+// stepMachine gives the machine an event, and performs the effects that follow.
+func (b *blockRunner) stepMachine(ev d2d.Event) error {
 	for _, e := range b.machine.Step(b.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.PublishMessage:
 			// neighbours request a message again that was not sent
-			_ = b.mesh.Conn.Publish(mqtt.Message{Topic: b.core.Topics.PeerPart(b.core.ID,
+			_ = b.mesh.NeighborBrokerConn.Publish(mqtt.Message{Topic: b.core.Topics.PeerPart(b.core.ID,
 				b.trainEffect.MixingBlockRound,
 				e.TopicPart),
 				Payload: e.Payload})
@@ -162,7 +163,7 @@ func (b *blockRunner) step(ev d2d.Event) error {
 			if err := b.takeLocalSteps(e); err != nil {
 				return err
 			}
-			b.events = append(b.events, d2d.LocalStepTaken{})
+			b.pendingEvents = append(b.pendingEvents, d2d.LocalStepTaken{})
 		case d2d.BlockStarted:
 			b.onBlockStarted(e.JoinedFromSnapshots)
 		case d2d.AnswerRound:

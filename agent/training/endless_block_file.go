@@ -19,12 +19,12 @@ func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) 
 	out := littleEndian.AppendUint64(nil, uint64(e.Position.Run))
 	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
 	out = littleEndian.AppendUint64(out, e.Announcement.PriorLocalSteps+taken)
-	out = littleEndian.AppendUint32(out, uint32(b.steps))
-	for _, part := range [][]byte{edges.Body(), b.prepared.CompiledTask.Task.Append(nil)} {
+	out = littleEndian.AppendUint32(out, uint32(b.localStepCount))
+	for _, part := range [][]byte{edges.Body(), b.prepared.CompiledTask.Task.AppendEncoding(nil)} {
 		out = littleEndian.AppendUint32(out, uint32(len(part)))
 		out = append(out, part...)
 	}
-	return folder.Save(state.Block, wire.AppendVector(out, x))
+	return folder.SaveFile(state.Block, wire.AppendVector(out, x))
 }
 
 // savedBlock is the block that an earlier process was in.
@@ -35,7 +35,7 @@ type savedBlock struct {
 }
 
 func loadBlock(folder state.Folder) (b savedBlock, err error) {
-	err = folder.Load(state.Block, func(in []byte) (err error) {
+	err = folder.LoadFile(state.Block, func(in []byte) (err error) {
 		b, err = parseBlock(in)
 		return err
 	})
@@ -67,9 +67,10 @@ func parseBlock(in []byte) (b savedBlock, err error) {
 	if err != nil {
 		return savedBlock{}, err
 	}
-	e := agentround.Train{MixingBlockRound: m.MixingBlockRound, StepWeight: m.StepSizeWeight, MixingPeers: m.Peers}
+	e := agentround.StartTraining{MixingBlockRound: m.MixingBlockRound, StepWeight: m.StepSizeWeight,
+		MixingPeers: m.Peers}
 	e.Position.Run = wire.RunID(littleEndian.Uint64(head))
 	e.Announcement.Seed, e.Announcement.PriorLocalSteps = littleEndian.Uint64(head[8:]), littleEndian.Uint64(head[16:])
-	return savedBlock{&endlessBlock{trainEffect: e, task: wire.BlobDigest(encodedTask),
-		steps: int(littleEndian.Uint32(head[24:]))}, encodedTask, x}, nil
+	return savedBlock{&endlessBlock{trainEffect: e, taskDigest: wire.BlobDigest(encodedTask),
+		localStepCount: int(littleEndian.Uint32(head[24:]))}, encodedTask, x}, nil
 }

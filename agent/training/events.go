@@ -103,7 +103,8 @@ func (e LocalTrainingFinished) Describe(d *observe.EventDescription) {
 	if s := e.HeldOutScore; s != nil {
 		attributes := []any{"round", e.Round, "version", e.Version, "rows", s.Samples, "risk",
 			observe.RoundToFourDigits(s.Risk)}
-		d.Log(observe.Info, "base model scored on held-out rows", append(attributes, host.ScoreLogAttributes(s)...)...)
+		d.Log(observe.Info, "base model scored on held-out rows", append(attributes,
+			host.ScoreLogAttributes(s)...)...)
 	}
 	e.describeMixing(d)
 }
@@ -122,7 +123,8 @@ func (e LocalTrainingFinished) describeMixing(d *observe.EventDescription) {
 		d.AddToCounter(mixingIgnored, float64(n), d2d.IgnoreReason(why).String())
 	}
 	d.ObserveHistogram(mixingDuration, e.BlockDuration.Seconds())
-	d.Log(observe.Info, "mixed with neighbours", "round", e.Round, "flows", s.AppliedFlows, "late", s.LateFlows,
+	d.Log(observe.Info, "mixed with neighbours", "round", e.Round, "flows", s.AppliedFlows, "late",
+		s.LateFlows,
 		"skipped", s.SkippedSnapshots, "unreconciled", s.UnreconciledEdges, "took", e.BlockDuration)
 }
 

@@ -16,26 +16,27 @@ type finetuning struct {
 	rows       *learner.Samples[float32]
 	rowsErr    func() error // why some rows could not be read
 	rng        *rand.Rand
-	offset     uint64
+	stepOffset uint64
 	lockHandle *lockHandle
 }
 
 // PrepareFinetuning returns the fine-tuning of an announced model, as a job beside the owner. It returns nil if the
-// task has none, or if there are no rows to train on.
-func (t *Part) PrepareFinetuning(version wire.ModelVersion) func(context.Context, *modelfile.Model) error {
+// taskDigest has none, or if there are no rows to train on.
+func (t *TrainingManager) PrepareFinetuning(version wire.ModelVersion) func(context.Context, *modelfile.Model) error {
 	p, l, ann := t.dependencies.Tasks.LastPreparedTask(), t.dependencies.Tasks.AnnouncedTask(),
 		&t.core.LastAnnouncement.Announcement
 	if l.CompiledTask.Task.FinetuneSteps == 0 || p == nil || p.LocalTask != l || !t.dependencies.Tasks.RowsFitTask() {
 		return nil
 	}
-	f := &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err, offset: ann.PriorLocalSteps,
+	f := &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err,
+		stepOffset: ann.PriorLocalSteps,
 		lockHandle: t.newLockHandle(),
 		rng: task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(version),
 			task.AgentRandomKey(t.core.ID))}
 	return f.run
 }
 
-// run fine-tunes the model. If its steps diverge, the model does not change.
+// runBlock fine-tunes the model. If its steps diverge, the model does not change.
 func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
 	p, err := task.Compile[float32](f.task) // training uses another one meanwhile
 	if err != nil {
@@ -49,14 +50,14 @@ func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
 		return err
 	}
 	defer f.lockHandle.release()
-	diverged := p.Finetune(w, f.rows, f.rng, f.offset,
+	diverged := p.Finetune(w, f.rows, f.rng, f.stepOffset,
 		func() bool { f.lockHandle.yieldBetweenSteps(ctx); return ctx.Err() != nil })
 	if err = f.rowsErr(); err == nil {
 		err = ctx.Err()
 	}
 	if err == nil && diverged == nil {
 		m.ParameterBytes = wire.AppendVector(nil, w)
-		m.Hash = wire.BlobDigest(m.ParameterBytes)
+		m.ParameterDigest = wire.BlobDigest(m.ParameterBytes)
 	}
 	return err
 }

@@ -22,7 +22,7 @@ const personalModelWrite = "save what of the model is the agent's own"
 // It also keeps the parameters before the newest round that has trained them. If a crash has interrupted that round,
 // the round begins with these again and computes the same bits.
 type personalModelStore struct {
-	slots *state.Slots
+	slots *state.FileSlots
 
 	mu sync.Mutex
 	personalState
@@ -30,29 +30,29 @@ type personalModelStore struct {
 
 // personalState is the content of the file. The zero value has no parameters.
 type personalState struct {
-	key                               personalKey
+	modelID                           personalModelID
 	lastTrainedRound                  wire.RoundID // that has trained last, unless parametersBefore is nil
 	parametersBefore, parametersAfter []float32    // before and after that round
 }
 
-// personalKey identifies the model of the parameters. Another task of the run with the same tensors continues with
+// personalModelID identifies the model of the parameters. Another task of the run with the same tensors continues with
 // them.
-type personalKey struct {
+type personalModelID struct {
 	run                                  wire.RunID
 	sharedSchemaHash, personalSchemaHash wire.Digest // of the schemas
 }
 
-func keyOf(run wire.RunID, p *task.CompiledTask[float32]) personalKey {
-	return personalKey{run, p.UpdateSchema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
+func personalModelIDOf(run wire.RunID, p *task.CompiledTask[float32]) personalModelID {
+	return personalModelID{run, p.UpdateSchema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
 }
 
-// parametersAtStart returns the personal parameters at the beginning of a round, which the caller must not change. It
-// returns nil if there are none for this model. For noRound it returns the present ones.
-func (k *personalModelStore) parametersAtStart(key personalKey, round wire.RoundID) []float32 {
+// parametersAtRoundStart returns the personal parameters at the beginning of a round, which the caller must not change.
+// It returns nil if there are none for this model. For noRound it returns the present ones.
+func (k *personalModelStore) parametersAtRoundStart(key personalModelID, round wire.RoundID) []float32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.key != key:
+	case k.modelID != key:
 		return nil
 	case k.lastTrainedRound == round:
 		return k.parametersBefore
@@ -63,21 +63,21 @@ func (k *personalModelStore) parametersAtStart(key personalKey, round wire.Round
 // noRound is not the number of any round.
 const noRound wire.RoundID = math.MaxUint64
 
-// saveTrained stores the parameters that a round has trained.
-func (k *personalModelStore) saveTrained(s personalState) error {
+// saveTrainedParameters stores the parameters that a round has trained.
+func (k *personalModelStore) saveTrainedParameters(s personalState) error {
 	k.mu.Lock()
 	k.personalState = s
 	k.mu.Unlock()
 	return k.save()
 }
 
-// save writes the present state to disk.
+// saveUpdate writes the present state to disk.
 func (k *personalModelStore) save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	b := littleEndian.AppendUint64(nil, uint64(k.key.run))
+	b := littleEndian.AppendUint64(nil, uint64(k.modelID.run))
 	b = littleEndian.AppendUint64(b, uint64(k.lastTrainedRound))
-	b = append(append(b, k.key.sharedSchemaHash[:]...), k.key.personalSchemaHash[:]...)
+	b = append(append(b, k.modelID.sharedSchemaHash[:]...), k.modelID.personalSchemaHash[:]...)
 	return k.slots.Save(b, wire.AppendVector(nil, k.parametersBefore), wire.AppendVector(nil,
 		k.parametersAfter))
 }
@@ -89,7 +89,7 @@ func (k *personalModelStore) load() error {
 		if len(b) < head || (len(b)-head)%8 != 0 {
 			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
 		}
-		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)),
+		s := personalState{modelID: personalModelID{run: wire.RunID(littleEndian.Uint64(b)),
 			sharedSchemaHash:   wire.Digest(b[16:48]),
 			personalSchemaHash: wire.Digest(b[48:head])}, lastTrainedRound: wire.RoundID(littleEndian.Uint64(b[8:]))}
 		n := (len(b) - head) / 2
@@ -110,11 +110,11 @@ func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	if !p.HasPersonalPart() {
 		return nil
 	}
-	own := q.training.personal.parametersAtStart(keyOf(e.Position.Run, p), e.Position.Round)
+	own := q.training.personalModels.parametersAtRoundStart(personalModelIDOf(e.Position.Run, p), e.Position.Round)
 	if own == nil {
 		program, is := q.training.cfg.Trainer.(OpaqueTrainer)
 		switch {
-		case !q.prepared.RowsHiddenInTrainer():
+		case !q.prepared.AreRowsHiddenInTrainer():
 			own = p.InitialOwnParameters(e.Announcement.Seed)
 		case is:
 			own, err = program.InitialPersonalParameters(ctx, p)
@@ -126,7 +126,7 @@ func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 		}
 		q.reportPersonalReset(PersonalModelReset{Round: e.Position.Round, Parameters: len(own)})
 	}
-	q.ownParametersAtStart, q.base = own, p.AllParameters(q.base, own)
+	q.ownParametersAtStart, q.baseParameters = own, p.AllParameters(q.baseParameters, own)
 	return nil
 }
 
@@ -136,15 +136,15 @@ func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) 
 	if out.OwnParameters == nil {
 		return
 	}
-	if out.OwnResetReason != nil {
+	if out.DittoResetReason != nil {
 		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round,
-			Parameters: len(out.OwnParameters), Err: out.OwnResetReason})
+			Parameters: len(out.OwnParameters), Err: out.DittoResetReason})
 	}
-	k := &q.training.personal
-	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.prepared.CompiledTask),
+	k := &q.training.personalModels
+	err := k.saveTrainedParameters(personalState{personalModelIDOf(q.trainEffect.Position.Run, q.prepared.CompiledTask),
 		q.trainEffect.Position.Round, q.ownParametersAtStart, out.OwnParameters})
 	q.training.core.Loop.RunOnLoop(func() {
-		q.training.core.Writes.FinishWrite(state.RetriedWrite{Purpose: personalModelWrite, WriteFile: k.save},
+		q.training.core.WriteRetrier.FinishWrite(state.RetriedWrite{Purpose: personalModelWrite, WriteFile: k.save},
 			err)
 	})
 }
@@ -155,11 +155,12 @@ func (q *updateRequest) reportPersonalReset(e PersonalModelReset) {
 
 // PredictionParameters returns the parameters with which the device predicts, given the shared parameters of a model of
 // the announced run. It returns nil if an external program trains the task and has no personal parameters yet.
-func (t *Part) PredictionParameters(p *task.CompiledTask[float32], run wire.RunID, shared []float32) []float32 {
+func (t *TrainingManager) PredictionParameters(p *task.CompiledTask[float32], run wire.RunID,
+	shared []float32) []float32 {
 	if !p.HasPersonalPart() {
 		return shared
 	}
-	own := t.personal.parametersAtStart(keyOf(run, p), noRound)
+	own := t.personalModels.parametersAtRoundStart(personalModelIDOf(run, p), noRound)
 	switch {
 	case own != nil:
 	case p.Task.Personal.UsesDitto:

@@ -17,7 +17,8 @@ type Trainer interface {
 	// NewBlock prepares the local steps of block r. It must be fast, since the owner may wait for it. No step begins
 	// after the context has ended: then the round is over, or too little of its time is left. Between two steps j.Stop
 	// is called, in which the device may train for another federation.
-	NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32], j task.LocalJob[float32]) (Block,
+	NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+		j task.LocalJob[float32]) (LocalStepBlock,
 		error)
 	// Moments returns the agent's part of a round of statistics, as [task.CompiledTask.StatisticsVector].
 	Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error)
@@ -25,19 +26,19 @@ type Trainer interface {
 	ReportedRowCount(s *learner.Samples[float32]) uint64
 }
 
-// Block is the local steps of one block. It is used from one goroutine. If the agent mixes, its neighbours change the
-// parameters between two calls of TakeSteps.
-type Block interface {
+// LocalStepBlock is the local steps of one block. It is used from one goroutine. If the agent mixes, its neighbours
+// change the parameters between two calls of TakeSteps.
+type LocalStepBlock interface {
 	// TakeSteps takes local steps first to last, counted from 1, in place on x.
 	TakeSteps(x []float32, first, last uint64) error
-	// OutcomeFrom returns the change of base to the parameters x, and counts the steps from 0 again. It may overwrite x
-	// with the change if the agent does not mix.
-	OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error)
+	// OutcomeFromBase returns the change of base to the parameters x, and counts the steps from 0 again. It may
+	// overwrite x with the change if the agent does not mix.
+	OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error)
 }
 
-// Scorer is a Block that scores models itself, on rows that only it knows.
-type Scorer interface {
-	Block
+// ScoringBlock is a Block that scores models itself, on rows that only it knows.
+type ScoringBlock interface {
+	LocalStepBlock
 	// Score scores a model on rows that are not trained on. It returns nil if there are none. Unknown values are NaN.
 	// It is called after the block's steps.
 	Score(model []float32) (*learner.Score, error)
@@ -55,7 +56,7 @@ var ErrNoProgram = errors.New("this device has no trainers: add them to agentd.y
 
 // TracedBlock is a Block of the laboratory whose mixing is traced.
 type TracedBlock interface {
-	Block
+	LocalStepBlock
 	Trace() d2d.ParameterTrace[float32]
 	Ended(d2d.MixingStats) // called at the end of the block, also after an error
 }
@@ -63,7 +64,7 @@ type TracedBlock interface {
 // LocalTrainer takes local steps as fast as the device can, and reports true values.
 type LocalTrainer struct {
 	// UsesRobustMoments computes the statistics for the common standardisation with each outlier replaced by the median
-	// of its column: see [learner.RobustMoments]. Otherwise they are exact.
+	// of its column: see [learner.RobustColumnMoments]. Otherwise they are exact.
 	UsesRobustMoments bool
 }
 
@@ -80,8 +81,8 @@ func (LocalTrainer) ReportedRowCount(s *learner.Samples[float32]) uint64 { retur
 
 // NewBlock implements Trainer.
 func (LocalTrainer) NewBlock(ctx context.Context, _ wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (Block, error) {
-	between := j.Stop
-	j.Stop = func() bool { return between != nil && between() || ctx.Err() != nil }
+	j task.LocalJob[float32]) (LocalStepBlock, error) {
+	between := j.ShouldStop
+	j.ShouldStop = func() bool { return between != nil && between() || ctx.Err() != nil }
 	return p.NewTaskStepRunner(j)
 }

@@ -29,8 +29,8 @@ type Config struct {
 	LockShare *TrainingLockShare
 }
 
-// Fill sets the defaults. The default share has the name of the federation.
-func (c *Config) Fill(federation wire.FederationName) {
+// SetDefaults sets the defaults. The default share has the name of the federation.
+func (c *Config) SetDefaults(federation wire.FederationName) {
 	if c.Trainer == nil {
 		c.Trainer = LocalTrainer{}
 	}
@@ -41,20 +41,20 @@ func (c *Config) Fill(federation wire.FederationName) {
 
 // MeshAccess is how blocks reach the neighbours.
 type MeshAccess struct {
-	CanMix bool // the agent is configured to mix
-	Conn   mqtt.Conn
-	Inbox  <-chan mqtt.Message // the neighbours' messages for the present block
-	Waiter host.Waiter         // wakes the present block
-	// ExchangeConfig returns the configuration of a block with this many mixing steps; 0 = a block without an end.
-	ExchangeConfig func(e agentround.Train, t *wire.Task, mixings uint64) d2d.MessageExchangeConfig[float32]
+	CanMix             bool // the agent is configured to mix
+	NeighborBrokerConn mqtt.Conn
+	BlockInbox         <-chan mqtt.Message // the neighbours' messages for the present block
+	BlockWaiter        host.JobWaiter      // wakes the present block
+	// MakeExchangeConfig returns the configuration of a block with this many mixing steps; 0 = a block without an end.
+	MakeExchangeConfig func(e agentround.StartTraining, t *wire.Task, mixings uint64) d2d.MessageExchangeConfig[float32]
 }
 
 // UpdateUploader packs, stores and sends updates.
 type UpdateUploader interface {
-	// BeginUpdate returns the sequence number of an update that is about to be computed.
-	BeginUpdate() uint64
+	// NextUpdateSequence returns the sequence number of an update that is about to be computed.
+	NextUpdateSequence() uint64
 	// PackUpdate sets the payload of an update, given the change of the model. It may be called from any goroutine.
-	PackUpdate(u *part.LocalUpdate, e *agentround.Train, t *task.CompiledTask[float32], change []float32) error
+	PackUpdate(u *part.LocalUpdate, e *agentround.StartTraining, t *task.CompiledTask[float32], change []float32) error
 	// SaveUpdate writes an update to disk. It may be called from any goroutine. over is called on the owner's
 	// goroutine, and reports whether the round is over.
 	SaveUpdate(u *part.LocalUpdate, over func() bool)
@@ -62,71 +62,74 @@ type UpdateUploader interface {
 	SetCurrentUpdate(u *part.LocalUpdate)
 }
 
-// PartDependencies connect the part to other parts.
-type PartDependencies struct {
+// TrainingDependencies connect the part to other parts.
+type TrainingDependencies struct {
 	Uploads UpdateUploader
 	Tasks   part.LocalTaskProvider
-	// LoadTask reads the local rows of an encoded task. then is called on the owner's goroutine if they fit the task.
-	LoadTask func(hash wire.Digest, blob []byte, then func(*part.PreparedTask))
+	// LoadTaskRows reads the local rows of an encoded task. then is called on the owner's goroutine if they fit the
+	// task.
+	LoadTaskRows func(hash wire.Digest, blob []byte, then func(*part.PreparedTask))
 }
 
-// Part is the part of an agent that trains.
-type Part struct {
+// TrainingManager is the part of an agent that trains.
+type TrainingManager struct {
 	// MeshAccess is set before the agent runs.
 	Mesh MeshAccess
 
 	core              *part.AgentCore
 	cfg               Config
-	dependencies      PartDependencies
-	personal          personalModelStore
+	dependencies      TrainingDependencies
+	personalModels    personalModelStore
 	stepTimeEstimator learner.StepTimeEstimator
 	jobs              *host.SerialJobQueue // blocks
-	watchdog          watchdog
+	watchdog          canceledJobWatchdog
 	cancelRound       func()        // ends the training of the round under way
 	endless           *endlessBlock // the block under way, if blocks have no end
 	saved             savedBlock    // continues when the agent starts
 }
 
 // New makes the part, and reads the personal parameters and the block that an earlier process has left.
-func New(core *part.AgentCore, cfg Config, hooks PartDependencies) (t *Part, err error) {
-	t = &Part{core: core, cfg: cfg, dependencies: hooks, jobs: host.NewSerialJobQueue(core.Loop),
-		cancelRound: func() {},
-		personal:    personalModelStore{slots: core.State.Slots(state.PersonalModel)},
-		watchdog:    watchdog{cancelledJobs: map[*time.Time]struct{}{}}}
-	if err = t.personal.load(); err != nil {
+func New(core *part.AgentCore, cfg Config, hooks TrainingDependencies) (t *TrainingManager, err error) {
+	t = &TrainingManager{core: core, cfg: cfg, dependencies: hooks, jobs: host.NewSerialJobQueue(core.Loop),
+		cancelRound:    func() {},
+		personalModels: personalModelStore{slots: core.StateFolder.OpenSlots(state.PersonalModel)},
+		watchdog:       canceledJobWatchdog{cancellationTimes: map[*time.Time]struct{}{}}}
+	if err = t.personalModels.load(); err != nil {
 		return nil, err
 	}
-	if t.saved, err = loadBlock(core.State); err != nil {
+	if t.saved, err = loadBlock(core.StateFolder); err != nil {
 		core.Logger.Warn("the state of mixing is unreadable: the agent waits for the coordinator", "err", err)
 	}
 	return t, nil
 }
 
 // NeedsLink implements part.LinkNeedReporter: neighbours may be reached over the link.
-func (t *Part) NeedsLink() bool { return t.endless != nil }
+func (t *TrainingManager) NeedsLink() bool { return t.endless != nil }
 
-// CheckStuck returns an error if a training job continues long after it was cancelled. It may be called from any
+// CheckStuckJobs returns an error if a training job continues long after it was cancelled. It may be called from any
 // goroutine.
-func (t *Part) CheckStuck(now time.Time) error { return t.watchdog.check(now) }
+func (t *TrainingManager) CheckStuckJobs(now time.Time) error { return t.watchdog.checkStuckJobs(now) }
 
-// CancelRound ends the training of the round. Its result is discarded.
-func (t *Part) CancelRound() { t.cancelRound() }
+// CancelRoundTraining ends the training of the round. Its result is discarded.
+func (t *TrainingManager) CancelRoundTraining() { t.cancelRound() }
 
-// Train computes the update of a round beside the owner. stepShare is the share of the local steps that the agent's
-// parts allow, from 0 to 1. The round machine receives agentround.TrainingEnded.
-func (t *Part) Train(e agentround.Train, p *part.PreparedTask, base []float32, stepShare float64) {
+// TrainForRound computes the update of a round beside the owner. stepShare is the share of the local steps that the
+// agent's parts allow, from 0 to 1. The round machine receives agentround.TrainingEnded.
+func (t *TrainingManager) TrainForRound(e agentround.StartTraining, p *part.PreparedTask, base []float32,
+	stepShare float64) {
 	sizing := p.CompiledTask.StepCountPolicy()
-	steps, why := sizing.LocalSteps(t.stepTime())
-	steps, why = sizing.ReduceSteps(steps, why, stepShare)
+	steps, why := sizing.LocalStepCount(t.stepTime())
+	steps, why = sizing.ReduceStepCount(steps, why, stepShare)
 	ctx, cancel := context.WithCancel(t.core.Loop.Context())
 	t.cancelRound = cancel
-	q := &updateRequest{training: t, ctx: ctx, cancel: cancel, trainEffect: e, prepared: p, base: base, steps: steps,
-		sizingReason: why,
-		began:        t.core.Loop.Now(), sequence: t.dependencies.Uploads.BeginUpdate()}
+	q := &updateRequest{training: t, ctx: ctx, cancel: cancel, trainEffect: e, prepared: p, baseParameters: base,
+		localStepCount: steps,
+		sizingReason:   why,
+		began:          t.core.Loop.Now(), requestSequence: t.dependencies.Uploads.NextUpdateSequence()}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()
-	case p.CompiledTask.Task.Mixing.EndlessBlocks:
+	case p.CompiledTask.Task.Mixing.HasEndlessBlocks:
 		t.answerFromEndlessBlock(q)
 	default:
 		q.trainFiniteBlock()
@@ -134,17 +137,18 @@ func (t *Part) Train(e agentround.Train, p *part.PreparedTask, base []float32, s
 }
 
 // stepTime returns the time per local step: as declared, or as measured in earlier rounds.
-func (t *Part) stepTime() time.Duration {
+func (t *TrainingManager) stepTime() time.Duration {
 	if t.cfg.DeclaredStepTime > 0 {
 		return t.cfg.DeclaredStepTime
 	}
-	return t.stepTimeEstimator.PerStep()
+	return t.stepTimeEstimator.EstimatedTimePerStep()
 }
 
 // handleTrainingResult handles the result of a round's training: an update, or the error with which it has failed.
-func (t *Part) handleTrainingResult(e *agentround.Train, u *part.LocalUpdate, event LocalTrainingFinished, err error) {
+func (t *TrainingManager) handleTrainingResult(e *agentround.StartTraining, u *part.LocalUpdate,
+	event LocalTrainingFinished, err error) {
 	if event.LocalSteps > 0 {
-		t.stepTimeEstimator.Observe(event.LocalSteps, event.LocalStepsDuration)
+		t.stepTimeEstimator.AddMeasurement(event.LocalSteps, event.LocalStepsDuration)
 		event.StepTime = t.stepTime()
 		u.SecondsPerLocalStep = event.StepTime.Seconds()
 		t.core.Observer.Observe(event)
@@ -155,7 +159,7 @@ func (t *Part) handleTrainingResult(e *agentround.Train, u *part.LocalUpdate, ev
 		result.FailureReason = declineReasonOf(err)
 	} else {
 		t.dependencies.Uploads.SetCurrentUpdate(u)
-		result.UpdateDigest, result.HasEdgeReport = u.Payload.Hash, len(u.EdgeMeasurements.Edges) > 0
+		result.UpdateDigest, result.HasEdgeReport = u.PayloadManifest.Hash, len(u.EdgeMeasurements.Edges) > 0
 	}
 	t.core.HandleRoundEvent(result)
 }
@@ -170,22 +174,24 @@ func declineReasonOf(err error) wire.DeclineReason {
 	return wire.DeclineBadData
 }
 
-// newBlock prepares the local steps of a block. draws is the round whose random draws it uses.
-func (t *Part) newBlock(ctx context.Context, e *agentround.Train, p *part.PreparedTask, base, own []float32, steps int,
-	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
+// newLocalStepBlock prepares the local steps of a block. draws is the round whose random draws it uses.
+func (t *TrainingManager) newLocalStepBlock(ctx context.Context, e *agentround.StartTraining, p *part.PreparedTask,
+	base, own []float32, steps int,
+	draws wire.RoundID, seed uint64, turn *lockHandle) (LocalStepBlock, error) {
 	if !t.Mesh.CanMix && len(e.MixingPeers) > 0 {
 		return nil, errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
 	}
 	key := task.AgentRandomKey(t.core.ID)
 	return t.cfg.Trainer.NewBlock(ctx, e.MixingBlockRound, p.CompiledTask, task.LocalJob[float32]{
-		Base: base, Samples: p.TrainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.PriorLocalSteps,
-		Steps: steps, Rand: task.AgentRand(seed, draws, key), RiskSampleSeed: t.riskSampleSeed(e),
+		BaseParameters: base, Samples: p.TrainingRows, StepWeight: e.StepWeight,
+		StepOffset: e.Announcement.PriorLocalSteps,
+		Steps:      steps, Rand: task.AgentRand(seed, draws, key), RiskSampleSeed: t.riskSampleSeed(e),
 		OwnParameters: own, DittoRand: task.AgentRand(task.PersonalStepsSeed(seed), draws, key),
-		Stop: func() bool { turn.yieldBetweenSteps(ctx); return false },
+		ShouldStop: func() bool { turn.yieldBetweenSteps(ctx); return false },
 	})
 }
 
 // riskSampleSeed returns the seed of the sample of rows on which the risks of a round are computed.
-func (t *Part) riskSampleSeed(e *agentround.Train) uint64 {
+func (t *TrainingManager) riskSampleSeed(e *agentround.StartTraining) uint64 {
 	return task.RiskSampleSeed(e.Announcement.Seed, task.AgentRandomKey(t.core.ID))
 }

@@ -26,9 +26,9 @@ type uploads struct {
 	saved, made []*part.LocalUpdate
 }
 
-func (u *uploads) BeginUpdate() uint64 { u.sequence++; return u.sequence }
+func (u *uploads) NextUpdateSequence() uint64 { u.sequence++; return u.sequence }
 
-func (*uploads) PackUpdate(u *part.LocalUpdate, _ *agentround.Train, _ *task.CompiledTask[float32],
+func (*uploads) PackUpdate(u *part.LocalUpdate, _ *agentround.StartTraining, _ *task.CompiledTask[float32],
 	change []float32) error {
 	return u.SetPayload(wire.AppendVector(nil, change), wire.Digest{})
 }
@@ -55,11 +55,12 @@ func TestTrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				compiled, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
-					Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+				compiled, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"},
+					TargetColumn: "y",
+					Model:        wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 					Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
 						StepTimeBudgetMillis: 10_000,
-						MinSteps:             1, MaxSteps: 10}})
+						MinLocalSteps:        1, MaxLocalSteps: 10}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -68,9 +69,9 @@ func TestTrain(t *testing.T) {
 				loop, up := host.NewEventLoop(nil), &uploads{}
 				var results []agentround.TrainingEnded
 				var steps int
-				core := &part.AgentCore{ID: "press", Loop: loop, State: state.Folder{Disk: store.LocalDisk,
+				core := &part.AgentCore{ID: "press", Loop: loop, StateFolder: state.Folder{Disk: store.LocalDisk,
 					Dir: t.TempDir()},
-					Writes: &state.WriteRetrier{Loop: loop}, HandleRoundEvent: func(e agentround.Event) {
+					WriteRetrier: &state.WriteRetrier{Loop: loop}, HandleRoundEvent: func(e agentround.Event) {
 						results = append(results, e.(agentround.TrainingEnded))
 					}, Observer: testkit.Observer(func(e observe.Event) {
 						if trained, is := e.(LocalTrainingFinished); is {
@@ -78,12 +79,13 @@ func TestTrain(t *testing.T) {
 						}
 					})}
 				cfg := Config{DeclaredStepTime: time.Second}
-				cfg.Fill("plant")
-				p, err := New(core, cfg, PartDependencies{Uploads: up})
+				cfg.SetDefaults("plant")
+				p, err := New(core, cfg, TrainingDependencies{Uploads: up})
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.Mesh = MeshAccess{Waiter: loop.NewWaiter(), ExchangeConfig: func(_ agentround.Train, _ *wire.Task,
+				p.Mesh = MeshAccess{BlockWaiter: loop.NewWaiter(), MakeExchangeConfig: func(_ agentround.StartTraining,
+					_ *wire.Task,
 					mixings uint64) d2d.MessageExchangeConfig[float32] {
 					return d2d.MessageExchangeConfig[float32]{MixingConfig: d2d.MixingConfig[float32]{
 						Boot: 1, BlockSteps: mixings, MaxSilentWaits: 1, RepeatInterval: time.Second}}
@@ -96,12 +98,12 @@ func TestTrain(t *testing.T) {
 					BeforeWait: func() error {
 						if !began {
 							began = true
-							e := agentround.Train{Deadline: deadline, MustUpload: tt.mustUpload}
+							e := agentround.StartTraining{Deadline: deadline, MustUpload: tt.mustUpload}
 							e.Position = wire.AnnouncementPosition{Run: 5, Round: 7}
 							e.Announcement.Kind, e.StepWeight = wire.KindTraining, 1
-							p.Train(e, rows, []float32{0}, 0.5)
+							p.TrainForRound(e, rows, []float32{0}, 0.5)
 							if tt.cancel {
-								p.CancelRound()
+								p.CancelRoundTraining()
 							}
 						}
 						if !time.Now().Before(deadline) {
@@ -109,9 +111,9 @@ func TestTrain(t *testing.T) {
 						}
 						return nil
 					},
-					Deadline: func() time.Time { return deadline }, OnDeadline: func(time.Time) {},
+					NextDeadline: func() time.Time { return deadline }, OnDeadline: func(time.Time) {},
 				})
-				p.CancelRound() // as at the end of the round
+				p.CancelRoundTraining() // as at the end of the round
 				loop.CancelAndAwaitJobs()
 				if !errors.Is(err, ended) {
 					t.Fatal(err)
@@ -131,7 +133,7 @@ func TestTrain(t *testing.T) {
 					results[0].FailureReason != tt.failure || (len(up.made) == 1) != (tt.failure == 0):
 					t.Errorf("results %+v, %d updates", results, len(up.made))
 				case tt.failure == 0 && (up.made[0].RequestSequence != 1 || up.made[0].SecondsPerLocalStep != 1 ||
-					results[0].UpdateDigest != up.made[0].Payload.Hash):
+					results[0].UpdateDigest != up.made[0].PayloadManifest.Hash):
 					t.Errorf("update %+v", up.made[0])
 				}
 			})

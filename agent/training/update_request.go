@@ -16,23 +16,23 @@ import (
 
 // updateRequest is a round's request for an update.
 type updateRequest struct {
-	training             *Part
+	training             *TrainingManager
 	ctx                  context.Context // of the round
 	cancel               func()          // ends ctx
-	trainEffect          agentround.Train
+	trainEffect          agentround.StartTraining
 	prepared             *part.PreparedTask
-	base                 []float32 // with the personal parameters, once the block begins
+	baseParameters       []float32 // with the personal parameters, once the block begins
 	ownParametersAtStart []float32 // at the beginning of the round; nil if the task has no personal parameters
-	steps                int       // E_k
+	localStepCount       int       // E_k
 	sizingReason         learner.StepCountReason
 	began                time.Time
-	sequence             uint64
+	requestSequence      uint64
 }
 
 // computeStatistics computes an agent's part of a statistics round.
 func (q *updateRequest) computeStatistics() {
 	q.training.core.DataJobs.Enqueue(func() {
-		defer q.training.watchdog.watch(q.ctx)()
+		defer q.training.watchdog.watchJob(q.ctx)()
 		u, turn := q.newUpdate(), q.training.newLockHandle()
 		if turn.acquire(q.ctx) != nil {
 			return // the round is over
@@ -44,7 +44,7 @@ func (q *updateRequest) computeStatistics() {
 				q.prepared.CompiledTask.UpdateSchema(wire.KindStatistics).Hash())
 		}
 		if err == nil {
-			q.save(u)
+			q.saveUpdate(u)
 		}
 		q.deliverResult(u, LocalTrainingFinished{}, q.prepared.FailureCause(err))
 	})
@@ -58,7 +58,7 @@ func (q *updateRequest) trainFiniteBlock() {
 	timely, cancel := t.core.Loop.WithDeadline(q.ctx, e.Deadline.Add(-e.Deadline.Sub(t.core.Loop.Now())/10))
 	t.jobs.Enqueue(func() {
 		defer cancel()
-		defer t.watchdog.watch(q.ctx)()
+		defer t.watchdog.watchJob(q.ctx)()
 		turn := t.newLockHandle() // a job that waits for it has no parameters of its own yet
 		if err := turn.acquire(timely); err != nil {
 			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{},
@@ -67,20 +67,21 @@ func (q *updateRequest) trainFiniteBlock() {
 			return
 		}
 		defer turn.release()
-		var steps Block
+		var steps LocalStepBlock
 		err := q.setPersonalParameters(timely)
 		if err == nil {
-			steps, err = t.newBlock(timely, e, q.prepared, q.base, q.ownParametersAtStart, q.steps, e.Position.Round,
+			steps, err = t.newLocalStepBlock(timely, e, q.prepared, q.baseParameters, q.ownParametersAtStart,
+				q.localStepCount, e.Position.Round,
 				e.Announcement.Seed, turn)
 		}
 		if err != nil {
 			q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{}, err)
 			return
 		}
-		b, err := t.newBlockRunner(q.trainEffect, q.prepared, steps, q.base, q.steps, false, turn)
+		b, err := t.newBlockRunner(q.trainEffect, q.prepared, steps, q.baseParameters, q.localStepCount, false, turn)
 		if err == nil {
 			b.onRoundAnswer = func(s d2d.AnswerRound) { q.deliverUpdate(b, s, nil) }
-			err = b.runSubscribed(q.ctx)
+			err = b.runWhileSubscribed(q.ctx)
 		}
 		if err != nil {
 			q.deliverUpdate(b, d2d.AnswerRound{Stats: b.mixingStats()}, err)
@@ -104,32 +105,32 @@ func (q *updateRequest) deliverUpdate(b *blockRunner, s d2d.AnswerRound, err err
 	if err == nil {
 		began := now()
 		var out task.LocalOutcome[float32]
-		if out, err = b.localSteps.OutcomeFrom(q.base, b.parameters); err == nil {
+		if out, err = b.localSteps.OutcomeFromBase(q.baseParameters, b.parameters); err == nil {
 			q.savePersonalParameters(&out)
-			event.LocalSteps, event.RiskBefore, event.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
-			u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
-			err = q.training.dependencies.Uploads.PackUpdate(u, e, compiled, out.Vector)
+			event.LocalSteps, event.RiskBefore, event.RiskAfter = out.StepsTaken, out.RiskBefore, out.RiskAfter
+			u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.StepsTaken), out.RiskBefore, out.RiskAfter
+			err = q.training.dependencies.Uploads.PackUpdate(u, e, compiled, out.UpdateVector)
 		}
 		event.LocalStepsDuration = b.computeTime + now().Sub(began)
-		u.CheapToRecompute = compiled.Task.Training.ExchangeKind == spec.ExchangeGradient &&
+		u.IsCheapToRecompute = compiled.Task.Training.ExchangeKind == spec.ExchangeGradient &&
 			event.LocalStepsDuration < maxCheapRecomputeTime
 	}
 	if held := q.prepared.HeldOutRows; err == nil && held != nil {
-		score := compiled.Model.Score(q.base, compiled.RiskSample(held, q.training.riskSampleSeed(e)))
+		score := compiled.Model.Score(q.baseParameters, compiled.RiskSample(held, q.training.riskSampleSeed(e)))
 		if q.prepared.View.Err() == nil {
 			event.HeldOutScore = &score
 		}
 	}
-	if scorer, scores := b.localSteps.(Scorer); err == nil && scores {
+	if scorer, scores := b.localSteps.(ScoringBlock); err == nil && scores {
 		var lost error // the round continues without a score
-		if event.HeldOutScore, lost = scorer.Score(q.base); lost != nil {
+		if event.HeldOutScore, lost = scorer.Score(q.baseParameters); lost != nil {
 			q.training.core.Logger.Warn("the model could not be scored", "err", lost)
 		}
 	}
 	b.lockHandle.release()
 	event.LockWait, b.lockHandle.totalWait = b.lockHandle.totalWait, 0
-	if err == nil && !u.CheapToRecompute {
-		q.save(u)
+	if err == nil && !u.IsCheapToRecompute {
+		q.saveUpdate(u)
 	}
 	q.deliverResult(u, event, q.prepared.FailureCause(err))
 }
@@ -140,21 +141,21 @@ const maxCheapRecomputeTime = 50 * time.Millisecond
 // newUpdate returns an update without its payload.
 func (q *updateRequest) newUpdate() *part.LocalUpdate {
 	e := &q.trainEffect
-	return &part.LocalUpdate{RequestSequence: q.sequence, Epoch: e.Position.Epoch, Run: e.Position.Run,
+	return &part.LocalUpdate{RequestSequence: q.requestSequence, Epoch: e.Position.Epoch, Run: e.Position.Run,
 		Round: e.Position.Round,
-		Update: wire.Update{Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash,
+		Update: wire.Update{Kind: e.Announcement.Kind, BaseModelDigest: e.Announcement.BaseModel.Hash,
 			Samples: q.training.cfg.Trainer.ReportedRowCount(q.prepared.TrainingRows)}}
 }
 
-// save stores an update for the coordinator on disk. An update for neighbours only stays in memory.
-func (q *updateRequest) save(u *part.LocalUpdate) {
+// saveUpdate stores an update for the coordinator on disk. An update for neighbours only stays in memory.
+func (q *updateRequest) saveUpdate(u *part.LocalUpdate) {
 	if over := func() bool { return q.ctx.Err() != nil }; q.trainEffect.MustUpload && !over() {
 		q.training.dependencies.Uploads.SaveUpdate(u, over)
 	}
 }
 
-// fail reports to the owner that a block did not begin, or has ended.
-func (q *updateRequest) fail(err error) {
+// deliverFailure reports to the owner that a block did not begin, or has ended.
+func (q *updateRequest) deliverFailure(err error) {
 	q.training.core.Loop.Go(func() { q.deliverResult(&part.LocalUpdate{}, LocalTrainingFinished{}, err) })
 }
 

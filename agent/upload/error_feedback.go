@@ -63,40 +63,40 @@ func (r *residual) norm() float64 { return math.Sqrt(learner.AddSquares(0, r.ele
 
 // errorFeedback is the residual of an agent. The owner's goroutine replaces it; training reads it.
 type errorFeedback struct {
-	mu       sync.Mutex
-	residual residual
-	onSaved  func() // called once the residual is on disk; nil if nothing waits for that
+	mu              sync.Mutex
+	residual        residual
+	onResidualSaved func() // called once the residual is on disk; nil if nothing waits for that
 }
 
 // addResidualToChange returns the change with the residual added, if the codec keeps one. It then stores the sum in u.
 func (f *errorFeedback) addResidualToChange(u *part.LocalUpdate, p *task.CompiledTask[float32],
 	change []float32) []float32 {
-	if _, ok := p.Task.Training.Codec.TopKShare(); !ok {
+	if _, ok := p.Task.Training.UpdateCodec.TopKShare(); !ok {
 		return change
 	}
 	f.mu.Lock()
 	e := f.residual
 	f.mu.Unlock()
-	u.SchemaHash, u.Uncompressed = schemaHashOf(p), slices.Clone(change)
+	u.SchemaHash, u.UncompressedChange = schemaHashOf(p), slices.Clone(change)
 	if e.run != u.Run || e.schemaHash != u.SchemaHash || len(e.elements) != len(change) ||
 		!e.pendingUpdateHash.IsZero() {
 		// the residual is of another run or of other columns, or the fate of the last update is unknown
 		u.ResidualLost = len(e.elements) > 0
-		return u.Uncompressed
+		return u.UncompressedChange
 	}
 	for j, x := range e.elements {
-		u.Uncompressed[j] = float32(change[j] + x)
-		if y := u.Uncompressed[j]; y-y != 0 {
-			return append(u.Uncompressed[:0], change...)
+		u.UncompressedChange[j] = float32(change[j] + x)
+		if y := u.UncompressedChange[j]; y-y != 0 {
+			return append(u.UncompressedChange[:0], change...)
 		}
 	}
-	return u.Uncompressed
+	return u.UncompressedChange
 }
 
-// pendingResidual returns the residual after an update whose fate is unknown so far.
-func pendingResidual(u *part.LocalUpdate) residual {
-	return residual{run: u.Run, round: u.Round, schemaHash: u.SchemaHash, elements: u.Uncompressed,
-		pendingUpdateHash: u.Payload.Hash, packedUpdate: u.PayloadBytes}
+// newPendingResidual returns the residual after an update whose fate is unknown so far.
+func newPendingResidual(u *part.LocalUpdate) residual {
+	return residual{run: u.Run, round: u.Round, schemaHash: u.SchemaHash, elements: u.UncompressedChange,
+		pendingUpdateHash: u.PayloadManifest.Hash, packedUpdate: u.PayloadBytes}
 }
 
 // isFateApplied reports whether the fate of the update of round r was already applied to the residual.
@@ -104,11 +104,11 @@ func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
 	return f.residual.run == run && f.residual.round >= r && f.residual.pendingUpdateHash.IsZero()
 }
 
-// applyFate replaces the pending residual of the update of round r with the residual after its fate f.
-func (p *Part) applyFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+// applyFateToResidual replaces the pending residual of the update of round r with the residual after its fate f.
+func (p *UpdateUploader) applyFateToResidual(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	left := p.feedback.residual
-	if u := p.current; u != nil && u.Uncompressed != nil && u.Round == r {
-		left = pendingResidual(u)
+	if u := p.current; u != nil && u.UncompressedChange != nil && u.Round == r {
+		left = newPendingResidual(u)
 	}
 	if left.run == run && left.round == r && !left.pendingUpdateHash.IsZero() && !p.feedback.isFateApplied(run, r) {
 		p.setResidual(left.afterFate(f), f == wire.FateRoundForgotten)
@@ -120,32 +120,32 @@ func (p *Part) applyFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 // folded before it was offered again. An update that was refused for its length, or because another update of the agent
 // was accepted, leaves no residual: the next update would otherwise be longer still. An update that was never sent does
 // not change the residual.
-func (p *Part) keepReleasedResidual(u *part.LocalUpdate, refused wire.UpdateRefusalReason) {
-	if u.Uncompressed == nil || p.feedback.isFateApplied(u.Run, u.Round) {
+func (p *UpdateUploader) keepReleasedResidual(u *part.LocalUpdate, refused wire.UpdateRefusalReason) {
+	if u.UncompressedChange == nil || p.feedback.isFateApplied(u.Run, u.Round) {
 		return
 	}
-	switch left := pendingResidual(u); {
+	switch left := newPendingResidual(u); {
 	case refused == wire.RefuseNormTooLarge, refused == wire.RefuseConflict:
 		p.setResidual(left.afterFate(wire.FateDominantNorm), false)
-	case refused != 0, p.outcomeRequest == wire.UpdateFateRequest{Round: u.Round, Update: u.Payload.Hash}:
+	case refused != 0, p.fateRequest == wire.UpdateFateRequest{Round: u.Round, Update: u.PayloadManifest.Hash}:
 		p.setResidual(left, false)
-	case p.possiblySent:
+	case p.mayHaveBeenSent:
 		p.setResidual(left.afterFate(wire.FateRoundForgotten), true)
 	}
 }
 
 // setResidual has the next update begin with a residual, also after a restart.
-func (p *Part) setResidual(r residual, lost bool) {
+func (p *UpdateUploader) setResidual(r residual, lost bool) {
 	p.feedback.mu.Lock()
 	p.feedback.residual = r
 	p.feedback.mu.Unlock()
-	_ = p.core.Writes.RunWrite(state.RetriedWrite{Purpose: residualWrite, WriteFile: func() error {
-		return saveResidual(p.core.State,
+	_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: residualWrite, WriteFile: func() error {
+		return saveResidual(p.core.StateFolder,
 			&r)
 	},
 		OnSuccess: func() {
-			if then := p.feedback.onSaved; then != nil {
-				p.feedback.onSaved = nil
+			if then := p.feedback.onResidualSaved; then != nil {
+				p.feedback.onResidualSaved = nil
 				then()
 			}
 		}})
@@ -161,11 +161,11 @@ func saveResidual(folder state.Folder, r *residual) error {
 	b = littleEndian.AppendUint64(b, uint64(r.round))
 	b = append(append(b, r.schemaHash[:]...), r.pendingUpdateHash[:]...)
 	b = append(littleEndian.AppendUint32(b, uint32(len(r.packedUpdate))), r.packedUpdate...)
-	return folder.Save(state.ErrorFeedback, wire.AppendVector(b, r.elements))
+	return folder.SaveFile(state.ErrorFeedback, wire.AppendVector(b, r.elements))
 }
 
 func loadResidual(folder state.Folder) (r residual, err error) {
-	err = folder.Load(state.ErrorFeedback, func(b []byte) error {
+	err = folder.LoadFile(state.ErrorFeedback, func(b []byte) error {
 		const head = 84
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
 			return errors.New("too short")

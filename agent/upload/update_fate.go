@@ -8,7 +8,7 @@ import (
 
 // FindUpdateFate finds out whether the coordinator has used an update whose round is over: from the announcement if it
 // contains the outcome of the round, otherwise the next hello asks for it.
-func (p *Part) FindUpdateFate(e agentround.FindUpdateFate) {
+func (p *UpdateUploader) FindUpdateFate(e agentround.FindUpdateFate) {
 	if e.LastEndedRound == e.Round && e.RoundOutcome.Inline != nil {
 		if o, err := wire.DecodeRoundOutcome(e.RoundOutcome.Inline); err == nil && o.Round == e.Round {
 			p.recordUpdateFate(e.Position.Run, e.Round, o.FateOf(wire.UpdateTagOf(e.Position.Run, e.Round, p.core.ID,
@@ -16,27 +16,27 @@ func (p *Part) FindUpdateFate(e agentround.FindUpdateFate) {
 			return
 		}
 	}
-	p.outcomeRequest = wire.UpdateFateRequest{Round: e.Round, Update: e.UpdateDigest}
+	p.fateRequest = wire.UpdateFateRequest{Round: e.Round, Update: e.UpdateDigest}
 	p.core.HandleRoundEvent(agentround.UpdateFateUnknown{})
 }
 
 // AwaitsUpdateFate reports whether the fate of an update is unknown.
-func (p *Part) AwaitsUpdateFate() bool { return p.outcomeRequest != wire.UpdateFateRequest{} }
+func (p *UpdateUploader) AwaitsUpdateFate() bool { return p.fateRequest != wire.UpdateFateRequest{} }
 
-// receiveFate handles the coordinator's answer to an outcome request.
-func (p *Part) receiveFate(h wire.Header, m wire.UpdateFateAnswer) {
-	if p.outcomeRequest == (wire.UpdateFateRequest{Round: h.Round,
+// receiveFateAnswer handles the coordinator's answer to an outcome request.
+func (p *UpdateUploader) receiveFateAnswer(h wire.Header, m wire.UpdateFateAnswer) {
+	if p.fateRequest == (wire.UpdateFateRequest{Round: h.Round,
 		Update: m.Update}) && p.core.ObeyedPosition.Run == h.Run {
 		p.recordUpdateFate(h.Run, h.Round, m.Fate)
 	}
 }
 
-func (p *Part) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
-	if p.outcomeRequest.Round == r {
-		p.outcomeRequest = wire.UpdateFateRequest{}
+func (p *UpdateUploader) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+	if p.fateRequest.Round == r {
+		p.fateRequest = wire.UpdateFateRequest{}
 	}
 	p.onUpdateFate(run, r, f)
-	p.applyFate(run, r, f)
+	p.applyFateToResidual(run, r, f)
 	p.core.Observer.Observe(UpdateFateReceived{Round: r, Fate: f})
 }
 

@@ -17,20 +17,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Part is the part of an agent that sends its updates.
-type Part struct {
+// UpdateUploader is the part of an agent that sends its updates.
+type UpdateUploader struct {
 	core          *part.AgentCore
 	minUplinkRate transfer.LinkRate
 	onUpdateFate  func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)
 
-	current          *part.LocalUpdate           // its round is not over; nil if there is none
-	possiblySent     bool                        // the coordinator may have received the current update
-	updateBeingSaved *part.LocalUpdate           // is written to disk before it is sent; nil if none is
-	sender           *transfer.UpdateSender      // nil while nothing is sent
-	updateBeingSent  *part.LocalUpdate           // the update of sender
-	edgeMeasurements wire.MixingEdgeMeasurements // of the newest block
-	outcomeRequest   wire.UpdateFateRequest      // the update whose outcome the next hello asks for; zero = none
-	sequence         uint64                      // of the newest request for an update
+	current               *part.LocalUpdate           // its round is not over; nil if there is none
+	mayHaveBeenSent       bool                        // the coordinator may have received the current update
+	updateBeingSaved      *part.LocalUpdate           // is written to disk before it is sent; nil if none is
+	sender                *transfer.UpdateSender      // nil while nothing is sent
+	updateBeingSent       *part.LocalUpdate           // the update of sender
+	edgeMeasurements      wire.MixingEdgeMeasurements // of the newest block
+	fateRequest           wire.UpdateFateRequest      // the update whose outcome the next hello asks for; zero = none
+	newestRequestSequence uint64                      // of the newest request for an update
 
 	store    updateStore
 	feedback errorFeedback
@@ -39,82 +39,82 @@ type Part struct {
 // New makes the part, and reads the update and the residual that an earlier process has left. rate is the least number
 // of bytes per second of the uplink; settled is called with the fate of an update.
 func New(core *part.AgentCore, rate transfer.LinkRate,
-	settled func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)) (p *Part, err error) {
-	p = &Part{core: core, minUplinkRate: rate, onUpdateFate: settled,
-		store: updateStore{slots: core.State.Slots(state.Update)}}
-	if p.feedback.residual, err = loadResidual(core.State); err != nil {
+	settled func(run wire.RunID, r wire.RoundID, f wire.UpdateFate)) (p *UpdateUploader, err error) {
+	p = &UpdateUploader{core: core, minUplinkRate: rate, onUpdateFate: settled,
+		store: updateStore{slots: core.StateFolder.OpenSlots(state.Update)}}
+	if p.feedback.residual, err = loadResidual(core.StateFolder); err != nil {
 		return nil, err
 	}
 	if r := &p.feedback.residual; !r.pendingUpdateHash.IsZero() {
-		p.outcomeRequest = wire.UpdateFateRequest{Round: r.round, Update: r.pendingUpdateHash}
+		p.fateRequest = wire.UpdateFateRequest{Round: r.round, Update: r.pendingUpdateHash}
 	}
 	if p.current, err = loadUpdate(p.store.slots); err != nil {
 		core.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	}
-	p.possiblySent = p.current != nil
+	p.mayHaveBeenSent = p.current != nil
 	return p, nil
 }
 
 // SavedUpdate returns the update that an earlier process has left, for the round machine; nil if there is none.
-func (p *Part) SavedUpdate() *agentround.SavedUpdate {
+func (p *UpdateUploader) SavedUpdate() *agentround.SavedUpdate {
 	u := p.current
 	if u == nil {
 		return nil
 	}
-	return &agentround.SavedUpdate{Epoch: u.Epoch, Run: u.Run, Round: u.Round, BaseModelDigest: u.Base,
-		UpdateDigest: u.Payload.Hash}
+	return &agentround.SavedUpdate{Epoch: u.Epoch, Run: u.Run, Round: u.Round, BaseModelDigest: u.BaseModelDigest,
+		UpdateDigest: u.PayloadManifest.Hash}
 }
 
 // BeginUpdate returns the sequence number of an update that is about to be computed.
-func (p *Part) BeginUpdate() uint64 {
-	p.AbandonFileRemoval()
-	p.sequence++
-	return p.sequence
+func (p *UpdateUploader) NextUpdateSequence() uint64 {
+	p.AbandonUpdateRemoval()
+	p.newestRequestSequence++
+	return p.newestRequestSequence
 }
 
 // PackUpdate sets the payload of an update: the change of the model, and the residual of earlier updates, packed with
 // the task's codec. It may be called from any goroutine.
-func (p *Part) PackUpdate(u *part.LocalUpdate, e *agentround.Train, t *task.CompiledTask[float32],
+func (p *UpdateUploader) PackUpdate(u *part.LocalUpdate, e *agentround.StartTraining, t *task.CompiledTask[float32],
 	change []float32) error {
-	name := t.Task.Training.Codec
+	name := t.Task.Training.UpdateCodec
 	rng := task.AgentRand(task.CodecSeed(e.Announcement.Seed), u.Round, task.AgentRandomKey(p.core.ID))
 	packed := codec.ForName[float32](name).Append(nil, p.feedback.addResidualToChange(u, t, change), rng)
 	err := u.SetPayload(packed, e.Announcement.UpdateSchema)
-	u.Payload.Codec = name
+	u.PayloadManifest.Codec = name
 	return err
 }
 
 // SaveUpdate writes an update to disk, so that it survives a restart. If the write fails, it is repeated unless over
 // returns true, and the update is sent nevertheless: after a restart the agent would train again. Save may be called
 // from any goroutine; over is called on the owner's.
-func (p *Part) SaveUpdate(u *part.LocalUpdate, over func() bool) {
-	write := func() error { return p.store.save(u) }
+func (p *UpdateUploader) SaveUpdate(u *part.LocalUpdate, over func() bool) {
+	write := func() error { return p.store.saveIfNewest(u) }
 	err := write()
 	u.SaveAttempted = true
 	p.core.Loop.RunOnLoop(func() {
 		if !over() {
-			p.core.Writes.FinishWrite(state.RetriedWrite{Purpose: updateWrite, WriteFile: write}, err)
+			p.core.WriteRetrier.FinishWrite(state.RetriedWrite{Purpose: updateWrite, WriteFile: write}, err)
 		}
 	})
 }
 
 // SetCurrentUpdate makes an update the current one. Submit sends it when the round machine asks for it.
-func (p *Part) SetCurrentUpdate(u *part.LocalUpdate) {
+func (p *UpdateUploader) SetCurrentUpdate(u *part.LocalUpdate) {
 	if u.ResidualLost {
 		p.core.Observer.Observe(ResidualChanged{Round: u.Round, ResidualLost: true})
 	}
-	p.current, p.possiblySent, p.edgeMeasurements = u, false, u.EdgeMeasurements
+	p.current, p.mayHaveBeenSent, p.edgeMeasurements = u, false, u.EdgeMeasurements
 }
 
-// Submit begins to send the current update. If it is being sent, it is sent from the beginning. An update that is not
-// on disk is saved first.
-func (p *Part) Submit(e agentround.SubmitUpdate) {
+// SubmitUpdate begins to send the current update. If it is being sent, it is sent from the beginning. An update that is
+// not on disk is saved first.
+func (p *UpdateUploader) SubmitUpdate(e agentround.SubmitUpdate) {
 	u := p.current
-	if u == nil || u.Payload.Hash != e.UpdateDigest || p.updateBeingSaved == u {
+	if u == nil || u.PayloadManifest.Hash != e.UpdateDigest || p.updateBeingSaved == u {
 		return // it was released meanwhile, or is sent when it is saved
 	}
-	if u.SaveAttempted || u.CheapToRecompute {
-		p.send(int(e.InitialCreditChunks))
+	if u.SaveAttempted || u.IsCheapToRecompute {
+		p.sendCurrentUpdate(int(e.InitialCreditChunks))
 		return
 	}
 	p.updateBeingSaved = u
@@ -125,75 +125,76 @@ func (p *Part) Submit(e agentround.SubmitUpdate) {
 				p.updateBeingSaved = nil
 			}
 			if p.current == u {
-				p.send(int(e.InitialCreditChunks))
+				p.sendCurrentUpdate(int(e.InitialCreditChunks))
 			}
 		}
 	})
 }
 
-// send sends the current update. The first chunks, as many as unsolicited says, need no credit.
-func (p *Part) send(unsolicited int) {
+// sendCurrentUpdate sends the current update. The first chunks, as many as unsolicited says, need no credit.
+func (p *UpdateUploader) sendCurrentUpdate(unsolicited int) {
 	if p.sender != nil && p.updateBeingSent == p.current {
-		p.step(transfer.CoordinatorRestarted{})
+		p.stepSender(transfer.CoordinatorRestarted{})
 		return
 	}
-	p.updateBeingSent, p.possiblySent = p.current, true
-	p.sender = transfer.NewUpdateSender(p.updateBeingSent.Payload, p.updateBeingSent.PayloadBytes, 0, unsolicited,
+	p.updateBeingSent, p.mayHaveBeenSent = p.current, true
+	p.sender = transfer.NewUpdateSender(p.updateBeingSent.PayloadManifest, p.updateBeingSent.PayloadBytes, 0,
+		unsolicited,
 		p.minUplinkRate, p.core.Rand)
-	if !p.core.Connected {
-		p.step(transfer.Disconnected{})
+	if !p.core.IsConnected {
+		p.stepSender(transfer.LinkDown{})
 	}
-	p.step(transfer.Start{})
+	p.stepSender(transfer.Start{})
 }
 
 // ReleaseUpdate ends all work on the update of a round that is over, and removes its file. refused is why the
 // coordinator has refused the update, if it has; removeModel removes the file of the round's model in the same write.
-func (p *Part) ReleaseUpdate(refused wire.UpdateRefusalReason, removeModel func() error) {
+func (p *UpdateUploader) ReleaseUpdate(refused wire.UpdateRefusalReason, removeModel func() error) {
 	if u := p.current; u != nil {
 		p.keepReleasedResidual(u, refused)
 	}
-	p.step(transfer.Cancel{})
+	p.stepSender(transfer.Cancel{})
 	p.sender, p.updateBeingSent, p.current = nil, nil, nil
-	p.core.Writes.AbandonWrite(updateWrite)
-	next := p.sequence + 1
+	p.core.WriteRetrier.AbandonWrite(updateWrite)
+	next := p.newestRequestSequence + 1
 	remove := func() {
 		// if the file stays, the next start removes it
-		_ = p.core.Writes.RunWrite(state.RetriedWrite{Purpose: updateRemoval,
+		_ = p.core.WriteRetrier.RunWrite(state.RetriedWrite{Purpose: updateRemoval,
 			WriteFile: func() error { return p.store.removeUpdate(next, removeModel) }})
 	}
-	if !p.core.Writes.IsFailing(residualWrite) {
+	if !p.core.WriteRetrier.IsWriteFailing(residualWrite) {
 		remove()
 		return
 	}
 	// The residual on disk is an earlier one. The file of the update contains the present one, so it stays until the
 	// residual is written.
 	p.store.discardEarlier(next)
-	p.feedback.onSaved = func() {
-		if p.sequence < next { // otherwise the file is a later update's
+	p.feedback.onResidualSaved = func() {
+		if p.newestRequestSequence < next { // otherwise the file is a later update's
 			remove()
 		}
 	}
 }
 
-// AbandonFileRemoval abandons the removal of files of an earlier round: a new round writes them.
-func (p *Part) AbandonFileRemoval() { p.core.Writes.AbandonWrite(updateRemoval) }
+// AbandonUpdateRemoval abandons the removal of files of an earlier round: a new round writes them.
+func (p *UpdateUploader) AbandonUpdateRemoval() { p.core.WriteRetrier.AbandonWrite(updateRemoval) }
 
 // FillHello implements part.HelloFiller.
-func (p *Part) FillHello(h *wire.Hello) {
-	h.FateRequest, h.EdgeMeasurements = p.outcomeRequest, p.edgeMeasurements
+func (p *UpdateUploader) FillHello(h *wire.Hello) {
+	h.FateRequest, h.EdgeMeasurements = p.fateRequest, p.edgeMeasurements
 }
 
 // NeedsLink implements part.LinkNeedReporter: an update is sent, or its round is not over.
-func (p *Part) NeedsLink() bool { return p.sender != nil || p.current != nil }
+func (p *UpdateUploader) NeedsLink() bool { return p.sender != nil || p.current != nil }
 
 // ContinueSending continues to send, after the round machine has processed agentround.LinkUp.
-func (p *Part) ContinueSending() { p.step(transfer.Connected{}) }
+func (p *UpdateUploader) ContinueSending() { p.stepSender(transfer.LinkUp{}) }
 
 // InterruptSending interrupts sending, after the round machine has processed agentround.LinkDown.
-func (p *Part) InterruptSending() { p.step(transfer.Disconnected{}) }
+func (p *UpdateUploader) InterruptSending() { p.stepSender(transfer.LinkDown{}) }
 
 // Deadline implements part.TickHook.
-func (p *Part) Deadline() (at time.Time, ok bool) {
+func (p *UpdateUploader) Deadline() (at time.Time, ok bool) {
 	if p.sender == nil {
 		return time.Time{}, false
 	}
@@ -201,16 +202,16 @@ func (p *Part) Deadline() (at time.Time, ok bool) {
 }
 
 // Tick implements part.TickHook.
-func (p *Part) Tick(time.Time) { p.step(transfer.Tick{}) }
+func (p *UpdateUploader) Tick(time.Time) { p.stepSender(transfer.Tick{}) }
 
 // DirectMessageTypes implements part.DirectMessageReceiver.
-func (p *Part) DirectMessageTypes() []wire.MessageType {
+func (p *UpdateUploader) DirectMessageTypes() []wire.MessageType {
 	return []wire.MessageType{wire.TypeUpdateAccepted, wire.TypeUpdateRefused, wire.TypeChunkCredit,
 		wire.TypeUpdateFateAnswer}
 }
 
 // ReceiveDirectMessage implements part.DirectMessageReceiver.
-func (p *Part) ReceiveDirectMessage(e *wire.Envelope) error {
+func (p *UpdateUploader) ReceiveDirectMessage(e *wire.Envelope) error {
 	switch e.Type {
 	case wire.TypeUpdateAccepted:
 		m, err := wire.DecodeUpdateAccepted(e.Body)
@@ -238,39 +239,41 @@ func (p *Part) ReceiveDirectMessage(e *wire.Envelope) error {
 		if err != nil {
 			return err
 		}
-		p.receiveFate(e.Header, m)
+		p.receiveFateAnswer(e.Header, m)
 	}
 	return nil
 }
 
-// HandleInvitation is called with the header of an invitation. It asks for the update of its round, if that is being
-// sent.
-func (p *Part) HandleInvitation(h wire.Header) { p.passAnswerToSender(h, transfer.UpdateRequested{}) }
+// PassInvitationToSender is called with the header of an invitation. It asks for the update of its round, if that is
+// being sent.
+func (p *UpdateUploader) PassInvitationToSender(h wire.Header) {
+	p.passAnswerToSender(h, transfer.UpdateRequested{})
+}
 
 // passAnswerToSender passes an answer to the sender if it is about the update that is being sent. Updates of two rounds
 // may have equal content, so the rounds are compared.
-func (p *Part) passAnswerToSender(h wire.Header, ev transfer.SendEvent) {
+func (p *UpdateUploader) passAnswerToSender(h wire.Header, ev transfer.SendEvent) {
 	if p.sender != nil && p.updateBeingSent.Run == h.Run && p.updateBeingSent.Round == h.Round {
-		p.step(ev)
+		p.stepSender(ev)
 	}
 }
 
-// step gives the sender an event, and publishes the messages that follow.
-func (p *Part) step(ev transfer.SendEvent) {
+// stepSender gives the sender an event, and publishes the messages that follow.
+func (p *UpdateUploader) stepSender(ev transfer.SendEvent) {
 	s, u := p.sender, p.updateBeingSent
 	if s == nil {
 		return
 	}
 	publish := func(part string, payload []byte) {
 		p.core.Publish(mqtt.Message{QoS: mqtt.AtMostOnce, Payload: payload,
-			Topic: p.core.Topics.UpdatePart(p.core.ID, transfer.UploadID(u.Payload.Hash), part)})
+			Topic: p.core.Topics.UpdatePart(p.core.ID, transfer.UploadID(u.PayloadManifest.Hash), part)})
 	}
 	for _, e := range s.Step(p.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
 			body := u.Update
-			body.Inline, body.UnsolicitedChunks = s.InlinePayload(), uint32(e.UnsolicitedChunks)
-			s.SetSealer(p.core.Sealer.BlobSeal(u.Payload.Hash))
+			body.InlinePayload, body.UnsolicitedChunks = s.InlinePayload(), uint32(e.UnsolicitedChunks)
+			s.SetSealer(p.core.Sealer.NewBlobSealer(u.PayloadManifest.Hash))
 			publish(transfer.ManifestPartName, p.core.Sealer.EnvelopeToCoordinator(wire.TypeUpdate, u.Run, u.Round,
 				body.Body()))
 		case transfer.SendChunk:

@@ -19,11 +19,11 @@ import (
 )
 
 // newPart returns a part whose files are in a folder.
-func newPart(t *testing.T, dir string) *Part {
+func newPart(t *testing.T, dir string) *UpdateUploader {
 	t.Helper()
 	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(observe.Event) {})
-	core := &part.AgentCore{State: state.Folder{Disk: store.LocalDisk, Dir: dir, Observer: observer}, Loop: loop,
-		DataJobs: host.NewSerialJobQueue(loop), Writes: &state.WriteRetrier{Loop: loop, Observer: observer},
+	core := &part.AgentCore{StateFolder: state.Folder{Disk: store.LocalDisk, Dir: dir, Observer: observer}, Loop: loop,
+		DataJobs: host.NewSerialJobQueue(loop), WriteRetrier: &state.WriteRetrier{Loop: loop, Observer: observer},
 		Observer: observer,
 		Logger:   slog.New(slog.DiscardHandler)}
 	p, err := New(core, 0, func(wire.RunID, wire.RoundID, wire.UpdateFate) {})
@@ -53,7 +53,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}
 			heard, turns := errors.New("heard"), 0
 			if err := p.core.Loop.Run(t.Context(), nil, host.LoopHandlers{
-				Deadline: func() time.Time { return time.Now().Add(time.Hour) },
+				NextDeadline: func() time.Time { return time.Now().Add(time.Hour) },
 				BeforeWait: func() error {
 					if turns++; turns > 1 {
 						return heard
@@ -63,7 +63,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}); !errors.Is(err, heard) {
 				t.Fatal(err)
 			}
-			if again := p.core.Writes.IsFailing(updateWrite); again != want {
+			if again := p.core.WriteRetrier.IsWriteFailing(updateWrite); again != want {
 				t.Errorf("the write is tried again: %v, want %v", again, want)
 			}
 		})
@@ -77,7 +77,7 @@ func TestNewestUpdateStays(t *testing.T) {
 	p := newPart(t, dir)
 	p.core.Loop.AllowJobs(t.Context())
 	made := func(r wire.RoundID) *part.LocalUpdate {
-		u := &part.LocalUpdate{RequestSequence: p.BeginUpdate(), Run: 1, Round: r,
+		u := &part.LocalUpdate{RequestSequence: p.NextUpdateSequence(), Run: 1, Round: r,
 			Update: wire.Update{Kind: wire.KindTraining}}
 		if err := u.SetPayload([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
 			t.Fatal(err)
@@ -87,14 +87,14 @@ func TestNewestUpdateStays(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	p.core.Loop.Go(func() {
 		_ = p.core.Loop.Run(ctx, nil, host.LoopHandlers{BeforeWait: func() error { return nil },
-			Deadline: func() time.Time { return time.Now().Add(time.Hour) }})
+			NextDeadline: func() time.Time { return time.Now().Add(time.Hour) }})
 	})
 	busy, saved := make(chan struct{}), make(chan struct{})
 	p.core.Loop.RunOnLoop(func() {
 		p.core.DataJobs.Enqueue(func() { <-busy })
 		first := made(1)
 		p.SetCurrentUpdate(first)
-		p.Submit(agentround.SubmitUpdate{UpdateDigest: first.Payload.Hash}) // behind the job
+		p.SubmitUpdate(agentround.SubmitUpdate{UpdateDigest: first.PayloadManifest.Hash}) // behind the job
 		p.ReleaseUpdate(0, func() error { return nil })
 		next := made(2)
 		p.core.Loop.Go(func() {
@@ -104,7 +104,7 @@ func TestNewestUpdateStays(t *testing.T) {
 	})
 	<-saved
 	close(busy)
-	for !p.core.DataJobs.Idle() {
+	for !p.core.DataJobs.IsIdle() {
 		p.core.Loop.RunOnLoop(func() {}) // until the job behind has met the owner
 	}
 	stop()

@@ -19,7 +19,7 @@ func dataCommand() *cobra.Command {
 	var asJSON bool
 	check := &cobra.Command{
 		Use: "check", Short: "Check the device's data against the task, and show every error with its line",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Check the device's data against the task: the CSV file, or the readings that agentd has kept. Every " +
 			"value that cannot be used by itself is shown with line and column, the first 20 of each column and " +
 			"reason; those that are stuck, jump or come twice are counted; each column is described; then the rows " +
@@ -51,7 +51,7 @@ func dataCommand() *cobra.Command {
 		},
 	}
 	l.AddFlags(check, program)
-	of.addTo(check)
+	of.addToCommand(check)
 	check.Flags().StringVar(&file, "task", "", "file with the task (default: the task that the coordinator announces)")
 	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cli.GroupCommand("data", "Check the device's data", check)

@@ -22,7 +22,7 @@ func joinCommand() *cobra.Command {
 	var noStart bool
 	cmd := &cobra.Command{
 		Use: "join URL", Short: "Make this device a member of a federation, with a token",
-		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		Long: `Make this device a member of a federation, with a token of the coordinator's
 ("coordinator enrol").
 
@@ -70,7 +70,7 @@ func reportJoinAndStart(cmd *cobra.Command, l *cli.ConfigLoader, s *join.DeviceS
 		fmt.Fprintf(out, "Not taken from the coordinator: %s\n", strings.Join(s.SkippedSettings, ", "))
 	}
 	l.Overrides = nil // it is in the file
-	if _, err := load(l); err != nil {
+	if _, err := loadSettings(l); err != nil {
 		fmt.Fprintf(out, "Left to set in it, then start agentd:\n")
 		for _, line := range config.ErrorLines(err) {
 			fmt.Fprintf(out, "  %s\n", line)

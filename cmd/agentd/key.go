@@ -27,7 +27,7 @@ func rotateKeyCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "rotate", Short: "Have the running agent make itself another key, which the coordinator takes",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Have the running agent make itself another key, which the coordinator takes.
 
 The key is made on this device and stays there. The one before signs the request,
@@ -57,5 +57,5 @@ by itself, also after a restart.`,
 		},
 	}
 	l.AddFlags(cmd, program)
-	return of.addTo(cmd)
+	return of.addToCommand(cmd)
 }

@@ -24,11 +24,12 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(joinCommand(), runCommand(), statusCommand(), dataCommand(), predictCommand(), modelCommand(),
 		trainerCommand(),
 		doctorCommand(), keyCommand(),
-		cli.ConfigCommand(program, load, checkDataFileHeader), cli.ServiceCommand(systemd.Agent(), load))
+		cli.ConfigCommand(program, loadSettings, checkDataFileHeader), cli.ServiceCommand(systemd.Agent(),
+			loadSettings))
 	return root
 }
 
-func load(l *cli.ConfigLoader) (*settings.Agent, error) {
+func loadSettings(l *cli.ConfigLoader) (*settings.Agent, error) {
 	s := settings.DefaultAgent()
 	return &s, settings.Load(&s, program, l.Path, l.Overrides)
 }

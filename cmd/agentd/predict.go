@@ -33,12 +33,12 @@ func predictCommand() *cobra.Command {
 			"left out; the exit status is 1 then. Delimiter, decimal and names of columns are those of the section " +
 			"data, if its source is csv. The model is the one that the agent uses, unless --model names a " +
 			"file: neither the agent nor a broker has to run.",
-		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "csv" && format != "json" {
 				return cli.UsageErrorf("--format is %q: want csv or json", format)
 			}
-			section, dir, err := predictionInput(cmd, path, &in)
+			section, dir, err := loadPredictionInput(cmd, path, &in)
 			if err != nil {
 				return err
 			}
@@ -58,15 +58,15 @@ func predictCommand() *cobra.Command {
 			return predictRows(m, section, name, rows, cmd.OutOrStdout(), cmd.ErrOrStderr(), format)
 		},
 	}
-	in.flags(cmd)
+	in.addFlags(cmd)
 	cmd.Flags().StringVarP(&path, "model", "m", "", "a model's file (default: the model that the agent uses)")
 	cmd.Flags().StringVar(&format, "format", "csv", "of what is written: csv or json, one object per line")
 	return cmd
 }
 
-// predictionInput returns how files are written, and the agent's state folder. With a model from a file there need be
-// no configuration.
-func predictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
+// loadPredictionInput returns how files are written, and the agent's state folder. With a model from a file there need
+// be no configuration.
+func loadPredictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
 	err error) {
 	s := uncheckedSettings(settings.DefaultAgent())
 	err = settings.Load(&s, program, in.configLoader.Path, in.configLoader.Overrides)
@@ -138,7 +138,7 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 		}
 		rows++
 		if err == nil {
-			if err = w.write(line, p.Predict(x)); err != nil {
+			if err = w.writePrediction(line, p.Predict(x)); err != nil {
 				err = &data.FileError{File: name, Line: line, Problem: err.Error()}
 			}
 		}
@@ -157,22 +157,22 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 // predictionWriter writes predictions as CSV or JSON lines.
 type predictionWriter struct {
 	*bufio.Writer
-	json       bool
+	writesJSON bool
 	jsonPrefix []byte // the constant fields of a JSON object
 	lineBuffer []byte
 	writeErr   error // to write
 }
 
 func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *predictionWriter {
-	w := &predictionWriter{Writer: bufio.NewWriter(out), json: format == "json"}
-	if w.json {
+	w := &predictionWriter{Writer: bufio.NewWriter(out), writesJSON: format == "json"}
+	if w.writesJSON {
 		g := m.PredictionTarget()
 		about := struct {
 			Target  string  `json:"target,omitempty"`
 			Unit    string  `json:"unit,omitempty"`
 			Horizon float64 `json:"horizon_seconds,omitempty"`
 			Model   string  `json:"model,omitempty"`
-		}{Target: g.Target, Unit: g.Unit, Horizon: g.Horizon.Seconds()}
+		}{Target: g.TargetColumn, Unit: g.Unit, Horizon: g.Horizon.Seconds()}
 		if m.Run > 0 {
 			about.Model = m.DisplayName()
 		}
@@ -190,8 +190,8 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 	return w
 }
 
-// write writes a prediction. The error says that it is no number; a failure of the file is returned by Flush.
-func (w *predictionWriter) write(line int, p learner.Prediction) error {
+// writePrediction writes a prediction. The error says that it is no number; a failure of the file is returned by Flush.
+func (w *predictionWriter) writePrediction(line int, p learner.Prediction) error {
 	if math.IsNaN(p.Value) || math.IsInf(p.Value, 0) {
 		return fmt.Errorf("the prediction is %v", p.Value)
 	}
@@ -199,7 +199,7 @@ func (w *predictionWriter) write(line int, p learner.Prediction) error {
 	number := func(before string, v float64) {
 		b = strconv.AppendFloat(append(b, before...), v, 'g', -1, 64)
 	}
-	if !w.json {
+	if !w.writesJSON {
 		b = strconv.AppendInt(b, int64(line), 10)
 		number(",", p.Value)
 		for _, v := range p.ClassProbabilities {

@@ -21,9 +21,9 @@ import (
 // linearModel predicts 100 + 10·(2·(a − 1)/4 + b + 0.5).
 func linearModel(version wire.ModelVersion) *modelfile.Model {
 	vector := wire.AppendVector(nil, []float32{2, 1, 0.5})
-	m := modelfile.NewModel(&wire.Task{Name: "line", Features: []string{"a", "b"}, Target: "y",
+	m := modelfile.NewModel(&wire.Task{Name: "line", Features: []string{"a", "b"}, TargetColumn: "y",
 		Standardization: wire.Standardization{Mean: []float64{1, 0, 100}, Scale: []float64{4, 1, 10}}},
-		learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared, Bias: true}, vector,
+		learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.LossSquared, HasBias: true}, vector,
 		wire.BlobDigest(vector))
 	m.Run, m.Version = 2, version
 	return m
@@ -112,7 +112,7 @@ func TestPredictDialect(t *testing.T) {
 // TestPredictClasses: a file, and a model that is no agent's.
 func TestPredictClasses(t *testing.T) {
 	vector := wire.AppendVector(nil, []float32{0, 1e4})
-	m := modelfile.NewModel(&wire.Task{Features: []string{"a"}, Target: "y"},
+	m := modelfile.NewModel(&wire.Task{Features: []string{"a"}, TargetColumn: "y"},
 		learner.Architecture{Inputs: 1, Outputs: 2, Risk: spec.LossSoftmax}, vector, wire.BlobDigest(vector))
 	file, err := m.Encode()
 	if err != nil {

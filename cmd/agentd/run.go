@@ -22,28 +22,31 @@ import (
 func runCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "run", Short: "Run the agent", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "run", Short: "Run the agent", Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return service.Run(cmd.Context(), program, func(ctx context.Context) error { return run(ctx, cmd, &l) })
+			return service.Run(cmd.Context(), program, func(ctx context.Context) error {
+				return runAgent(ctx, cmd,
+					&l)
+			})
 		},
 	}
 	l.AddFlags(cmd, program)
 	return cmd
 }
 
-func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) error {
-	s, err := load(l)
+func runAgent(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) error {
+	s, err := loadSettings(l)
 	if err != nil {
 		return err
 	}
 	var level slog.LevelVar
-	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log, &level)
+	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, &level)
 	if err != nil {
 		return err
 	}
 	defer daemon.LogShutdown(ctx, log)()
 	agentd.UseConfiguredDNS(s, log)
-	supervisor, err := daemon.Supervise(log)
+	supervisor, err := daemon.NewSystemdSupervisor(log)
 	if err != nil {
 		return err
 	}
@@ -60,9 +63,12 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) error {
 	if err != nil {
 		return err
 	}
-	reloader := daemon.Reloader[settings.Agent]{
-		Log: log, Level: &level, StartupConfig: s, Load: func() (*settings.Agent, error) { return load(l) },
-		LogOf: func(s *settings.Agent) settings.Log { return s.Log },
+	reloader := daemon.ConfigReloader[settings.Agent]{
+		Log: log, LogLevel: &level, StartupConfig: s, LoadConfig: func() (*settings.Agent,
+			error) {
+			return loadSettings(l)
+		},
+		LogSettingsOf: func(s *settings.Agent) settings.Log { return s.Log },
 		OnReloaded: func(good bool) {
 			for _, m := range observed {
 				m.RecordReload(good)
@@ -70,34 +76,35 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader) error {
 		},
 	}
 	var mu sync.Mutex // the agents open beside each other
-	workers := []daemon.Worker{{Name: "metrics server", Alive: server.Alive}}
+	workers := []daemon.Worker{{Name: "metrics server", CheckAlive: server.Alive}}
 	next := 0
-	return deviceRevokedError(l.Path, agentd.RunAllFederations(ctx, s, log, func(m *settings.Agent) agentd.Options {
-		i := next
-		next++
-		own := metrics.NewRegistry(program)
-		observed[i] = agentd.NewMetrics(metrics.DualRegisterer{Registerer: own, SecondRegisterer: reg},
-			m.LocalFederationName)
-		o := agentd.Options{Logger: log, Metrics: observed[i], ReportedMetrics: own, Board: boards[i]}
-		name := "agent"
-		if m.LocalFederationName != "" {
-			o.Logger, name = log.With("federation", m.LocalFederationName), "agent of "+m.LocalFederationName
-		}
-		o.OnReady = func(alive func(context.Context) error) {
-			boards[i].ResolveCondition(status.StartingCondition.Name)
-			mu.Lock()
-			defer mu.Unlock()
-			if workers = append(workers, daemon.Worker{Name: name, Alive: alive}); len(workers) > len(all) {
-				supervisor.ReportReadyAndSupervise(ctx, reloader.Reload, workers...)
+	return deviceRevokedAsConfigError(l.Path, agentd.RunAllFederations(ctx, s, log,
+		func(m *settings.Agent) agentd.Options {
+			i := next
+			next++
+			own := metrics.NewRegistry(program)
+			observed[i] = agentd.NewMetrics(metrics.DualRegisterer{Registerer: own, SecondRegisterer: reg},
+				m.LocalFederationName)
+			o := agentd.Options{Logger: log, Metrics: observed[i], ReportedMetrics: own, Board: boards[i]}
+			name := "agent"
+			if m.LocalFederationName != "" {
+				o.Logger, name = log.With("federation", m.LocalFederationName), "agent of "+m.LocalFederationName
 			}
-		}
-		return o
-	}))
+			o.OnReady = func(alive func(context.Context) error) {
+				boards[i].ResolveCondition(status.StartingCondition.Name)
+				mu.Lock()
+				defer mu.Unlock()
+				if workers = append(workers, daemon.Worker{Name: name, CheckAlive: alive}); len(workers) > len(all) {
+					supervisor.ReportReadyAndSupervise(ctx, reloader.Reload, workers...)
+				}
+			}
+			return o
+		}))
 }
 
-// deviceRevokedError makes an error of the configuration of the word that the federation does without this device: a
-// restart does not help.
-func deviceRevokedError(path string, err error) error {
+// deviceRevokedAsConfigError makes an error of the configuration of the word that the federation does without this
+// device: a restart does not help.
+func deviceRevokedAsConfigError(path string, err error) error {
 	var is *identity.RevokedError
 	if !errors.As(err, &is) {
 		return err

@@ -10,7 +10,7 @@ import (
 
 func statusCommand() *cobra.Command {
 	var of federationFlag
-	return of.addTo(status.Command(program, func(l *cli.ConfigLoader) (dirs []string, err error) {
+	return of.addToCommand(status.Command(program, func(l *cli.ConfigLoader) (dirs []string, err error) {
 		s := uncheckedSettings(settings.DefaultAgent())
 		if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 			return nil, err

@@ -16,13 +16,13 @@ import (
 )
 
 func trainerCommand() *cobra.Command {
-	of := external.ProtocolTest{Config: external.Config{SilenceTimeout: 10 * time.Minute, Network: true}}
+	of := external.ProtocolTest{Config: external.Config{SilenceTimeout: 10 * time.Minute, AllowsNetwork: true}}
 	var initial, device string
 	check := &cobra.Command{
 		Use:   "check --initial FILE (--socket PATH | -- COMMAND [ARGUMENT...])",
 		Short: "Play the trainers' protocol with a program",
 		Args: func(_ *cobra.Command, args []string) error {
-			if (of.Socket == "") == (len(args) == 0) {
+			if (of.SocketPath == "") == (len(args) == 0) {
 				return cli.UsageErrorf("want a command, or --socket of a program that runs by itself")
 			}
 			return nil
@@ -42,7 +42,7 @@ func trainerCommand() *cobra.Command {
 			}
 			of.Command, of.Device, of.Layout, of.Base = args, wire.AgentID(device), layout, base
 			of.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			of.OnFinding = func(f external.TrialFinding) {
+			of.OnFinding = func(f external.ProtocolTestFinding) {
 				text := "ok     " + f.Summary
 				if f.Problem != nil {
 					text = "WRONG  " + f.Problem.Error()
@@ -57,7 +57,7 @@ func trainerCommand() *cobra.Command {
 	}
 	flags := check.Flags()
 	flags.StringVar(&initial, "initial", "", "safetensors file with the model, as in task.model.initial")
-	flags.StringVar(&of.Socket, "socket", "", "of a program that runs by itself, in the place of a command")
+	flags.StringVar(&of.SocketPath, "socket", "", "of a program that runs by itself, in the place of a command")
 	flags.Float64Var(&of.StepSize, "step-size", 0.01, "the step size of its steps")
 	flags.StringVar(&device, "device", "check", "the device that the program is told")
 	flags.StringVar(&of.Dir, "dir", "", "where the program runs (default: here)")

@@ -14,9 +14,9 @@ func aclCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "acl", Short: "Print the federation's access rules for Mosquitto (acl_file)",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := load(&l)
+			s, err := loadConfigFile(&l)
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func mosquittoACL(s *coordinatorsettings.ConfigFile) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	table, err := acl.New(s.Broker.Prefix)
+	table, err := acl.NewRuleTable(s.Broker.Prefix)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func auditCommand() *cobra.Command {
 	var public string
 	verify := &cobra.Command{
 		Use: "verify", Short: "Check that nobody has changed the log of who changed what",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Check the log in the state folder's `audit`: that each entry has the hash of the one before, and that " +
 			"each head that the coordinator has signed in a line of the history is one of this log. The coordinator " +
 			"may be running. On another machine a copy of `audit` and history.jsonl, and the public key, are enough.",
@@ -36,7 +36,7 @@ func auditCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := audit.Verify(s.StateDir, wire.FederationName(s.Federation), key, runs.AuditHeads(s.StateDir))
+			r, err := audit.Verify(s.StateDir, wire.FederationName(s.Federation), key, runs.ReadAuditHeads(s.StateDir))
 			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) { // what is gone was taken away
 				return fmt.Errorf("the audit log of %s cannot be read: %w", s.StateDir, err)
 			}

@@ -23,7 +23,7 @@ func backupCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "backup FILE", Short: "Write the running coordinator's state into a file",
-		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		Long: "Write the state of the running coordinator at one moment into a tar archive, for `coordinator restore " +
 			"FILE`: the run, the applied task, the models and the history. Rounds go on. The key and the list of " +
 			"agents (identity.key_file, identity.agents_file) are not in it: keep copies of them, too.",
@@ -72,7 +72,7 @@ func restoreCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, and make agents obey it",
-		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		Long: `Restore a backup into an empty state folder, and make agents obey it.
 
 Agents ignore announcements that are older than the last one they obeyed. This
@@ -84,13 +84,13 @@ promote --state-dir DIR). Run it once for each restored backup, as the service's
 user, while the coordinator is stopped.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dir != "" {
-				return restore(cmd, dir, args)
+				return restoreStateFolder(cmd, dir, args)
 			}
 			s := uncheckedSettings(coordinatorsettings.Default())
 			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
-			return restore(cmd, s.StateDir, args)
+			return restoreStateFolder(cmd, s.StateDir, args)
 		},
 	}
 	l.AddFlags(cmd, program)
@@ -98,7 +98,7 @@ user, while the coordinator is stopped.`,
 	return cmd
 }
 
-func restore(cmd *cobra.Command, dir string, args []string) (err error) {
+func restoreStateFolder(cmd *cobra.Command, dir string, args []string) (err error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 { // a backup has all that it needs
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("the state folder: %w", err)
@@ -116,7 +116,7 @@ func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	place, err := restoredPosition(dir, args)
+	place, err := restoreAndRaiseEpoch(dir, args)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 	return err
 }
 
-func restoredPosition(dir string, args []string) (wire.AnnouncementPosition, error) {
+func restoreAndRaiseEpoch(dir string, args []string) (wire.AnnouncementPosition, error) {
 	if len(args) == 0 {
 		return runs.RaiseEpoch(dir)
 	}

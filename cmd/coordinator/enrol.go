@@ -38,7 +38,7 @@ type tokenFlags struct {
 	ttl time.Duration
 }
 
-func (w *tokenFlags) flags(cmd *cobra.Command) {
+func (w *tokenFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTokenTTL, "how long the token counts")
 }
 
@@ -77,7 +77,7 @@ func enrolCommand() *cobra.Command {
 	var kit, known string
 	cmd := &cobra.Command{
 		Use: "enrol", Short: "Let a device join the federation: print the command for it",
-		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		Long: `Let a device join the federation: print the command that joins it, with a token.
 
 The token is for one device, counts once, and expires. The device makes its keys
@@ -112,7 +112,7 @@ makes a token with which any device may join, and --close removes it.`,
 		},
 	}
 	l.AddFlags(cmd, program)
-	w.flags(cmd)
+	w.addFlags(cmd)
 	cmd.Flags().StringVar(&w.Device, "device", "", "id of the device")
 	cmd.Flags().BoolVar(&open, "open", false, "make a token for any number of devices, on a testbed")
 	cmd.Flags().BoolVar(&closed, "close", false, "remove the token of --open")
@@ -150,7 +150,7 @@ func admitKnownKey(cmd *cobra.Command, l *cli.ConfigLoader, id, key string) erro
 	if err != nil {
 		return err
 	}
-	if _, err := admitDevice(cmd, l, id, coordinatord.AdmitRequest{Key: public}); err != nil {
+	if _, err := admitDevice(cmd, l, id, coordinatord.AdmitRequest{SigningPublicKey: public}); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s may take part, with this key\n", id)
@@ -170,11 +170,12 @@ func writeDeviceKit(cmd *cobra.Command, l *cli.ConfigLoader, id wire.AgentID, pa
 	if err != nil {
 		return err
 	}
-	done, err := admitDevice(cmd, l, string(id), coordinatord.AdmitRequest{Key: own[:], TLSPublicKey: client[:]})
+	done, err := admitDevice(cmd, l, string(id), coordinatord.AdmitRequest{SigningPublicKey: own[:],
+		TLSPublicKey: client[:]})
 	if err != nil {
 		return err
 	}
-	archive, err := deviceKitArchive(id, &k, done.Admission)
+	archive, err := deviceKitArchive(id, &k, done.EncodedAdmission)
 	if err == nil {
 		err = store.LocalDisk.WriteFileDurably(path, archive, 0o600)
 	}
@@ -198,7 +199,7 @@ func deviceKitArchive(id wire.AgentID, k *join.DeviceKeys, admission []byte) ([]
 	if err != nil {
 		return nil, err
 	}
-	a, err := join.CheckAdmission(&answer, root.Pin(), k)
+	a, err := join.CheckAdmission(&answer, root.RootPin(), k)
 	if err != nil {
 		return nil, err
 	}
@@ -207,8 +208,8 @@ func deviceKitArchive(id wire.AgentID, k *join.DeviceKeys, admission []byte) ([]
 		return nil, err
 	}
 	var passed []string
-	files["agentd.yaml"], err = config.EditFileText("agentd.yaml", packaging.AgentConfig,
-		join.ConfigValues(kitInstallDir, id, a, &passed), settings.UnvalidatedAgentDefaults)
+	files["agentd.yaml"], err = config.EditConfigText("agentd.yaml", packaging.AgentConfig,
+		join.AgentConfigValues(kitInstallDir, id, a, &passed), settings.UnvalidatedAgentDefaults)
 	if err != nil {
 		return nil, err
 	}

@@ -19,17 +19,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// historyExport says what to write, and where.
-type historyExport struct {
-	configLoader     cli.ConfigLoader
-	format, out, url string
-	runNumber        uint64
+// historyExportFlags says what to write, and where.
+type historyExportFlags struct {
+	configLoader                  cli.ConfigLoader
+	format, outputPath, mlflowURL string
+	runNumber                     uint64
 }
 
 func historyCommand() *cobra.Command {
-	var x historyExport
+	var x historyExportFlags
 	export := &cobra.Command{
-		Use: "export", Short: "Write the rounds for other tools", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "export", Short: "Write the rounds for other tools", Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Write the rounds of the state folder, the oldest first: as CSV or JSON to standard output or a file, " +
 			"as TensorBoard's event files into a folder (tensorboard --logdir FOLDER), or to an MLflow server, which " +
 			"gets what it has not got before. The coordinator may be running; with history.mlflow in its " +
@@ -40,7 +40,7 @@ func historyCommand() *cobra.Command {
 				return err
 			}
 			s := coordinatorsettings.ConfigFile(u)
-			sink, to, done, err := x.sink(cmd.Context(), cmd.OutOrStdout(), &s)
+			sink, to, done, err := x.openSink(cmd.Context(), cmd.OutOrStdout(), &s)
 			if err != nil {
 				return err
 			}
@@ -54,27 +54,28 @@ func historyCommand() *cobra.Command {
 	x.configLoader.AddFlags(export, program)
 	f := export.Flags()
 	f.StringVar(&x.format, "format", "csv", "csv, json, tensorboard or mlflow")
-	f.StringVarP(&x.out, "out", "o", "-", "file or, for tensorboard, folder to write; - for standard output")
-	f.StringVar(&x.url, "url", "", "of the MLflow server (default: history.mlflow.url of the configuration)")
+	f.StringVarP(&x.outputPath, "out", "o", "-", "file or, for tensorboard, folder to write; - for standard output")
+	f.StringVar(&x.mlflowURL, "url", "", "of the MLflow server (default: history.mlflow.url of the configuration)")
 	f.Uint64Var(&x.runNumber, "run", 0, "number of the run (default: all)")
 	return cli.GroupCommand("history", "Write the history for other tools", export)
 }
 
-// sink returns what writes the format, where to, and what closes its file.
-func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorsettings.ConfigFile) (sink history.Sink,
+// openSink returns what writes the format, where to, and what closes its file.
+func (x *historyExportFlags) openSink(ctx context.Context, w io.Writer,
+	s *coordinatorsettings.ConfigFile) (sink history.Sink,
 	to string,
 	done func() error, err error) {
 	done = func() error { return nil }
 	switch x.format {
 	case "csv", "json":
 	case "tensorboard":
-		if x.out == "-" {
+		if x.outputPath == "-" {
 			return nil, "", nil, cli.UsageErrorf("name the folder for TensorBoard's files with --out")
 		}
-		return history.NewTensorBoardSink(x.out), x.out, done, nil
+		return history.NewTensorBoardSink(x.outputPath), x.outputPath, done, nil
 	case "mlflow":
 		m := &s.History.MLflow
-		if m.URL = cmp.Or(x.url, m.URL); m.URL == "" {
+		if m.URL = cmp.Or(x.mlflowURL, m.URL); m.URL == "" {
 			return nil, "", nil, cli.UsageErrorf("name the MLflow server with --url, or in history.mlflow.url")
 		}
 		t, err := s.MLflowTracking(daemon.Version())
@@ -85,23 +86,23 @@ func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorset
 	default:
 		return nil, "", nil, cli.UsageErrorf("--format is csv, json, tensorboard or mlflow, not %q", x.format)
 	}
-	if x.out != "-" {
-		f, err := os.Create(x.out)
+	if x.outputPath != "-" {
+		f, err := os.Create(x.outputPath)
 		if err != nil {
 			return nil, "", nil, err
 		}
 		w, done = f, f.Close
 	}
 	if x.format == "json" {
-		return history.NewJSONSink(w), x.out, done, nil
+		return history.NewJSONSink(w), x.outputPath, done, nil
 	}
 	sink, err = history.NewCSVSink(w)
-	return sink, x.out, done, err
+	return sink, x.outputPath, done, err
 }
 
 // exportRounds writes the rounds of a run, or of all. A damaged line is told and left out.
 func exportRounds(cmd *cobra.Command, dir string, run uint64, sink history.Sink) (n int, err error) {
-	for e, err := range runs.History(dir) {
+	for e, err := range runs.ReadHistory(dir) {
 		var gone *os.PathError
 		switch {
 		case errors.As(err, &gone):

@@ -21,7 +21,7 @@ func initCommand() *cobra.Command {
 	var f initWizard
 	cmd := &cobra.Command{
 		Use: "init [NAME]", Short: "Write the configuration of a new federation, with a key",
-		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		Long: `Write the configuration of a new federation, with a key.
 
 The folder then has coordinator.yaml, the coordinator's key, an empty list of
@@ -37,12 +37,12 @@ Then the folder also has the root: its key (root.key), which signs the root docu
 the broker's; and files for Mosquitto. Move root.key to a place without a network.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				f.Name = args[0]
+				f.FederationName = args[0]
 			}
 			f.isRobustFlagSet = cmd.Flags().Changed("robust")
 			var q *terminalPrompt
 			if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
-				q = &terminalPrompt{in: in, out: cmd.OutOrStdout()}
+				q = &terminalPrompt{input: in, output: cmd.OutOrStdout()}
 			}
 			return f.createFederation(cmd.OutOrStdout(), q)
 		},
@@ -58,19 +58,21 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, for columns and kind of task")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
-	flags.StringVar((*string)(&f.Model), "model", "", strings.Join(setup.Kinds(), ", ")+", or autoencoder, which has "+
+	flags.StringVar((*string)(&f.Model), "model", "", strings.Join(setup.ModelKinds(),
+		", ")+", or autoencoder, which has "+
 		"no target (default: by the target)")
-	flags.IntVar(&f.Classes, "classes", 0, "number of classes, numbered from 0: of softmax, and of an mlp "+
+	flags.IntVar(&f.ClassCount, "classes", 0, "number of classes, numbered from 0: of softmax, and of an mlp "+
 		"that predicts one")
 	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
-	flags.BoolVar(&f.Robust, "robust", false, "bound what a single device can do to the model; biases the average "+
-		"against devices with unusual data (docs/ROBUSTNESS.md)")
+	flags.BoolVar(&f.UsesRobustAggregation, "robust", false,
+		"bound what a single device can do to the model; biases the average "+
+			"against devices with unusual data (docs/ROBUSTNESS.md)")
 	flags.IntVar(&f.DeviceCount, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.DeviceCount))
 	return cmd
 }
 
 // defaultAnswers are those that no flag and no person gives.
-var defaultAnswers = setup.Answers{Name: "air", BrokerURL: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg,
+var defaultAnswers = setup.Answers{FederationName: "air", BrokerURL: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg,
 	DeviceCount: 5}
 
 // initWizard is what the flags and a person say.
@@ -79,7 +81,7 @@ type initWizard struct {
 	dir, csvSamplePath string
 	overwritesFiles    bool
 	isRobustFlagSet    bool // a flag answers the question
-	sample             *setup.Sample
+	sample             *setup.CSVSample
 }
 
 // createFederation founds a federation. q is nil where nobody can be asked.
@@ -94,16 +96,16 @@ func (f *initWizard) createFederation(out io.Writer, q *terminalPrompt) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.WriteString(out, f.nextSteps(files))
+	_, err = io.WriteString(out, f.nextStepsText(files))
 	return err
 }
 
 // completeAnswers completes the answers.
 func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
-	q.ask("Name of the federation", &f.Name, defaultAnswers.Name)
-	q.ask("Broker", &f.BrokerURL, defaultAnswers.BrokerURL)
+	q.askText("Name of the federation", &f.FederationName, defaultAnswers.FederationName)
+	q.askText("Broker", &f.BrokerURL, defaultAnswers.BrokerURL)
 	if len(f.Features) == 0 || f.Target == "" && f.Model.HasTarget() {
-		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.csvSamplePath, "")
+		q.askText("CSV file of a device, for the names of its columns (Enter: none)", &f.csvSamplePath, "")
 	}
 	if f.csvSamplePath != "" {
 		if f.sample, err = setup.ReadSample(f.csvSamplePath); err != nil {
@@ -121,18 +123,18 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 			return err
 		}
 	}
-	q.ask("Model: "+spec.JoinOr(setup.Kinds()), (*string)(&f.Model), string(kind))
-	if f.Classes == 0 && (f.Model == spec.ModelSoftmax || f.Model == spec.ModelMLP) {
-		f.Classes = classes
+	q.askText("Model: "+spec.JoinWithOr(setup.ModelKinds()), (*string)(&f.Model), string(kind))
+	if f.ClassCount == 0 && (f.Model == spec.ModelSoftmax || f.Model == spec.ModelMLP) {
+		f.ClassCount = classes
 	}
 	if f.Model == spec.ModelSoftmax {
-		q.askNumber("Classes", &f.Classes, classes)
+		q.askNumber("Classes", &f.ClassCount, classes)
 	}
-	q.ask("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
+	q.askText("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
 	q.askNumber("Number of devices", &f.DeviceCount, defaultAnswers.DeviceCount)
 	if !f.isRobustFlagSet {
 		q.askYesNo("Bound what a single device can do to the model? It also bounds honest devices with unusual data",
-			&f.Robust)
+			&f.UsesRobustAggregation)
 	}
 	return q.failure()
 }
@@ -144,17 +146,17 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 		target = f.sample.NumericColumns[len(f.sample.NumericColumns)-1]
 	}
 	if f.Model.HasTarget() {
-		q.ask("Target: the column to predict", &f.Target, target)
+		q.askText("Target: the column to predict", &f.Target, target)
 	}
 	var features []string
 	var err error
 	if f.sample != nil {
-		if features, err = f.sample.FeatureColumns(f.Target, given); err != nil {
+		if features, err = f.sample.ResolveFeatureColumns(f.Target, given); err != nil {
 			return err
 		}
 	}
 	names := strings.Join(given, ",")
-	q.ask("Features: input columns, with commas between", &names, strings.Join(features, ","))
+	q.askText("Features: input columns, with commas between", &names, strings.Join(features, ","))
 	f.Features = nil
 	for name := range strings.SplitSeq(names, ",") {
 		if name = strings.TrimSpace(name); name != "" {
@@ -162,13 +164,13 @@ func (f *initWizard) askColumns(q *terminalPrompt) error {
 		}
 	}
 	if f.sample != nil {
-		_, err = f.sample.FeatureColumns(f.Target, f.Features)
+		_, err = f.sample.ResolveFeatureColumns(f.Target, f.Features)
 	}
 	return err
 }
 
-// nextSteps says what was written, and which commands come next.
-func (f *initWizard) nextSteps(files setup.FederationFiles) string {
+// nextStepsText says what was written, and which commands come next.
+func (f *initWizard) nextStepsText(files setup.FederationFiles) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.CoordinatorKey,
 		files.AgentList,
@@ -186,7 +188,7 @@ func (f *initWizard) nextSteps(files setup.FederationFiles) string {
 			files.AgentConfig)
 	}
 	if files.RootKey != "" {
-		b.WriteString(f.nextJoinSteps(files))
+		b.WriteString(f.nextJoinStepsText(files))
 		return b.String()
 	}
 	if f.usesPackagePaths(files) {
@@ -211,8 +213,8 @@ Here, for each device with the key that it has printed, then once:
 	return b.String()
 }
 
-// nextJoinSteps says which commands come next where devices join with tokens.
-func (f *initWizard) nextJoinSteps(files setup.FederationFiles) string {
+// nextJoinStepsText says which commands come next where devices join with tokens.
+func (f *initWizard) nextJoinStepsText(files setup.FederationFiles) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.usesPackagePaths(files) {

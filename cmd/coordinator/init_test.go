@@ -61,7 +61,7 @@ func TestInit(t *testing.T) {
 // TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
 func TestInitForThePackage(t *testing.T) {
 	f := initWizard{}
-	said := f.nextSteps(setup.FederationFiles{CoordinatorConfig: setup.PackagedConfigDir + "/coordinator.yaml",
+	said := f.nextStepsText(setup.FederationFiles{CoordinatorConfig: setup.PackagedConfigDir + "/coordinator.yaml",
 		AgentConfig: setup.PackagedConfigDir + "/agentd.yaml"})
 	for _, want := range []string{"systemctl start coordinator\n", "systemctl start agentd\n",
 		"agentd key new /etc/agentd/agent.key\n"} {
@@ -97,7 +97,8 @@ func TestInitAsks(t *testing.T) {
 		f := tt.flags
 		f.dir = t.TempDir()
 		var out bytes.Buffer
-		if err := f.createFederation(&out, &terminalPrompt{in: strings.NewReader(tt.typed), out: &out}); err != nil {
+		if err := f.createFederation(&out, &terminalPrompt{input: strings.NewReader(tt.typed),
+			output: &out}); err != nil {
 			out.WriteString(err.Error())
 		}
 		for _, want := range append(tt.shown, tt.wanted) {

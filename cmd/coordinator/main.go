@@ -31,11 +31,12 @@ func rootCommand() *cobra.Command {
 		Use: program, Short: "Lead a federation of agents that train one model on data they keep",
 		Version: daemon.Version(),
 	}
-	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(), rootsCommand(),
+	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(),
+		rootDocumentCommand(),
 		taskCommand(), modelCommand(), historyCommand(), auditCommand(), backupCommand(), restoreCommand(),
 		restandardizeCommand(), aclCommand(), cli.KeyCommand(),
-		doctor.Command(program, load, doctorTargets), cli.ConfigCommand(program, load, nil),
-		cli.ServiceCommand(systemd.Coordinator(), load))
+		doctor.Command(program, loadConfigFile, doctorTargets), cli.ConfigCommand(program, loadConfigFile, nil),
+		cli.ServiceCommand(systemd.Coordinator(), loadConfigFile))
 	return root
 }
 
@@ -44,22 +45,23 @@ func doctorTargets(s *coordinatorsettings.ConfigFile) ([]*doctor.Target, error) 
 	return coordinatord.DoctorTargets(s, natsStoreOpener(slog.New(slog.DiscardHandler)))
 }
 
-func load(l *cli.ConfigLoader) (*coordinatorsettings.ConfigFile, error) {
+func loadConfigFile(l *cli.ConfigLoader) (*coordinatorsettings.ConfigFile, error) {
 	s := coordinatorsettings.Default()
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return &s, err
 	}
-	_, err := meshBuilder(&s)
+	_, err := newMeshBuilder(&s)
 	return &s, err
 }
 
-// meshBuilder returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
+// newMeshBuilder returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
 // because agentd does not link the packages that read graphs.
-func meshBuilder(s *coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.Graph, error), error) {
+func newMeshBuilder(s *coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph, error),
+	error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}
-	m, err := edges.New(s.Mesh.Edges, s.Mesh.Radius, s.Mesh.EdgeFile, s.Mesh.Weights)
+	m, err := edges.New(s.Mesh.Edges, s.Mesh.EdgeRadius, s.Mesh.EdgeFile, s.Mesh.Weights)
 	if err != nil {
 		return nil, &config.Error{Origin: "mesh", Problem: err.Error(), Err: err}
 	}

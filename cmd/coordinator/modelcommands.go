@@ -21,7 +21,7 @@ func newRunFromModelCommand() *cobra.Command {
 	a := coordinatord.ApplyRequest{NewRun: true}
 	cmd := &cobra.Command{
 		Use: "use MODEL", Short: "Begin a new run of the applied task with a model",
-		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		Long: "Begin a new run of the applied task with a model: VERSION of the newest run, RUN/VERSION, or a " +
 			"safetensors file that the coordinator can read. The models of the run before stay.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -34,13 +34,13 @@ func newRunFromModelCommand() *cobra.Command {
 	return cmd
 }
 
-func rollbackCommand() *cobra.Command {
+func rollBackModelCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	var to uint64
 	a := coordinatord.ApplyRequest{NewRun: true, AbandonRound: true}
 	cmd := &cobra.Command{
 		Use: "rollback", Short: "Begin a new run with an earlier model of the present run",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Begin a new run of the applied task with an earlier model of the present run, by default the one " +
 			"before the present model. The round under way is given up.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,13 +53,13 @@ func rollbackCommand() *cobra.Command {
 			case err != nil:
 				return err
 			case cmd.Flags().Changed("to"):
-			case t.Model == nil:
+			case t.ModelVersion == nil:
 				return fmt.Errorf("run %d has no model yet", t.Run)
-			case *t.Model == 0:
+			case *t.ModelVersion == 0:
 				return fmt.Errorf("the present model is the first of run %d: name another one with `coordinator model "+
 					"use RUN/VERSION`", t.Run)
 			default:
-				to = *t.Model - 1
+				to = *t.ModelVersion - 1
 			}
 			a.InitialModel = wire.ModelRef{Run: wire.RunID(t.Run), Version: wire.ModelVersion(to)}.String()
 			return applyTaskFile(cmd, &l, nil, a)
@@ -70,10 +70,10 @@ func rollbackCommand() *cobra.Command {
 	return cmd
 }
 
-func diffCommand(f *modelFolder) *cobra.Command {
+func diffModelsCommand(f *modelFolderFlags) *cobra.Command {
 	return &cobra.Command{
 		Use: "diff MODEL [MODEL]", Short: "Compare two models, tensor by tensor (default: with the current model)",
-		Args: cli.PositionalArgs(cobra.RangeArgs(1, 2)),
+		Args: cli.ArgsCheckWithUsageError(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			_, before, err := f.openModel(args[:1])
 			if err != nil {

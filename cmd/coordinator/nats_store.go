@@ -12,8 +12,8 @@ import (
 )
 
 // natsStoreOpener returns what connects to the servers that keep the state of several coordinators.
-func natsStoreOpener(log *slog.Logger) func(s *coordinatorsettings.ConfigFile) (replica.Store, error) {
-	return func(s *coordinatorsettings.ConfigFile) (replica.Store, error) {
+func natsStoreOpener(log *slog.Logger) func(s *coordinatorsettings.ConfigFile) (replica.KeyValueStore, error) {
+	return func(s *coordinatorsettings.ConfigFile) (replica.KeyValueStore, error) {
 		x := &s.Cluster
 		name, err := x.ReplicaName()
 		if err != nil {
@@ -30,7 +30,8 @@ func natsStoreOpener(log *slog.Logger) func(s *coordinatorsettings.ConfigFile) (
 				return x.Username, password
 			}))
 		}
-		return jetstream.Open(jetstream.Options{URLs: x.NATSURLs, Bucket: s.NATSBucketName(), Copies: x.StateCopies,
+		return jetstream.Open(jetstream.Options{URLs: x.NATSURLs, Bucket: s.NATSBucketName(),
+			StreamReplicas: x.StateCopies,
 			Logger:         log,
 			ConnectOptions: options})
 	}

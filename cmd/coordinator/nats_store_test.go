@@ -39,14 +39,15 @@ func TestCertificatesReplaced(t *testing.T) {
 	engine.Start(t)
 
 	s := &coordinatorsettings.ConfigFile{Federation: "plant"}
-	s.Cluster = coordinatorsettings.Cluster{NATSURLs: []string{"tls://" + engine.Nodes[0].Client}, Name: "one",
-		StateCopies: 1,
-		CAFile:      file("ca"), CertFile: file("own"), KeyFile: file("own.key")}
+	s.Cluster = coordinatorsettings.Cluster{NATSURLs: []string{"tls://" + engine.Nodes[0].Client},
+		ConfiguredReplicaName: "one",
+		StateCopies:           1,
+		CAFile:                file("ca"), CertFile: file("own"), KeyFile: file("own.key")}
 	opened, err := natsStoreOpener(slog.New(slog.DiscardHandler))(s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := opened.(*jetstream.Store)
+	store := opened.(*jetstream.KeyValueStore)
 	t.Cleanup(store.Close)
 	for _, replaced := range []bool{false, true} {
 		if replaced {

@@ -14,7 +14,7 @@ func restandardizeCommand() *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use: "restandardize", Short: "Ask for a new statistics round at the coordinator's next start",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Ask the coordinator to compute the columns' means and scales again at its next start. That start " +
 			"begins a new run, with a statistics round and the newest model, converted to the new scales. Run the " +
 			"command as the service's user; the coordinator may be running.",

@@ -27,20 +27,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func rootsCommand() *cobra.Command {
+func rootDocumentCommand() *cobra.Command {
 	return cli.GroupCommand("root", "Make and install the federation's root document: whose keys count",
 		rootShowCommand(), rootRotateCommand(), rootSignCommand(), rootInstallCommand())
 }
 
 func rootShowCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "show FILE", Short: "Show a root document", Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Use: "show FILE", Short: "Show a root document", Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := readRootDocument(args[0])
 			if err != nil {
 				return err
 			}
-			return showRoot(cmd.OutOrStdout(), &d)
+			return printRootDocument(cmd.OutOrStdout(), &d)
 		},
 	}
 }
@@ -58,7 +58,7 @@ func readRootDocument(path string) (wire.RootDocument, error) {
 	return d, err
 }
 
-func showRoot(w io.Writer, d *wire.RootDocument) error {
+func printRootDocument(w io.Writer, d *wire.RootDocument) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "federation   %s\nversion      %d\n", d.Federation, d.Version)
 	for _, k := range d.RootKeys() {
@@ -72,7 +72,7 @@ func showRoot(w io.Writer, d *wire.RootDocument) error {
 	for _, id := range d.RevokedAgents {
 		fmt.Fprintf(&b, "revoked      %s\n", id)
 	}
-	pin := d.Pin()
+	pin := d.RootPin()
 	fmt.Fprintf(&b, "pin          %s\n", hex.EncodeToString(pin[:]))
 	if _, err := wire.DecodeAndVerifyRootDocument(d.Bytes()); err != nil {
 		fmt.Fprintf(&b, "it does not count: %v\n", err)
@@ -81,20 +81,20 @@ func showRoot(w io.Writer, d *wire.RootDocument) error {
 	return err
 }
 
-// rootRotation is what the next root document changes.
-type rootRotation struct {
-	signingKeyPath, newKey, out, ca     string
-	nextCoordinatorKey                  string
-	rootKeys, revoke, readmittedDevices []string
-	signatureThreshold                  uint8
-	dropOldKeys, rootKeyLost            bool
+// rootDocumentRotation is what the next root document changes.
+type rootDocumentRotation struct {
+	signingKeyPath, nextRootKeyPath, outputPath, nextCAPath string
+	nextCoordinatorKey                                      string
+	rootKeys, revokedDevices, readmittedDevices             []string
+	signatureThreshold                                      uint8
+	dropOldKeys, rootKeyLost                                bool
 }
 
 func rootRotateCommand() *cobra.Command {
-	var r rootRotation
+	var r rootDocumentRotation
 	cmd := &cobra.Command{
 		Use: "rotate DOCUMENT", Short: "Make the next root document, where the root key is",
-		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		Long: `Make the next root document, where the root key is: no network is needed.
 
 With --coordinator-key the coordinator gets another key. The one before counts, too,
@@ -114,39 +114,40 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 			if err != nil {
 				return err
 			}
-			return showRoot(cmd.OutOrStdout(), &d)
+			return printRootDocument(cmd.OutOrStdout(), &d)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&r.signingKeyPath, "key", "", "file of the root key that signs")
-	f.StringVar(&r.out, "out", "", "file of the new document")
+	f.StringVar(&r.outputPath, "out", "", "file of the new document")
 	f.StringVar(&r.nextCoordinatorKey, "coordinator-key", "",
 		"the coordinator's next public key, as `key new` has printed it")
 	f.BoolVar(&r.dropOldKeys, "finish", false, "only the newest of the coordinator's keys counts from now on")
 	f.BoolVar(&r.rootKeyLost, "lost", false,
 		"the root key is lost: --key is a new one. No device takes the document over "+
 			"the broker: each joins again")
-	f.StringVar(&r.newKey, "root-key", "", "file of the next root key, which takes the place of the one of --key")
+	f.StringVar(&r.nextRootKeyPath, "root-key", "",
+		"file of the next root key, which takes the place of the one of --key")
 	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of further root keys, in the place of those before")
 	f.Uint8Var(&r.signatureThreshold, "threshold", 0, "how many root keys must sign")
-	f.StringVar(&r.ca, "ca", "", "certificate of the next authority for certificates, in PEM")
-	f.StringSliceVar(&r.revoke, "revoke", nil, "ids of devices that may take part no more")
+	f.StringVar(&r.nextCAPath, "ca", "", "certificate of the next authority for certificates, in PEM")
+	f.StringSliceVar(&r.revokedDevices, "revoke", nil, "ids of devices that may take part no more")
 	f.StringSliceVar(&r.readmittedDevices, "admit", nil, "ids of devices that were revoked, and may join again")
 	return cmd
 }
 
 // writeNextRoot makes the next document of one, and writes it.
-func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
-	if r.signingKeyPath == "" || r.out == "" {
+func (r *rootDocumentRotation) writeNextRoot(d *wire.RootDocument) error {
+	if r.signingKeyPath == "" || r.outputPath == "" {
 		return cli.UsageErrorf("want --key FILE, the root key, and --out FILE, the new document")
 	}
-	if r.rootKeyLost && r.newKey != "" {
+	if r.rootKeyLost && r.nextRootKeyPath != "" {
 		return cli.UsageErrorf("want --lost without --root-key: --key is the new root key")
 	}
-	if _, err := os.Lstat(r.out); err == nil {
-		return fmt.Errorf("%s exists already: choose another name for the new document", r.out)
+	if _, err := os.Lstat(r.outputPath); err == nil {
+		return fmt.Errorf("%s exists already: choose another name for the new document", r.outputPath)
 	}
-	before, err := keys.ReadPrivate(r.signingKeyPath)
+	before, err := keys.ReadSigningKey(r.signingKeyPath)
 	if err != nil {
 		return err
 	}
@@ -159,22 +160,22 @@ func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
 	if r.rootKeyLost {
 		d.RootKey, d.RootQuorum, before = wire.SigningPublicKeyOf(key), wire.RootQuorum{}, nil
 	}
-	if r.newKey != "" {
-		if key, err = keys.ReadPrivate(r.newKey); err != nil {
+	if r.nextRootKeyPath != "" {
+		if key, err = keys.ReadSigningKey(r.nextRootKeyPath); err != nil {
 			return err
 		}
 	}
 	if err := errors.Join(r.rotateCoordinatorKeys(d), r.rotateRootKeys(d, key, before),
-		r.changeCAAndRevoked(d)); err != nil {
+		r.changeCAAndRevocations(d)); err != nil {
 		return err
 	}
 	d.Cosignatures = nil
 	d.Sign(key, before)
-	return writeRoot(r.out, d)
+	return writeRootDocument(r.outputPath, d)
 }
 
 // rotateCoordinatorKeys changes the coordinator's keys.
-func (r *rootRotation) rotateCoordinatorKeys(d *wire.RootDocument) error {
+func (r *rootDocumentRotation) rotateCoordinatorKeys(d *wire.RootDocument) error {
 	if r.nextCoordinatorKey != "" {
 		key, err := keys.ParsePublic(r.nextCoordinatorKey)
 		if err != nil {
@@ -196,7 +197,7 @@ func sortKeys(all []wire.SigningPublicKey) []wire.SigningPublicKey {
 }
 
 // rotateRootKeys changes the root keys. The one that signs is named first.
-func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.PrivateKey) error {
+func (r *rootDocumentRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.PrivateKey) error {
 	own := wire.SigningPublicKeyOf(key)
 	others := slices.DeleteFunc(d.RootKeys(), func(k wire.SigningPublicKey) bool {
 		return k == own || before != nil && k == wire.SigningPublicKeyOf(before)
@@ -225,20 +226,20 @@ func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.
 	return nil
 }
 
-// changeCAAndRevoked changes authority and revoked devices.
-func (r *rootRotation) changeCAAndRevoked(d *wire.RootDocument) error {
-	if r.ca != "" {
-		p, err := os.ReadFile(r.ca)
+// changeCAAndRevocations changes authority and revoked devices.
+func (r *rootDocumentRotation) changeCAAndRevocations(d *wire.RootDocument) error {
+	if r.nextCAPath != "" {
+		p, err := os.ReadFile(r.nextCAPath)
 		if err != nil {
 			return err
 		}
 		block, _ := pem.Decode(p)
 		if block == nil || block.Type != "CERTIFICATE" {
-			return fmt.Errorf("%s holds no certificate in PEM", r.ca)
+			return fmt.Errorf("%s holds no certificate in PEM", r.nextCAPath)
 		}
 		d.CACertificateHash = sha256.Sum256(block.Bytes)
 	}
-	for _, id := range r.revoke {
+	for _, id := range r.revokedDevices {
 		if err := wire.AgentID(id).ValidateNonCoordinator(); err != nil {
 			return err
 		}
@@ -261,8 +262,8 @@ func (r *rootRotation) changeCAAndRevoked(d *wire.RootDocument) error {
 	return nil
 }
 
-// writeRoot writes a document whose encoding can be read; it may lack signatures.
-func writeRoot(path string, d *wire.RootDocument) error {
+// writeRootDocument writes a document whose encoding can be read; it may lack signatures.
+func writeRootDocument(path string, d *wire.RootDocument) error {
 	if _, err := wire.DecodeRootDocument(d.Bytes()); err != nil {
 		return err
 	}
@@ -273,7 +274,7 @@ func rootSignCommand() *cobra.Command {
 	var key string
 	cmd := &cobra.Command{
 		Use: "sign DOCUMENT", Short: "Add the signature of a further root key to a new document",
-		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := readRootDocument(args[0])
 			if err != nil {
@@ -286,15 +287,15 @@ func rootSignCommand() *cobra.Command {
 			if key == "" {
 				return cli.UsageErrorf("want --key FILE, a root key of this version or the one before")
 			}
-			secret, err := keys.ReadPrivate(key)
+			secret, err := keys.ReadSigningKey(key)
 			if err != nil {
 				return err
 			}
 			d.Cosign(secret)
-			if err := writeRoot(args[0], &d); err != nil {
+			if err := writeRootDocument(args[0], &d); err != nil {
 				return err
 			}
-			return showRoot(cmd.OutOrStdout(), &d)
+			return printRootDocument(cmd.OutOrStdout(), &d)
 		},
 	}
 	cmd.Flags().StringVar(&key, "key", "", "file of the root key, of this version or the one before")
@@ -305,7 +306,7 @@ func rootInstallCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "install DOCUMENT", Short: "Have the coordinator and all devices go by the next root document",
-		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		Long: `Have the coordinator and all devices go by the next root document.
 
 A coordinator that runs takes it at once, and gives it to the devices over the
@@ -317,7 +318,7 @@ to the new key, install the document, and start the coordinator.`,
 			if err != nil {
 				return err
 			}
-			version, err := installRoot(cmd, &l, p)
+			version, err := installRootDocument(cmd, &l, p)
 			if err == nil {
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %d of the root document is installed\n", version)
 			}
@@ -328,7 +329,7 @@ to the new key, install the document, and start the coordinator.`,
 	return cmd
 }
 
-func installRoot(cmd *cobra.Command, l *cli.ConfigLoader, document []byte) (version uint32, err error) {
+func installRootDocument(cmd *cobra.Command, l *cli.ConfigLoader, document []byte) (version uint32, err error) {
 	c, err := newAPIClient(l)
 	if err != nil {
 		return 0, err

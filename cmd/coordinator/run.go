@@ -29,10 +29,10 @@ func runCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	var begin runStartFlags
 	cmd := &cobra.Command{
-		Use: "run", Short: "Run the coordinator", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "run", Short: "Run the coordinator", Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return service.Run(cmd.Context(), program,
-				func(ctx context.Context) error { return run(ctx, cmd, &l, begin) })
+				func(ctx context.Context) error { return runCoordinator(ctx, cmd, &l, begin) })
 		},
 	}
 	l.AddFlags(cmd, program)
@@ -53,18 +53,18 @@ type runStartFlags struct {
 	initialModel     string
 }
 
-func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader, begin runStartFlags) error {
-	s, err := load(l)
+func runCoordinator(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader, begin runStartFlags) error {
+	s, err := loadConfigFile(l)
 	if err != nil {
 		return err
 	}
 	var level slog.LevelVar
-	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log, &level)
+	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, &level)
 	if err != nil {
 		return err
 	}
 	defer daemon.LogShutdown(ctx, log)()
-	supervisor, err := daemon.Supervise(log)
+	supervisor, err := daemon.NewSystemdSupervisor(log)
 	if err != nil {
 		return err
 	}
@@ -78,19 +78,20 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader, begin run
 	if err != nil {
 		return err
 	}
-	reloader := daemon.Reloader[coordinatorsettings.ConfigFile]{
-		Log: log, Level: &level, StartupConfig: s, Load: func() (*coordinatorsettings.ConfigFile,
+	reloader := daemon.ConfigReloader[coordinatorsettings.ConfigFile]{
+		Log: log, LogLevel: &level, StartupConfig: s, LoadConfig: func() (*coordinatorsettings.ConfigFile,
 			error) {
-			return load(l)
+			return loadConfigFile(l)
 		},
-		LogOf: func(s *coordinatorsettings.ConfigFile) settings.Log { return s.Log }, OnReloaded: m.RecordReload,
-		AppliedByCommand: coordinatorsettings.IsAppliedKey,
+		LogSettingsOf:      func(s *coordinatorsettings.ConfigFile) settings.Log { return s.Log },
+		OnReloaded:         m.RecordReload,
+		IsAppliedByCommand: coordinatorsettings.IsAppliedKey,
 	}
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
-		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, MosquittoACL: mosquittoACL,
+		InitialModel: begin.initialModel, NewMeshBuilder: newMeshBuilder, RenderMosquittoACL: mosquittoACL,
 		OpenReplicaStore: natsStoreOpener(log), Board: board}
 	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
-	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
+	reloader.ApplySettings = func(ctx context.Context, fresh *coordinatorsettings.ConfigFile) error {
 		f := leading.Load()
 		if f == nil {
 			return nil
@@ -108,8 +109,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.ConfigLoader, begin run
 		return nil
 	}
 	supervise := sync.OnceFunc(func() {
-		supervisor.ReportReadyAndSupervise(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
-			daemon.Worker{Name: "metrics server", Alive: server.Alive})
+		supervisor.ReportReadyAndSupervise(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", CheckAlive: alive},
+			daemon.Worker{Name: "metrics server", CheckAlive: server.Alive})
 	})
 	o.Standby = &coordinatord.StandbyCoordinator{OnStandby: func() {
 		board.ResolveCondition(status.StartingCondition.Name)

@@ -36,7 +36,8 @@ func taskCommand() *cobra.Command {
 func taskRunsCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
-		Use: "runs", Short: "List the runs that have models, the newest last", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "runs", Short: "List the runs that have models, the newest last",
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "List the runs that have models, the newest last: how many models, the newest one as `model show` and " +
 			"`--from` take it, its task, and the model that the run began from. The coordinator need not run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -44,21 +45,21 @@ func taskRunsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			runs, err := runs.Runs(c.Dir)
+			runs, err := runs.ListStoredRuns(c.Dir)
 			if err == nil && len(runs) == 0 {
 				err = fmt.Errorf("state folder %s: there are no models of any run", c.Dir)
 			}
 			if err != nil {
 				return err
 			}
-			return listRuns(cmd.OutOrStdout(), runs)
+			return printRuns(cmd.OutOrStdout(), runs)
 		},
 	}
 	l.AddFlags(cmd, program)
 	return cmd
 }
 
-func listRuns(to io.Writer, runs []runs.RunInfo) error {
+func printRuns(to io.Writer, runs []runs.RunInfo) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
 	for _, r := range runs {
@@ -66,7 +67,7 @@ func listRuns(to io.Writer, runs []runs.RunInfo) error {
 			fmt.Fprintf(w, "%d\t0\tnone\n", r.Run)
 			continue
 		}
-		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", r.Run, r.Models, r.Run, r.Newest, r.Task, r.StartModel)
+		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", r.Run, r.Models, r.Run, r.NewestVersion, r.TaskName, r.StartModel)
 	}
 	return w.Flush()
 }
@@ -82,7 +83,7 @@ func taskShowCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "show", Short: "Show the applied task, for `task apply` and for `agentd data check --task FILE`",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: "Show the task that is in effect, with all its keys, as YAML. Where no run has been begun yet it is " +
 			"the one of the configuration. On a device, `agentd data check --task FILE` holds the device's data " +
 			"against it, without a broker. The keys need not be readable, and no coordinator needs to run.",
@@ -112,11 +113,11 @@ func readAppliedTask(ctx context.Context, l *cli.ConfigLoader) (text []byte, abo
 	case !errors.Is(err, api.ErrNotRunning):
 		return nil, "", err
 	}
-	switch control, found, err := coordinator.LoadControl(c.Dir); {
+	switch control, found, err := coordinator.LoadOperatorDecisions(c.Dir); {
 	case err != nil:
 		return nil, "", err
 	case found:
-		return control.Task.Text, fmt.Sprintf("The applied task, version %d.", control.Task.Version), nil
+		return control.Task.TaskYAML, fmt.Sprintf("The applied task, version %d.", control.Task.Version), nil
 	}
 	s := taskOnlySettings(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
@@ -139,7 +140,7 @@ func taskDiffCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	cmd := &cobra.Command{
 		Use: "diff FILE", Short: "Show what `task apply FILE` would change, and what that means for the run",
-		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		Long: "Compare a file with the applied task, key by key: whether the run goes on with the change, or a new " +
 			"run is needed. FILE is a coordinator.yaml or what `task show` prints; keys that it leaves out have " +
 			"their defaults.",
@@ -156,7 +157,7 @@ func taskApplyCommand() *cobra.Command {
 	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
 		Use: "apply [FILE]", Short: "Put a task into effect when the round under way is over",
-		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.MaximumNArgs(1)),
 		Long: "Put a task into effect when the round under way is over. FILE is a coordinator.yaml or what `task " +
 			"show` prints; keys that it leaves out have their defaults. All of it is checked first. Without FILE the " +
 			"applied task stays: to begin a new run.",
@@ -178,7 +179,7 @@ func taskApplyCommand() *cobra.Command {
 
 // applyTaskFile sends an application with the file that args names, and tells what it does.
 func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coordinatord.ApplyRequest) error {
-	set := takeTaskOverrides(l)
+	set := extractTaskOverrides(l)
 	c, err := newAPIClient(l)
 	if err != nil {
 		return err
@@ -202,9 +203,9 @@ func applyTaskFile(cmd *cobra.Command, l *cli.ConfigLoader, args []string, a coo
 	return sendApplyRequest(cmd, c, a)
 }
 
-// takeTaskOverrides removes the values of keys of the task from the flags --set, and returns them: they are for the
+// extractTaskOverrides removes the values of keys of the task from the flags --set, and returns them: they are for the
 // task, and not for the configuration that tells where the coordinator is.
-func takeTaskOverrides(l *cli.ConfigLoader) map[string]string {
+func extractTaskOverrides(l *cli.ConfigLoader) map[string]string {
 	set := map[string]string{}
 	for key, value := range l.Overrides {
 		if coordinatorsettings.IsAppliedKey(key) {
@@ -220,7 +221,7 @@ func taskSetCommand() *cobra.Command {
 	var a coordinatord.ApplyRequest
 	cmd := &cobra.Command{
 		Use: "set KEY=VALUE...", Short: "Change keys of the applied task when the round under way is over",
-		Args: cli.PositionalArgs(cobra.MinimumNArgs(1)),
+		Args: cli.ArgsCheckWithUsageError(cobra.MinimumNArgs(1)),
 		Long: "Change keys of the applied task, such as task.step_size.constant=0.05, and keep all others. All of it " +
 			"is checked first; --check only shows what would change. `task show` lists the keys.",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -267,7 +268,7 @@ func sendApplyRequest(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequ
 // asConfigRefusal turns the answer to a wrong configuration into an error with its exit status.
 func asConfigRefusal(err error) error {
 	var e *api.Error
-	if errors.As(err, &e) && e.InvalidConfig {
+	if errors.As(err, &e) && e.IsConfigInvalid {
 		return &configRefusal{e.Problem}
 	}
 	return err
@@ -332,7 +333,7 @@ func runControlCommand(name, short, done, waits string) *cobra.Command {
 	var l cli.ConfigLoader
 	var s coordinatord.RunControlRequest
 	cmd := &cobra.Command{
-		Use: name, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: name, Short: short, Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := newAPIClient(&l)
 			if err != nil {

@@ -38,7 +38,7 @@ func TestTaskShow(t *testing.T) {
 	if err := settings.Load(&s, program, file, nil); err != nil {
 		t.Fatal(err)
 	}
-	if want := s.Task.ToWireTask(false); !bytes.Equal(got.Append(nil), want.Append(nil)) {
+	if want := s.Task.ToWireTask(false); !bytes.Equal(got.AppendEncoding(nil), want.AppendEncoding(nil)) {
 		t.Errorf("shown\n%+v\nwant\n%+v\n%s", got, want, stdout)
 	}
 }

@@ -11,21 +11,21 @@ import (
 
 // terminalPrompt are asked on a terminal. On nil all questions have their defaults.
 type terminalPrompt struct {
-	in    io.Reader
-	out   io.Writer
-	lines *bufio.Reader
-	err   error // the first one
+	input  io.Reader
+	output io.Writer
+	lines  *bufio.Reader
+	err    error // the first one
 }
 
 // print shows a line.
 func (q *terminalPrompt) print(format string, args ...any) {
 	if q != nil && q.err == nil {
-		_, q.err = fmt.Fprintf(q.out, format, args...)
+		_, q.err = fmt.Fprintf(q.output, format, args...)
 	}
 }
 
-// ask asks for an answer that is not given yet. An empty line means the default.
-func (q *terminalPrompt) ask(question string, answer *string, fallback string) {
+// askText asks for an answer that is not given yet. An empty line means the default.
+func (q *terminalPrompt) askText(question string, answer *string, fallback string) {
 	if *answer != "" {
 		return
 	}
@@ -40,7 +40,7 @@ func (q *terminalPrompt) ask(question string, answer *string, fallback string) {
 		return
 	}
 	if q.lines == nil {
-		q.lines = bufio.NewReader(q.in)
+		q.lines = bufio.NewReader(q.input)
 	}
 	line, err := q.lines.ReadString('\n')
 	if q.err = err; strings.TrimSpace(line) != "" {
@@ -54,7 +54,7 @@ func (q *terminalPrompt) askYesNo(question string, answer *bool) {
 		return
 	}
 	text := ""
-	q.ask(question+", yes or no", &text, "no")
+	q.askText(question+", yes or no", &text, "no")
 	switch strings.ToLower(text) {
 	case "yes", "y":
 		*answer = true
@@ -78,7 +78,7 @@ func (q *terminalPrompt) askNumber(question string, answer *int, fallback int) {
 	if fallback != 0 {
 		def = strconv.Itoa(fallback)
 	}
-	q.ask(question, &text, def)
+	q.askText(question, &text, def)
 	n, _ := strconv.Atoi(text)
 	if n < 1 && q.err == nil {
 		q.err = fmt.Errorf("%s: %q is no whole number above 0", question, text)

@@ -14,7 +14,7 @@ func aggregateUpdatesCommand() *cobra.Command {
 	o := fold.Options{Rule: rule.DefaultConfig()}
 	cmd := &cobra.Command{
 		Use: "fold", Short: "Fold updates from a file, by the rules of a coordinator",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Make the aggregate of updates in a file, in float64, by the rules and the bounds of a
 coordinator's round, and say what was left out and why. docs/SIMULATION.md has the
 form of the file. Where a round would be abandoned the exit status is 1.`,

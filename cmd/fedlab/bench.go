@@ -10,7 +10,8 @@ import (
 func benchCommand() *cobra.Command {
 	o := bench.Defaults()
 	cmd := &cobra.Command{
-		Use: "bench", Short: "Measure rounds against plain paho and raw TCP", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "bench", Short: "Measure rounds against plain paho and raw TCP",
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Measure the time of a round, with a model to N agents and N updates back. Compare
 it with plain paho, which sends the same bytes over the same broker, and with a
 relay of raw TCP frames. It takes minutes. docs/BENCHMARKS.md has the tables and

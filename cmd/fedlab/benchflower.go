@@ -11,7 +11,7 @@ func benchFlowerCommand() *cobra.Command {
 	o := bench.FlowerDefaults()
 	cmd := &cobra.Command{
 		Use: "bench-flower", Short: "Race a federation of our programs against Flower",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Race a coordinator and agents, each a process, on Mosquitto, against Flower's
 server and its clients over gRPC, with the same model, steps and risks, in turn.
 It installs Flower from PyPI into a folder of its own, and takes half an hour.

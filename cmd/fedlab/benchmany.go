@@ -14,7 +14,7 @@ func benchManyCommand() *cobra.Command {
 	o := bench.ManyDefaults()
 	cmd := &cobra.Command{
 		Use: "bench-many", Short: "Measure federations of a thousand agents and more",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Measure a coordinator, Mosquitto and many agents on this machine, each a process:
 how long they take to be there, the time of a round, processor time and memory.
 With --fleet 5,000 agents share a process and their local steps cost nothing, so
@@ -47,7 +47,7 @@ ulimit -n. docs/BENCHMARKS.md has figures.`,
 func fleetMembersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "members DIR FROM TO", Short: "Run a part of a fleet", Hidden: true,
-		Args: cli.PositionalArgs(cobra.ExactArgs(3)),
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(3)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, err1 := strconv.Atoi(args[1])
 			to, err2 := strconv.Atoi(args[2])

@@ -21,7 +21,8 @@ func codecCommand() *cobra.Command {
 	var seed uint64
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "codec", Short: "Pack a list of numbers as an update is packed", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "codec", Short: "Pack a list of numbers as an update is packed",
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Pack the numbers of a file with a codec of task.codec, as float32 elements of a vector,
 and print the bytes and the numbers that a receiver unpacks. The file is a list in
 JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,

@@ -18,7 +18,7 @@ func demoCommand() *cobra.Command {
 	delay := 0
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Run a whole federation on this machine, on real data",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Run a broker, a coordinator and twelve agents on this machine. Each agent has the
 measurements of one weather station in Beijing, of a quarter year of its own, and
 keeps them. Together they learn to predict air pollution six hours ahead.

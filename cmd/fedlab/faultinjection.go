@@ -148,7 +148,7 @@ type faultyConn struct {
 
 // Publish implements mqtt.Conn.
 func (c *faultyConn) Publish(msg mqtt.Message) error {
-	kind, _, _, _, _ := c.faults.topics.Parse(msg.Topic) // a foreign topic has KindUnknown
+	kind, _, _, _, _ := c.faults.topics.ParseTopic(msg.Topic) // a foreign topic has KindUnknown
 	after, lost := c.faults.delayOrDrop(kind)
 	switch {
 	case lost:

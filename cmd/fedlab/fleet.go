@@ -49,7 +49,8 @@ func fleetCommand() *cobra.Command {
 	var l cli.ConfigLoader
 	var f fleet
 	cmd := &cobra.Command{
-		Use: "fleet", Short: "Run many agents in one process, for testbeds", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "fleet", Short: "Run many agents in one process, for testbeds",
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Run many agents in one process. The configuration is that of one agent: its id
 becomes ID-0, ID-1 and so on, their keys are derived from its key file, and its
 rows are dealt to them one by one.
@@ -106,14 +107,14 @@ func (f *fleet) check() error {
 
 // run runs the fleet, or only writes the list of its keys.
 func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
-	master, err := keys.ReadPrivate(s.Identity.KeyFile)
+	master, err := keys.ReadSigningKey(s.Identity.KeyFile)
 	if err != nil {
 		return err
 	}
 	if f.keyListPath != "" {
 		return f.listKeys(s, master)
 	}
-	log, err := daemon.Logger(cmd.ErrOrStderr(), s.Log, nil)
+	log, err := daemon.NewLogger(cmd.ErrOrStderr(), s.Log, nil)
 	if err != nil {
 		return err
 	}

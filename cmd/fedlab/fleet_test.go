@@ -208,7 +208,7 @@ func TestListKeys(t *testing.T) {
 	if err := f.listKeys(&base, master); err != nil {
 		t.Fatal(err)
 	}
-	all, err := agentlist.Open(f.keyListPath, filepath.Join(t.TempDir(), "agents"), time.Now())
+	all, err := agentlist.OpenCompiledList(f.keyListPath, filepath.Join(t.TempDir(), "agents"), time.Now())
 	if err != nil || all.Len() != 3 {
 		t.Fatalf("error %v; want 3 agents, each with a key of its own", err)
 	}

@@ -12,7 +12,7 @@ func simulateCommand() *cobra.Command {
 	var set cli.Overrides
 	cmd := &cobra.Command{
 		Use: "simulate", Short: "Run an experiment on many simulated agents, and plot it",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Run the daemons' algorithms on any number of agents in this process, and write
 result.json, curves.csv and plots. The same seed gives the same result, to the bit,
 at any number of cores. docs/SIMULATION.md has example experiments and lists every

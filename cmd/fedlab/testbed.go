@@ -29,7 +29,7 @@ folder, which stays.`
 func testbedCommand(use, short string, do func(context.Context, testbed.Options) error) *cobra.Command {
 	o := testbed.Defaults()
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: use, Short: short, Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return cli.UsageErrorf("%w", err)

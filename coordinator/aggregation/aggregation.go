@@ -53,7 +53,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	}
 	began := w.now()
 	told := round.SummarizeReportedRisks(reportedRisks(e.Contributions))
-	if e.MostParticipantsDiverged || w.heldOut == nil && e.Plan.BaseModelDiverged(told) {
+	if e.MostParticipantsDiverged || w.heldOutScorer == nil && e.Plan.BaseModelDiverged(told) {
 		if back, events, ok := w.returnToEarlierModel(run, &e, told); ok || e.MostParticipantsDiverged {
 			return back, events
 		}
@@ -78,7 +78,8 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	}
 	events = append(events, w.clippedEvents(&e, taken)...)
 	version := e.Plan.BaseModelVersion + 1
-	folded.NextPlan, err = w.storeAndPlanTraining(run, version, e.Plan.LocalStepOffset+w.stepsPerRound(), taken.model,
+	folded.NextPlan, err = w.storeModelAndPlanTraining(run, version, e.Plan.LocalStepOffset+w.scheduleStepsPerRound(),
+		taken.modelVector,
 		taken.serverState)
 	if err != nil {
 		return round.AggregationEnded{Round: e.Round, Err: err}, nil
@@ -91,12 +92,13 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	mean, median := meanAndMedian(risks)
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.NextPlan.BaseModel.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
-		UpdateSpread: taken.spread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,
-		HeldOutScore: taken.score, MeanReportedRisk: mean, MedianRisk: median, AggregationDuration: w.now().Sub(began),
+		UpdateSpread: taken.updateSpread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,
+		HeldOutScore: taken.heldOutScore, MeanReportedRisk: mean, MedianReportedRisk: median,
+		AggregationDuration: w.now().Sub(began),
 	}
-	ready.Risk = w.riskMonitor.assess(&ready)
+	ready.RiskAssessment = w.riskMonitor.assess(&ready)
 	folded.Measurements = ready.roundMeasurements()
-	folded.NextPlan, folded.Err = w.refreshStatisticsIfDue(folded.NextPlan)
+	folded.NextPlan, folded.Err = w.planRestandardizationIfDue(folded.NextPlan)
 	return folded, append(events, ready)
 }
 
@@ -104,11 +106,11 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 // about agents whose updates are long in consecutive folds.
 func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.AggregateUpdates, taken *aggregationAttempt,
 	told round.ReportedRiskSummary) (events []observe.Event) {
-	b := w.assessUpdateLengths(e)
+	b := w.assessUpdateNorms(e)
 	next.RecentAggregations = round.AppendPastAggregation(e.Plan.RecentAggregations, taken.heldOutRisk(), told,
-		taken.lengths)
+		taken.updateNorms)
 	next.FirstReportedRisks = cmp.Or(e.Plan.FirstReportedRisks, told)
-	next.SuspectAgents = b.SuspectAgents(taken.contributions, taken.lengths)
+	next.SuspectAgents = b.SuspectAgents(taken.contributions, taken.updateNorms)
 	var ended []round.LargeNormAgent
 	next.LargeNormAgents, ended = e.Plan.NextLargeNormAgents(e.Contributions, &b)
 	for _, l := range b.LargeNormAgents {
@@ -120,7 +122,7 @@ func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.Aggregat
 			Norm:         l.RecentNorms[len(l.RecentNorms)-1], UsualNorm: b.UsualNorm}
 		for k, x := range taken.contributions {
 			if x.Agent == l.Agent && x.Norm > 0 {
-				f.CountedNorm = taken.lengths[k] * x.ClippedNorm() / x.Norm
+				f.ClippedNorm = taken.updateNorms[k] * x.ClippedNorm() / x.Norm
 			}
 		}
 		events = append(events, f)
@@ -144,13 +146,13 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpda
 	p, now := &e.Plan, w.compiledTask.Standardization()
 	folded := round.AggregationEnded{Round: e.Round, SpoilingAgents: p.SuspectAgents,
 		FateByLeftOutAgent: map[wire.AgentID]wire.UpdateFate{}}
-	versions, err := w.folder.Models.Versions()
+	versions, err := w.folder.CurrentRunModels.Versions()
 	if err != nil {
 		return round.AggregationEnded{Round: e.Round, Err: err}, nil, false
 	}
 	var earlier *runs.StoredModel
 	for _, v := range slices.Backward(versions) {
-		m, err := w.folder.ReadModel(w.folder.Models, v)
+		m, err := w.folder.ReadModel(w.folder.CurrentRunModels, v)
 		if err == nil && v < uint64(p.BaseModelVersion) &&
 			m.MatchesSchema(w.compiledTask.UpdateSchema(wire.KindTraining)) &&
 			slices.Equal(m.Standardization.Mean, now.Mean) && slices.Equal(m.Standardization.Scale, now.Scale) {
@@ -163,13 +165,13 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpda
 			errDiverged, p.BaseModelVersion)}, nil, false
 	}
 	model := earlier.EncodeVector(w.compiledTask.UpdateSchema(wire.KindTraining))
-	packed, err := w.archivedState(w.folder.Models, earlier.Version, wire.BlobDigest(model))
+	packed, err := w.archivedServerState(w.folder.CurrentRunModels, earlier.Version, wire.BlobDigest(model))
 	if err != nil && !store.IsMissingOrDamaged(err) {
 		return round.AggregationEnded{Round: e.Round, Err: err}, nil, false
 	}
-	state, _ := w.unpackState(packed)
+	state, _ := w.unpackServerState(packed)
 	version := p.BaseModelVersion + 1
-	next, err := w.storeAndPlanTraining(run, version, p.LocalStepOffset+w.stepsPerRound(), model, state)
+	next, err := w.storeModelAndPlanTraining(run, version, p.LocalStepOffset+w.scheduleStepsPerRound(), model, state)
 	if err != nil {
 		return round.AggregationEnded{Round: e.Round, Err: err}, nil, false
 	}
@@ -181,11 +183,12 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.AggregateUpda
 	events := []observe.Event{
 		ModelRejected{Round: e.Round, Version: p.BaseModelVersion, EarlierVersion: wire.ModelVersion(earlier.Version),
 			NextVersion:        version,
-			MedianReportedRisk: told.Median, Agents: p.SuspectAgents},
+			MedianReportedRisk: told.Median, SuspectAgents: p.SuspectAgents},
 		ModelReady{Round: e.Round, Version: version, Hash: next.BaseModel.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
-			MeanReportedRisk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
+			MeanReportedRisk: math.NaN(), MedianReportedRisk: math.NaN(), UpdateSpread: math.NaN(),
+			AggregateNorm: math.NaN(),
 			ModelStepNorm: math.NaN()}}
-	folded.NextPlan, folded.Err = w.refreshStatisticsIfDue(next)
+	folded.NextPlan, folded.Err = w.planRestandardizationIfDue(next)
 	return folded, events, true
 }
 

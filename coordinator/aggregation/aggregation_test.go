@@ -43,11 +43,12 @@ func TestSpread(t *testing.T) {
 			ContributionFactor: tt.a,
 			Norm:               3}},
 			{Agent: "b", UpdateMetadata: rule.UpdateMetadata{DrawCount: 1, ContributionFactor: tt.b, Norm: 4}}}
-		u := &updateSource{packedSpool: packedSpool{spool, codec.ForName[float32](spec.CodecRaw)}, contributions: set,
-			dimension: 2}
+		u := &spooledUpdateReader{packedSpool: packedSpool{spool, codec.ForName[float32](spec.CodecRaw)},
+			contributions: set,
+			dimension:     2}
 		d := make([]float64, 2)
 		shares := []rule.UpdateMetadata{set[0].UpdateMetadata, set[1].UpdateMetadata}
-		all := rule.UpdateSet[float32]{Updates: shares, Scale: tt.scale, UpdateReader: u}
+		all := rule.UpdateSet[float32]{Updates: shares, UpdateScale: tt.scale, UpdateReader: u}
 		by := rule.New[float32](rule.DefaultConfig())
 		err := u.forEachStrip(func(int, int) error {
 			_, err := by.AssessUpdates(&all)
@@ -69,7 +70,7 @@ func TestPackedUpdates(t *testing.T) {
 	}
 	defer spool.Close()
 	for _, word := range spec.Codecs() {
-		if codec.DecodesOnlyWhole(codec.ForName[float32](word)) {
+		if codec.DecodesOnlyWholeVectors(codec.ForName[float32](word)) {
 			continue
 		}
 		packedUpdates(t, spool, word, 70_001)
@@ -99,7 +100,7 @@ func packedUpdates(t *testing.T, spool *store.UpdateSpool, word spec.Codec, d in
 		}
 		whole = append(whole, v)
 	}
-	u := &updateSource{packedSpool: packedSpool{spool, c}, contributions: set, dimension: d}
+	u := &spooledUpdateReader{packedSpool: packedSpool{spool, c}, contributions: set, dimension: d}
 	for _, from := range []int{0, 255, 256, 1000, d - 7} {
 		rows := [][]float32{make([]float32, 7), make([]float32, 7), make([]float32, 7)}
 		if err := u.ReadColumns(from, rows); err != nil {

@@ -50,9 +50,9 @@ type ModelReady struct {
 	Hash                wire.Digest
 	Bytes               int
 	MeanReportedRisk    float64        // mean of the participants' risks at the base model; NaN when unknown
-	MedianRisk          float64        // median of the participants' risks at the base model; NaN when unknown
+	MedianReportedRisk  float64        // median of the participants' risks at the base model; NaN when unknown
 	HeldOutScore        *learner.Score // on the evaluation data; nil without any
-	Risk                RiskAssessment
+	RiskAssessment      RiskAssessment
 	UpdateSpread        float64 // of the updates in the model around their mean, as a Euclidean distance
 	AggregateNorm       float64 // Euclidean norm of the aggregate; NaN if the run returned to an earlier model
 	ModelStepNorm       float64 // Euclidean norm of the model's step that the server's optimiser made of the aggregate
@@ -75,7 +75,7 @@ func (e ModelReady) Describe(d *observe.EventDescription) {
 		attributes = append(attributes, "risk", observe.RoundToFourDigits(e.MeanReportedRisk))
 	}
 	d.Log(observe.Info, "model ready", append(attributes, host.ScoreLogAttributes(e.HeldOutScore)...)...)
-	e.Risk.describe(d, e.Version)
+	e.RiskAssessment.describeRiskCondition(d, e.Version)
 }
 
 // RepeatedLargeUpdates: the last updates of an agent were all more than 3 times as long as usual, so the device has
@@ -87,7 +87,7 @@ type RepeatedLargeUpdates struct {
 	ConsecutiveUpdates int               // consecutive long updates; 0 = the last update is as long as usual again
 	SinceVersion       wire.ModelVersion // the model before the first of them
 	Norm, UsualNorm    float64           // for the weight that the agent's steps carried
-	CountedNorm        float64           // the length with which the update is in the model; 0 = it was left out
+	ClippedNorm        float64           // the length with which the update is in the model; 0 = it was left out
 }
 
 // Describe implements observe.Event. It logs the third large update in a row, then the 4th, 8th, 16th and so on.
@@ -100,7 +100,7 @@ func (e RepeatedLargeUpdates) Describe(d *observe.EventDescription) {
 	case n == largeFolds || n&(n-1) == 0:
 		d.Log(observe.Warn, "unusually large updates", "agent", e.Agent, "round", e.Round, "in_a_row", n,
 			"norm", observe.RoundToFourDigits(e.Norm), "usual", observe.RoundToFourDigits(e.UsualNorm),
-			"counted", observe.RoundToFourDigits(e.CountedNorm),
+			"counted", observe.RoundToFourDigits(e.ClippedNorm),
 			"undo", fmt.Sprintf("coordinator model rollback --to %d", e.SinceVersion))
 	}
 }
@@ -117,19 +117,19 @@ type ModelRejected struct {
 	EarlierVersion     wire.ModelVersion // the model that the run returns to
 	NextVersion        wire.ModelVersion // the new version of the earlier model
 	MedianReportedRisk float64           // median of the reported risks; 0 if fewer than 3 agents reported one
-	Agents             []wire.AgentID
+	SuspectAgents      []wire.AgentID
 }
 
 // Describe implements observe.Event.
 func (e ModelRejected) Describe(d *observe.EventDescription) {
-	d.AddToCounter(leftOutUpdates, float64(len(e.Agents)), string(LeftOutRisk))
+	d.AddToCounter(leftOutUpdates, float64(len(e.SuspectAgents)), string(LeftOutRisk))
 	d.Log(observe.Warn, "model rejected, because it has diverged", "version", e.Version,
 		"continues_from", e.EarlierVersion, "as", e.NextVersion,
-		"median_risk", observe.RoundToFourDigits(e.MedianReportedRisk), "agents", e.Agents, "round", e.Round)
+		"median_risk", observe.RoundToFourDigits(e.MedianReportedRisk), "agents", e.SuspectAgents, "round", e.Round)
 	d.RaiseCondition(ModelRejectedCondition,
 		fmt.Sprintf("model %d had diverged and was rejected; the run continues from model "+
 			"%d as version %d; the largest updates in the rejected model are from: %s", e.Version, e.EarlierVersion,
-			e.NextVersion, observe.JoinNames(e.Agents)),
+			e.NextVersion, observe.JoinNames(e.SuspectAgents)),
 		"check these devices, or lower task.step_size if they are honest; `coordinator model rollback --to VERSION` "+
 			"returns to an earlier model")
 }
@@ -152,7 +152,7 @@ func (e UpdatesExcludedByRule) Describe(d *observe.EventDescription) {
 // roundMeasurements returns the fields that the history keeps.
 func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
 	r := round.RoundMeasurements{MeanAgentRisk: observe.FiniteOrNil(m.MeanReportedRisk),
-		MedianAgentRisk: observe.FiniteOrNil(m.MedianRisk)}
+		MedianAgentRisk: observe.FiniteOrNil(m.MedianReportedRisk)}
 	if m.HeldOutScore != nil {
 		r.R2, r.Accuracy, r.HeldOutRisk = observe.FiniteOrNil(m.HeldOutScore.R2),
 			observe.FiniteOrNil(m.HeldOutScore.Accuracy),

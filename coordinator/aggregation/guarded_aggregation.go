@@ -18,23 +18,23 @@ import (
 // aggregationAttempt is a model made from a set of updates that may still be rejected.
 type aggregationAttempt struct {
 	contributions  []round.Contribution
-	model          []byte          // the vector as it goes over the wire
-	lengths        []float64       // of the updates
-	score          *learner.Score  // nil without held-out data
-	spread         float64         // of the updates around their mean; NaN if the rule is not the mean
-	aggregateNorm  float64         // ‖D_i‖₂ of the aggregate
-	modelStepNorm  float64         // ‖w_i − w_{i−1}‖₂ of the step that the optimiser made of the aggregate
-	serverState    [][]float64     // of the server's optimiser and the rule, after this round
-	ruleAssessment rule.Assessment // which updates the rule excluded or clipped
-	rejectionCause error           // nil if the model is good
+	modelVector    []byte                // the vector as it goes over the wire
+	updateNorms    []float64             // of the updates
+	heldOutScore   *learner.Score        // nil without held-out data
+	updateSpread   float64               // of the updates around their mean; NaN if the rule is not the mean
+	aggregateNorm  float64               // ‖D_i‖₂ of the aggregate
+	modelStepNorm  float64               // ‖w_i − w_{i−1}‖₂ of the step that the optimiser made of the aggregate
+	serverState    [][]float64           // of the server's optimiser and the rule, after this round
+	ruleAssessment rule.UpdateAssessment // which updates the rule excluded or clipped
+	rejectionCause error                 // nil if the model is good
 }
 
 // heldOutRisk returns the model's risk on held-out data; 0 without such data.
 func (a *aggregationAttempt) heldOutRisk() float64 {
-	if a.score == nil {
+	if a.heldOutScore == nil {
 		return 0
 	}
-	return a.score.Risk
+	return a.heldOutScore.Risk
 }
 
 // The reasons for rejecting a model.
@@ -56,29 +56,30 @@ var (
 // Each update that is left out is an event. The result depends on the set and the plan only.
 func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
 	e round.AggregateUpdates) (*aggregationAttempt, []UpdateLeftOut, error) {
-	unpacked, done, err := w.unpack(e.Round, spool, e.Contributions)
+	unpacked, done, err := w.unpackSpool(e.Round, spool, e.Contributions)
 	defer done()
 	if err != nil {
 		return nil, nil, err
 	}
-	b := w.assessUpdateLengths(&e)
+	b := w.assessUpdateNorms(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.RefusedIndices {
 		left = append(left, w.leftOutEvent(&e, e.Contributions[k], b.UsualNorm, LeftOutAbove))
 	}
-	all, err := w.tryAggregation(run, unpacked, e, b.TakenContributions, b.TakenNorms)
+	all, err := w.tryAggregation(run, unpacked, e, b.KeptContributions, b.KeptNormsPerStepWeight)
 	if err != nil {
 		return nil, left, err
 	}
-	doubted, reason := suspectUpdates(all.rejectionCause, &b)
+	doubted, reason := suspectUpdateIndices(all.rejectionCause, &b)
 	if len(doubted) == 0 {
 		return all, left, nil
 	}
 	shorter := slices.Clone(left)
 	for _, k := range doubted {
-		shorter = append(shorter, w.leftOutEvent(&e, b.TakenContributions[k], b.UsualNorm, reason))
+		shorter = append(shorter, w.leftOutEvent(&e, b.KeptContributions[k], b.UsualNorm, reason))
 	}
-	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.TakenNorms, doubted)
+	set, lengths := round.ContributionsWithoutIndices(b.KeptContributions, doubted),
+		normsWithout(b.KeptNormsPerStepWeight, doubted)
 	if len(set) == 0 {
 		return nil, shorter, all.rejectionCause
 	}
@@ -94,24 +95,24 @@ func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.UpdateSpool,
 		return all, left, nil
 	}
 	return nil, shorter, fmt.Errorf("%w, also without the %d longest of the %d updates; if this goes on while no "+
-		"device lies, the step size is too large", rest.rejectionCause, len(doubted), len(b.TakenContributions))
+		"device lies, the step size is too large", rest.rejectionCause, len(doubted), len(b.KeptContributions))
 }
 
-// assessUpdateLengths compares the updates of a fold with their usual length.
-func (w *Aggregator) assessUpdateLengths(e *round.AggregateUpdates) round.UpdateNormAssessment {
+// assessUpdateNorms compares the updates of a fold with their usual length.
+func (w *Aggregator) assessUpdateNorms(e *round.AggregateUpdates) round.UpdateNormAssessment {
 	r := &w.cfg.Round
 	return e.Plan.AssessUpdateNorms(r.EffectiveAggregation(), r.UsesRobustAggregation, r.WeightPlacement,
 		e.Contributions)
 }
 
-// suspectUpdates returns the indices in b.TakenContributions of the updates without which the aggregation is repeated,
-// and the reason; none if it need not be repeated.
-func suspectUpdates(fault error, b *round.UpdateNormAssessment) ([]int, LeaveOutReason) {
+// suspectUpdateIndices returns the indices in b.TakenContributions of the updates without which the aggregation is
+// repeated, and the reason; none if it need not be repeated.
+func suspectUpdateIndices(fault error, b *round.UpdateNormAssessment) ([]int, LeaveOutReason) {
 	switch {
 	case fault == nil:
 		return b.OutweighingIndices, LeftOutNorm
 	case len(b.LargeNormIndices) == 0:
-		b.LargeNormIndices = []int{longestIndex(b.TakenNorms)}
+		b.LargeNormIndices = []int{largestNormIndex(b.KeptNormsPerStepWeight)}
 	}
 	if errors.Is(fault, errNotFinite) {
 		return b.LargeNormIndices, LeftOutNotFinite
@@ -140,7 +141,7 @@ func (w *Aggregator) clippedEvents(e *round.AggregateUpdates, a *aggregationAtte
 			f = &norm
 		}
 		f.Agents = append(f.Agents, x.Agent)
-		f.MaxNorm, f.LongestNorm = a.lengths[k]*x.ClippedNorm()/x.Norm, max(f.LongestNorm, a.lengths[k])
+		f.MaxNorm, f.LongestNorm = a.updateNorms[k]*x.ClippedNorm()/x.Norm, max(f.LongestNorm, a.updateNorms[k])
 	}
 	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius,
 		Agents:  a.agentsAtIndices(a.ruleAssessment.OutsideRadiusIndices),
@@ -168,26 +169,26 @@ func (a *aggregationAttempt) agentsAtIndices(indices []int) (ids []wire.AgentID)
 func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.AggregateUpdates,
 	set []round.Contribution,
 	lengths []float64) (*aggregationAttempt, error) {
-	a := &aggregationAttempt{contributions: set, lengths: lengths, spread: math.NaN()}
+	a := &aggregationAttempt{contributions: set, updateNorms: lengths, updateSpread: math.NaN()}
 	var err error
 	if a.serverState, err = w.loadServerState(run, e.Plan.BaseModelVersion, e.Plan.BaseModel.Hash); err != nil {
 		return nil, err
 	}
-	if err := w.computeAttemptModel(a, w.newUpdateSource(spool, set), e.Plan.UpdateScale()); err != nil ||
+	if err := w.computeAttemptModel(a, w.newSpooledUpdateReader(spool, set), e.Plan.UpdateScale()); err != nil ||
 		a.rejectionCause != nil {
 		return a, err
 	}
-	if w.heldOut == nil {
+	if w.heldOutScorer == nil {
 		return a, nil
 	}
-	score, err := w.heldOut.score(a.model)
+	score, err := w.heldOutScorer.scoreModel(a.modelVector)
 	if err != nil {
 		return nil, err
 	}
-	a.score = &score
+	a.heldOutScore = &score
 	base := 0.0
 	if len(e.Plan.RecentAggregations) == 0 {
-		of, err := w.heldOut.score(w.baseModelBlob.Data)
+		of, err := w.heldOutScorer.scoreModel(w.baseModelBlob.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -201,14 +202,14 @@ func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 
 // computeAttemptModel makes the model of an attempt from its updates, strip by strip: once the rule has assessed the
 // updates, each coordinate depends on itself alone. So no model is ever in memory as a whole vector of floats.
-func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *updateSource, scale float64) error {
+func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *spooledUpdateReader, scale float64) error {
 	by, d, v, mean := w.cfg.Round.EffectiveAggregation(), make([]float64, min(strip, u.dimension)), make([]float32,
 		min(strip, u.dimension)), 0.0
-	a.model = make([]byte, 0, len(w.baseModelBlob.Data))
+	a.modelVector = make([]byte, 0, len(w.baseModelBlob.Data))
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
 	own := len(o.StateVectorNames())
 	steps, kept := a.serverState[:own], a.serverState[own:]
-	set := rule.UpdateSet[float32]{Scale: scale, State: kept, UpdateReader: u}
+	set := rule.UpdateSet[float32]{UpdateScale: scale, RuleState: kept, UpdateReader: u}
 	for _, x := range a.contributions {
 		set.Updates = append(set.Updates, x.UpdateMetadata)
 	}
@@ -234,22 +235,22 @@ func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *updateSource,
 		if err := round.ApplyStep(v, v, d); err != nil && a.rejectionCause == nil {
 			a.rejectionCause = fmt.Errorf("%w: from parameter %d on: %w", errNotFinite, from, err)
 		}
-		a.model = wire.AppendVector(a.model, v)
+		a.modelVector = wire.AppendVector(a.modelVector, v)
 		return nil
 	})
 	if by.Rule == rule.Mean {
-		a.spread = updateSpread(a.contributions, mean)
+		a.updateSpread = updateSpread(a.contributions, mean)
 	}
 	a.aggregateNorm, a.modelStepNorm = math.Sqrt(a.aggregateNorm), math.Sqrt(a.modelStepNorm)
 	return err
 }
 
-func (w *Aggregator) newUpdateSource(spool packedSpool, set []round.Contribution) *updateSource {
-	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.baseModelBlob.Data) / 4}
+func (w *Aggregator) newSpooledUpdateReader(spool packedSpool, set []round.Contribution) *spooledUpdateReader {
+	return &spooledUpdateReader{packedSpool: spool, contributions: set, dimension: len(w.baseModelBlob.Data) / 4}
 }
 
-// lengthsWithout returns the lengths without those at some indices.
-func lengthsWithout(lengths []float64, indices []int) (rest []float64) {
+// normsWithout returns the lengths without those at some indices.
+func normsWithout(lengths []float64, indices []int) (rest []float64) {
 	for k, l := range lengths {
 		if !slices.Contains(indices, k) {
 			rest = append(rest, l)
@@ -258,8 +259,8 @@ func lengthsWithout(lengths []float64, indices []int) (rest []float64) {
 	return rest
 }
 
-// longestIndex returns the index of the longest update, the first of equals.
-func longestIndex(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }
+// largestNormIndex returns the index of the longest update, the first of equals.
+func largestNormIndex(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }
 
 // UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
 type UpdateLeftOut struct {

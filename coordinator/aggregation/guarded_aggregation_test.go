@@ -35,14 +35,15 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	round.AggregateUpdates) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), HeldOutSource: held, Task: wire.Task{
-		Name: "line", Features: []string{"x"}, Target: "y",
+		Name: "line", Features: []string{"x"}, TargetColumn: "y",
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
-		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
-			MaxSteps: 1, StepTimeBudgetMillis: 1000},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1,
+			MinLocalSteps: 1,
+			MaxLocalSteps: 1, StepTimeBudgetMillis: 1000},
 	}}
-	d, err := runs.OpenFolder(store.LocalDisk, t.TempDir())
+	d, err := runs.OpenStateFolder(store.LocalDisk, t.TempDir())
 	if err == nil {
-		err = d.OpenCurrentRun(1)
+		err = d.OpenCurrentRunModels(1)
 	}
 	w := &Aggregator{cfg: cfg, folder: d, now: time.Now,
 		RetryWrite: func(_ string, write func() error) error { return write() }}
@@ -69,7 +70,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 		if err != nil {
 			t.Fatal(err)
 		}
-		u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: float64(k * k)}
+		u := wire.Update{Kind: wire.KindTraining, PayloadManifest: m, RiskBefore: float64(k * k)}
 		h := wire.Header{Root: wire.FirstRootVersion,
 			Type: wire.TypeUpdate, Federation: "plant", Sender: wire.AgentID(id), Epoch: 1, Run: 7,
 			Round: 9, Sequence: 1}
@@ -217,9 +218,9 @@ func TestGuardIsExact(t *testing.T) {
 func TestDivergedModelIsRejected(t *testing.T) {
 	w, spool, e := benchOf(t, 1, nil, 1, 1, 1, 1, 1) // reported risks of the base model: 0, 1, 4, 9, 16
 	w.cfg.Logger = slog.New(slog.DiscardHandler)
-	_, err := w.storeAndPlanTraining(1, 6, 0, vector(1.5), nil)
+	_, err := w.storeModelAndPlanTraining(1, 6, 0, vector(1.5), nil)
 	if err == nil {
-		err = w.ArchivePending()
+		err = w.ArchivePendingModel()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +260,8 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		}
 		if w.weight() != 1.5 || first.NextPlan.BaseModelVersion != 8 || len(first.NextPlan.SuspectAgents) > 0 ||
 			!slices.Equal(first.SpoilingAgents, tt.suspects) || len(first.FateByLeftOutAgent) != 5 ||
-			f.EarlierVersion != 6 || f.NextVersion != 8 || f.Version != 7 || !slices.Equal(f.Agents, tt.suspects) {
+			f.EarlierVersion != 6 || f.NextVersion != 8 || f.Version != 7 || !slices.Equal(f.SuspectAgents,
+			tt.suspects) {
 			t.Errorf("%s: weight %v, %+v, %+v", tt.name, w.weight(), f, first)
 		}
 	}
@@ -304,7 +306,7 @@ func TestNorms(t *testing.T) {
 	w, spool, e := benchOf(t, 1, nil, -3, -5)
 	w.cfg.Logger = slog.New(slog.DiscardHandler) // the state of the model before is not there
 	w.cfg.Round.ServerOptimizer.Name, w.cfg.Round.ServerOptimizer.LearningRate = "fedavgm", 0.25
-	a, err := w.tryAggregation(7, w.packedSpoolOf(spool), e, e.Contributions, nil)
+	a, err := w.tryAggregation(7, w.wrapPackedSpool(spool), e, e.Contributions, nil)
 	if err != nil || a.aggregateNorm != 4 || a.modelStepNorm != 1 {
 		t.Errorf("lengths of fold and step: %+v, %v; want 4 and 1", a, err)
 	}

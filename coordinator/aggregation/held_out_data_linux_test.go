@@ -37,15 +37,15 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
+	p, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, TargetColumn: "y",
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1,
-			StepTimeBudgetMillis: 1000, MinSteps: 1,
-			MaxSteps: 4}})
+			StepTimeBudgetMillis: 1000, MinLocalSteps: 1,
+			MaxLocalSteps: 4}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := openHeld(source, p)
+	h, err := openHeldOutScorer(source, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 			testkit.TruncateOpenFile(t, folder)
 			write(text + "9,9\n")
 		}
-		s, err := h.score(vector(1))
+		s, err := h.scoreModel(vector(1))
 		if step == "lost" {
 			if err == nil || !strings.Contains(err.Error(), "the held-out data: ") {
 				t.Errorf("%+v, %v", s, err)

@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelBeforeStatistics returns the model with which a restandardised run continues, and its standardisation. The model
-// is nil for any other run, and if it is lost. After an error the call may succeed later.
-func (w *Aggregator) modelBeforeStatistics() ([]float32, learner.Standardization, error) {
+// modelBeforeRestandardization returns the model with which a restandardised run continues, and its standardisation.
+// The model is nil for any other run, and if it is lost. After an error the call may succeed later.
+func (w *Aggregator) modelBeforeRestandardization() ([]float32, learner.Standardization, error) {
 	o := w.folder.Origin
 	if !o.Restandardized {
 		return nil, learner.Standardization{}, nil
@@ -27,22 +27,22 @@ func (w *Aggregator) modelBeforeStatistics() ([]float32, learner.Standardization
 	return model, from, err
 }
 
-// modelAfterStatistics returns w_0 after the statistics round: the earlier model in the new standardisation, or an
+// firstModelAfterStatistics returns w_0 after the statistics round: the earlier model in the new standardisation, or an
 // initial model if there is none.
-func (w *Aggregator) modelAfterStatistics(model []float32, from learner.Standardization) []float32 {
+func (w *Aggregator) firstModelAfterStatistics(model []float32, from learner.Standardization) []float32 {
 	if model == nil {
-		return w.initialModel()
+		return w.randomInitialModel()
 	}
 	p := w.compiledTask
 	model = p.AllParameters(model, p.InitialOwnParameters(w.cfg.Round.Seed))
-	switch err := p.Model.Restandardize(model, from, p.Standardization()); {
+	switch err := p.Model.RestandardizeParameters(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
 			"model", w.folder.Origin.Model)
 	case err != nil:
 		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
 			"one", "model", w.folder.Origin.Model, "err", err)
-		return w.initialModel()
+		return w.randomInitialModel()
 	}
 	return p.SharedParameters(model)
 }
@@ -52,11 +52,11 @@ func (w *Aggregator) modelAfterStatistics(model []float32, from learner.Standard
 func (w *Aggregator) initialModelBytes() (data []byte, err error) {
 	path := w.cfg.InitialModelPath
 	if path == "" {
-		return wire.AppendVector(nil, w.initialModel()), nil
+		return wire.AppendVector(nil, w.randomInitialModel()), nil
 	}
 	m, err := w.folder.ReadModelFile(path)
 	if err == nil {
-		data, err = m.StartVector(w.compiledTask.Task.External.Tensors)
+		data, err = m.VectorForNewRun(w.compiledTask.Task.External.TrainedTensors)
 	}
 	whole := make([]float32, len(data)/4)
 	if err == nil {
@@ -68,19 +68,19 @@ func (w *Aggregator) initialModelBytes() (data []byte, err error) {
 	return wire.AppendVector(nil, w.compiledTask.SharedParameters(whole)), nil
 }
 
-// initialModel returns the shared tensors of a random w_0. Agents make their own tensors from the same seed.
-func (w *Aggregator) initialModel() []float32 {
+// randomInitialModel returns the shared tensors of a random w_0. Agents make their own tensors from the same seed.
+func (w *Aggregator) randomInitialModel() []float32 {
 	return w.compiledTask.SharedParameters(w.compiledTask.InitialParameters(w.cfg.Round.Seed))
 }
 
 // readOriginModel returns the model with which the run began, and its standardisation.
-func (w *Aggregator) readOriginModel(o runs.Origin) ([]float32, learner.Standardization, error) {
+func (w *Aggregator) readOriginModel(o runs.RunOrigin) ([]float32, learner.Standardization, error) {
 	none := learner.Standardization{}
 	run, version, ok := runs.ParseModelName(o.Model, 0)
 	if !ok {
 		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
 	}
-	m, err := w.folder.ReadModelOf(run, version)
+	m, err := w.folder.ReadModelOfRun(run, version)
 	if err != nil {
 		return nil, none, err
 	}

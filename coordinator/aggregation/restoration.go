@@ -13,10 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Restore loads the task and the model of a journaled round. If the model is lost, it returns a record between two
-// rounds with the newest sound model that is older, or else newer. Unless otherTask is true, the run must learn the
-// configured task. report is called with each repair.
-func (w *Aggregator) Restore(r round.JournalRecord, otherTask bool, report func(observe.Event)) (round.JournalRecord,
+// RestoreTaskAndModel loads the task and the model of a journaled round. If the model is lost, it returns a record
+// between two rounds with the newest sound model that is older, or else newer. Unless otherTask is true, the run must
+// learn the configured task. report is called with each repair.
+func (w *Aggregator) RestoreTaskAndModel(r round.JournalRecord, otherTask bool,
+	report func(observe.Event)) (round.JournalRecord,
 	error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, report)
@@ -25,19 +26,19 @@ func (w *Aggregator) Restore(r round.JournalRecord, otherTask bool, report func(
 	}
 	plain := t
 	plain.Standardization = wire.Standardization{}
-	other := !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil))
+	other := !bytes.Equal(plain.AppendEncoding(nil), w.cfg.Task.AppendEncoding(nil))
 	if other && !otherTask {
 		e := &TaskMismatchError{}
 		if p.Kind == wire.KindTraining {
-			e.NewestModel = runs.ModelName(r.Run, uint64(p.BaseModelVersion))
+			e.NewestModelName = runs.ModelName(r.Run, uint64(p.BaseModelVersion))
 		}
 		return r, e
 	}
-	switch err := w.prepareTask(t, blob); {
+	switch err := w.compileTaskAndOpenHeldOut(t, blob); {
 	case err != nil || !p.BaseModel.IsSet():
 		return r, err
 	case p.Kind == wire.KindStatistics:
-		return r, w.resumeRefresh(&r)
+		return r, w.resumeRestandardization(&r)
 	}
 	return w.restoreModel(r, report)
 }
@@ -51,32 +52,32 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	is := func(blob []byte) bool { return wire.BlobDigest(blob) == want.Hash }
 	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
 	// has made and that is not in the journal yet.
-	if blob = w.cfg.Task.Append(nil); is(blob) {
+	if blob = w.cfg.Task.AppendEncoding(nil); is(blob) {
 		return w.cfg.Task, blob, nil
 	}
 	blob, damage := w.folder.LoadTask(is)
 	if errors.As(damage, new(*store.FormatVersionError)) {
-		return t, nil, w.folder.DecisionError(runs.Task.Name,
+		return t, nil, w.folder.NewOperatorDecisionError(runs.Task.Name,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if damage != nil && !store.IsMissingOrDamaged(damage) {
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = &store.CorruptError{Path: w.folder.Path(runs.Task.Name), Reason: "the journal names another task"}
+		damage = &store.CorruptError{Path: w.folder.FilePath(runs.Task.Name), Reason: "the journal names another task"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
-			blob = w.rebuildTask(is)
+			blob = w.rebuildTaskBlob(is)
 		}
 		if blob == nil {
-			return t, nil, w.folder.DecisionError(runs.Task.Name,
+			return t, nil, w.folder.NewOperatorDecisionError(runs.Task.Name,
 				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
 					"restore the file, or the configuration of the run", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
-		return t, nil, w.folder.DecisionError(runs.Task.Name,
+		return t, nil, w.folder.NewOperatorDecisionError(runs.Task.Name,
 			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
 			err)
 	}
@@ -92,21 +93,21 @@ func (w *Aggregator) restoreTask(r round.JournalRecord, report func(observe.Even
 	return t, blob, err
 }
 
-// rebuildTask returns the blob of the configured task with the standardisation of one of the run's models, newest
+// rebuildTaskBlob returns the blob of the configured task with the standardisation of one of the run's models, newest
 // first, or nil if none has the hash.
-func (w *Aggregator) rebuildTask(is func(blob []byte) bool) []byte {
-	versions, err := w.folder.Models.Versions()
+func (w *Aggregator) rebuildTaskBlob(is func(blob []byte) bool) []byte {
+	versions, err := w.folder.CurrentRunModels.Versions()
 	if err != nil {
 		return nil
 	}
 	for i := len(versions) - 1; i >= 0; i-- {
-		m, err := w.folder.ReadModel(w.folder.Models, versions[i])
+		m, err := w.folder.ReadModel(w.folder.CurrentRunModels, versions[i])
 		if err != nil {
 			continue
 		}
 		t := w.cfg.Task
 		t.Standardization = m.Standardization
-		if blob := t.Append(nil); is(blob) {
+		if blob := t.AppendEncoding(nil); is(blob) {
 			return blob
 		}
 	}
@@ -116,7 +117,7 @@ func (w *Aggregator) rebuildTask(is func(blob []byte) bool) []byte {
 // restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
 func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Event)) (round.JournalRecord, error) {
 	p := &r.Plan
-	versions, err := w.folder.Models.Versions()
+	versions, err := w.folder.CurrentRunModels.Versions()
 	if err != nil {
 		return r, err
 	}
@@ -125,7 +126,7 @@ func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Eve
 		report(ModelsNewerThanJournal{JournalVersion: p.BaseModelVersion, Newest: wire.ModelVersion(versions[n-1])})
 	}
 	s := w.compiledTask.UpdateSchema(wire.KindTraining)
-	kept, err := w.folder.LoadSlot(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
+	kept, err := w.folder.LoadModelSlot(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
 	if err != nil && !store.IsMissingOrDamaged(err) {
 		return r, err
 	}
@@ -138,7 +139,7 @@ func (w *Aggregator) restoreModel(r round.JournalRecord, report func(observe.Eve
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return r, damage
 	case damage == nil && data == nil: // the slots are damaged
-		return r, errors.Join(w.restoreSlot(r.Run, p.BaseModelVersion, archived), w.setBaseModel(archived))
+		return r, errors.Join(w.restoreModelSlot(r.Run, p.BaseModelVersion, archived), w.setBaseModel(archived))
 	case data != nil && damage != nil: // the previous process ended before it was archived
 		w.unarchivedModel = kept
 		return r, w.setBaseModel(data)
@@ -158,45 +159,45 @@ func (w *Aggregator) repairArchivedModel(r round.JournalRecord, data []byte, ver
 		data = p.BaseModel.Inline
 	}
 	if errors.As(damage, new(*store.FormatVersionError)) && data == nil {
-		return r, w.folder.DecisionError(runs.ModelsDir,
+		return r, w.folder.NewOperatorDecisionError(runs.ModelsDir,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if data == nil {
-		return w.fallBackToEarlierModel(r, versions, damage, report)
+		return w.fallBackToSoundModel(r, versions, damage, report)
 	}
-	aside, err := w.folder.Models.SetAside(uint64(p.BaseModelVersion))
+	aside, err := w.folder.CurrentRunModels.SetAsideModel(uint64(p.BaseModelVersion))
 	if err != nil {
 		return r, err
 	}
-	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside),
+	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstAsideFileName(aside),
 		PreviousVersion: p.BaseModelVersion,
 		Version:         p.BaseModelVersion})
 	file, err := w.encodeModel(r.Run, p.BaseModelVersion, data, p.BaseModel.Hash)
 	if err == nil {
-		err = w.folder.Models.Put(uint64(p.BaseModelVersion), p.BaseModel.Hash, true, file...)
+		err = w.folder.CurrentRunModels.Put(uint64(p.BaseModelVersion), p.BaseModel.Hash, true, file...)
 	}
 	if err == nil {
-		err = w.restoreSlot(r.Run, p.BaseModelVersion, data)
+		err = w.restoreModelSlot(r.Run, p.BaseModelVersion, data)
 	}
 	return r, errors.Join(err, w.setBaseModel(data))
 }
 
-// restoreSlot writes a model from the archive into its slot.
-func (w *Aggregator) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
+// restoreModelSlot writes a model from the archive into its slot.
+func (w *Aggregator) restoreModelSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
 	hash := wire.Digest(wire.BlobDigest(data))
 	file, err := w.encodeModel(run, version, data, hash)
 	if err != nil {
 		return err
 	}
-	state, err := w.archivedState(w.folder.Models, uint64(version), hash)
+	state, err := w.archivedServerState(w.folder.CurrentRunModels, uint64(version), hash)
 	if err != nil && !store.IsMissingOrDamaged(err) {
 		return err
 	}
-	return w.folder.SaveSlot(&runs.SlotModel{Run: run, Version: version, Hash: hash, SafetensorsPieces: file,
+	return w.folder.SaveModelSlot(&runs.SlotModel{Run: run, Version: version, Hash: hash, SafetensorsPieces: file,
 		OptimizerState: state})
 }
 
-func firstName(names []string) string {
+func firstAsideFileName(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
@@ -209,9 +210,9 @@ func (w *Aggregator) setBaseModel(data []byte) error {
 	return wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
-// fallBackToEarlierModel ends the journaled round, whose model is lost, and returns a record between it and the next
+// fallBackToSoundModel ends the journaled round, whose model is lost, and returns a record between it and the next
 // round with the newest sound model that is older, or else newer. The updates accepted for the round are lost.
-func (w *Aggregator) fallBackToEarlierModel(r round.JournalRecord, versions []uint64, damage error,
+func (w *Aggregator) fallBackToSoundModel(r round.JournalRecord, versions []uint64, damage error,
 	report func(observe.Event)) (round.JournalRecord, error) {
 	p := &r.Plan
 	s := w.compiledTask.UpdateSchema(wire.KindTraining)
@@ -220,29 +221,30 @@ func (w *Aggregator) fallBackToEarlierModel(r round.JournalRecord, versions []ui
 		if found != nil && found.Version < uint64(p.BaseModelVersion) && v > uint64(p.BaseModelVersion) {
 			break
 		}
-		if m, err := w.folder.ReadModel(w.folder.Models, v); err == nil && m.MatchesSchema(s) {
+		if m, err := w.folder.ReadModel(w.folder.CurrentRunModels, v); err == nil && m.MatchesSchema(s) {
 			found = m
 		}
 	}
 	if found == nil {
-		return r, w.folder.DecisionError(runs.ModelsDir,
+		return r, w.folder.NewOperatorDecisionError(runs.ModelsDir,
 			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
 				runs.ModelName(r.Run, uint64(p.BaseModelVersion)), damage), damage)
 	}
-	aside, err := w.folder.Models.SetAside(uint64(p.BaseModelVersion))
+	aside, err := w.folder.CurrentRunModels.SetAsideModel(uint64(p.BaseModelVersion))
 	if err != nil {
 		return r, err
 	}
 	data := found.EncodeVector(s)
 	version := wire.ModelVersion(found.Version)
-	if err := errors.Join(w.restoreSlot(r.Run, version, data), w.setBaseModel(data)); err != nil {
+	if err := errors.Join(w.restoreModelSlot(r.Run, version, data), w.setBaseModel(data)); err != nil {
 		return r, err
 	}
 	lost := p.BaseModelVersion
-	offset := p.LocalStepOffset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
-	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: lost,
-		Version: version})
-	r.AbandonLostRound(w.now(), version, round.AbandonBaseModelLost)
+	offset := p.LocalStepOffset - uint64(lost)*w.scheduleStepsPerRound() + uint64(version)*w.scheduleStepsPerRound()
+	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstAsideFileName(aside),
+		PreviousVersion: lost,
+		Version:         version})
+	r.AbandonUnrecoverableRound(w.now(), version, round.AbandonBaseModelLost)
 	r.Phase, r.Plan = round.CoordinatorIdle, w.planTraining(version, offset, data)
 	r.Participants, r.Edges, r.MixingBlockRound, r.RandomDrawsMade = nil, nil, 0, 0
 	return r, nil
@@ -251,13 +253,13 @@ func (w *Aggregator) fallBackToEarlierModel(r round.JournalRecord, versions []ui
 // TaskMismatchError is returned by Restore when the run in the state folder learns another task than the configured
 // one. A restart does not help.
 type TaskMismatchError struct {
-	NewestModel string // the run's newest model, as --from takes it; "" if it has none yet
+	NewestModelName string // the run's newest model, as --from takes it; "" if it has none yet
 }
 
 func (e *TaskMismatchError) Error() string {
 	from := ""
-	if e.NewestModel != "" {
-		from = fmt.Sprintf("from its newest model (--from %s) or ", e.NewestModel)
+	if e.NewestModelName != "" {
+		from = fmt.Sprintf("from its newest model (--from %s) or ", e.NewestModelName)
 	}
 	return "the configured task differs from that of the run in the state folder: restore the old task, or begin a " +
 		"new run " + from + "from an initial model (--new-run)"
@@ -267,7 +269,7 @@ var (
 	damagedStateFiles = observe.GaugeByLabel("state_damaged",
 		"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
 			"recovered, or the run went back to an older model; the log says which.",
-		"file", observe.NamesAsStrings(StateFiles()))
+		"file", observe.NamesAsStrings(RepairableStateFiles()))
 	modelsAhead = observe.Gauge("models_ahead",
 		"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
 			"was put back.")
@@ -276,7 +278,7 @@ var (
 // StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or the
 // run continues from another model. If Version is below PreviousVersion, the models between them are trained again.
 type StateFileRecovered struct {
-	File                     StateFile
+	File                     RepairableStateFile
 	Damage                   error
 	MovedTo                  string // where the damaged file is now; empty if the file was missing
 	PreviousVersion, Version wire.ModelVersion
@@ -297,7 +299,8 @@ func (e StateFileRecovered) Describe(d *observe.EventDescription) {
 	case e.Version < e.PreviousVersion:
 		d.Log(observe.Error, "model of the run lost, continuing from an older model", versions...)
 	case e.Version > e.PreviousVersion:
-		d.Log(observe.Error, "model of the run and all older models lost, continuing from a newer model", versions...)
+		d.Log(observe.Error, "model of the run and all older models lost, continuing from a newer model",
+			versions...)
 	default:
 		d.Log(observe.Error, "damaged or missing state file recovered without loss", attributes...)
 		problem = fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered",
@@ -321,14 +324,16 @@ func (e ModelsNewerThanJournal) Describe(d *observe.EventDescription) {
 		fmt.Sprintf("`coordinator run --from %d` begins a run from the newest model", e.Newest))
 }
 
-// StateFile names a file of the state folder. It is a metric's label.
-type StateFile string
+// RepairableStateFile names a file of the state folder. It is a metric's label.
+type RepairableStateFile string
 
 // The files that can be repaired when the coordinator starts.
 const (
-	StateTask  StateFile = "task"
-	StateModel StateFile = "model"
+	StateTask  RepairableStateFile = "task"
+	StateModel RepairableStateFile = "model"
 )
 
-// StateFiles returns all files, for closed label sets.
-func StateFiles() []StateFile { return []StateFile{StateTask, StateModel} }
+// RepairableStateFiles returns all files, for closed label sets.
+func RepairableStateFiles() []RepairableStateFile {
+	return []RepairableStateFile{StateTask, StateModel}
+}

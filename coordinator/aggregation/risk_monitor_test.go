@@ -22,17 +22,17 @@ func TestRiskMonitor(t *testing.T) {
 		{1e58, true, true, true}, {1e59, true, false, true}, {unknown, false, false, true},
 		{math.Inf(1), true, false, true}, {0.3, true, false, false}, {5, true, true, true},
 	} {
-		m := ModelReady{Version: wire.ModelVersion(k), MedianRisk: x.risk}
+		m := ModelReady{Version: wire.ModelVersion(k), MedianReportedRisk: x.risk}
 		source := "the agents' median"
 		if x.heldOut {
-			m.MedianRisk, m.HeldOutScore = unknown, &learner.Score{Risk: x.risk}
+			m.MedianReportedRisk, m.HeldOutScore = unknown, &learner.Score{Risk: x.risk}
 			source = "held-out data"
 		}
-		if a := r.assess(&m); a.Began != x.began || a.Exploded != x.exploded || a.Source != source {
+		if a := r.assess(&m); a.ExplosionBegan != x.began || a.Exploded != x.exploded || a.RiskDataSource != source {
 			t.Errorf("model %d, risk %v: %+v", k, x.risk, a)
 		}
 	}
-	if a := r.assess(&ModelReady{Version: 1, MedianRisk: 100}); a.Exploded {
+	if a := r.assess(&ModelReady{Version: 1, MedianReportedRisk: 100}); a.Exploded {
 		t.Errorf("first model of another run: %+v", a)
 	}
 }

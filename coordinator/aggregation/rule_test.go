@@ -84,16 +84,16 @@ func TestOneBeginsAnew(t *testing.T) {
 func TestBackToAnAggregate(t *testing.T) {
 	w, next := withCentred(t, optimizer.DefaultConfig(), 1, 1, 4)
 	for range 3 {
-		if err := w.archive(w.unarchivedModel); err != nil {
+		if err := w.archiveModel(w.unarchivedModel); err != nil {
 			t.Fatal(err)
 		}
 		next()
 	}
-	info, err := w.folder.Models.List()
+	info, err := w.folder.CurrentRunModels.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.folder.Origin = runs.Origin{Model: "1/2", Digest: info[2].Digest}
+	w.folder.Origin = runs.RunOrigin{Model: "1/2", Digest: info[2].Digest}
 	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
 		t.Errorf("state %v, %v; want 1", state, err)
 	}

@@ -18,8 +18,8 @@ import (
 
 // statefulComponent is an optimiser or a rule that has a state.
 type statefulComponent struct {
-	name    string
-	vectors int // of its state
+	name             string
+	stateVectorCount int // of its state
 }
 
 // statefulComponents returns the configured ones in the order of their vectors in a state: optimiser, rule.
@@ -28,7 +28,7 @@ func (w *Aggregator) statefulComponents() (all []statefulComponent) {
 	for _, k := range []statefulComponent{{r.ServerOptimizer.Name,
 		len(optimizer.New(r.ServerOptimizer).StateVectorNames())},
 		{r.Aggregation.Rule, len(rule.New[float32](r.Aggregation).StateVectorNames())}} {
-		if k.vectors > 0 {
+		if k.stateVectorCount > 0 {
 			all = append(all, k)
 		}
 	}
@@ -42,54 +42,54 @@ func (w *Aggregator) loadServerState(run wire.RunID, version wire.ModelVersion, 
 		return nil, nil
 	}
 	var packed []byte
-	m, err := w.folder.LoadSlot(run, version, hash)
+	m, err := w.folder.LoadModelSlot(run, version, hash)
 	switch {
 	case err == nil:
 		packed = m.OptimizerState
 	case !store.IsMissingOrDamaged(err):
 		return nil, err
 	}
-	state, anew := w.unpackState(packed)
+	state, anew := w.unpackServerState(packed)
 	for _, k := range anew {
 		if version > 0 {
 			w.cfg.Logger.Warn("the server's optimiser, or its rule, begins anew: its state with the present model is "+
-				"not there", "name", k.name, "version", version, "err", cmp.Or(err, k.err))
+				"not there", "name", k.name, "version", version, "err", cmp.Or(err, k.unpackError))
 		}
 	}
 	return state, nil
 }
 
-// newState returns the state before the first round, for models of length d; nil if there is none.
-func (w *Aggregator) newState(d int) [][]float64 {
+// newServerState returns the state before the first round, for models of length d; nil if there is none.
+func (w *Aggregator) newServerState(d int) [][]float64 {
 	r := &w.cfg.Round
 	return append(optimizer.NewState(optimizer.New(r.ServerOptimizer), d),
 		rule.NewState(rule.New[float32](r.Aggregation), d)...)
 }
 
-// packState encodes a state. The name of each component precedes its vectors. It returns nil without a component.
-func (w *Aggregator) packState(state [][]float64) (b []byte) {
+// packServerState encodes a state. The name of each component precedes its vectors. It returns nil without a component.
+func (w *Aggregator) packServerState(state [][]float64) (b []byte) {
 	for _, k := range w.statefulComponents() {
-		if len(state) < k.vectors {
+		if len(state) < k.stateVectorCount {
 			return nil
 		}
 		b = append(append(b, byte(len(k.name))), k.name...)
-		for _, v := range state[:k.vectors] {
+		for _, v := range state[:k.stateVectorCount] {
 			b = wire.AppendVector(b, v)
 		}
-		state = state[k.vectors:]
+		state = state[k.stateVectorCount:]
 	}
 	return b
 }
 
-// resetComponent is a component whose state could not be unpacked.
-type resetComponent struct {
+// componentWithLostState is a component whose state could not be unpacked.
+type componentWithLostState struct {
 	statefulComponent
-	err error
+	unpackError error
 }
 
-// unpackState decodes the result of packState for the configured components. begun are the components that get their
-// initial state.
-func (w *Aggregator) unpackState(b []byte) (state [][]float64, begun []resetComponent) {
+// unpackServerState decodes the result of packServerState for the configured components. begun are the components that
+// get their initial state.
+func (w *Aggregator) unpackServerState(b []byte) (state [][]float64, begun []componentWithLostState) {
 	d := w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()
 	parts := map[string][]byte{}
 	for len(b) > 0 && len(b) > int(b[0]) {
@@ -98,15 +98,15 @@ func (w *Aggregator) unpackState(b []byte) (state [][]float64, begun []resetComp
 		n := min(8*d*stateVectorCount(name), len(b))
 		parts[name], b = b[:n], b[n:]
 	}
-	state = w.newState(d)
+	state = w.newServerState(d)
 	rest := state
 	for _, k := range w.statefulComponents() {
 		part := parts[k.name]
 		err := error(nil)
-		if len(part) != 8*d*k.vectors {
-			err = fmt.Errorf("%d bytes are there, want %d", len(part), 8*d*k.vectors)
+		if len(part) != 8*d*k.stateVectorCount {
+			err = fmt.Errorf("%d bytes are there, want %d", len(part), 8*d*k.stateVectorCount)
 		}
-		read := make([][]float64, k.vectors)
+		read := make([][]float64, k.stateVectorCount)
 		for i := range read {
 			if err == nil {
 				read[i] = make([]float64, d)
@@ -114,11 +114,11 @@ func (w *Aggregator) unpackState(b []byte) (state [][]float64, begun []resetComp
 			}
 		}
 		if err != nil {
-			begun = append(begun, resetComponent{k, err})
+			begun = append(begun, componentWithLostState{k, err})
 		} else {
 			copy(rest, read)
 		}
-		rest = rest[k.vectors:]
+		rest = rest[k.stateVectorCount:]
 	}
 	return state, begun
 }
@@ -131,8 +131,8 @@ func stateVectorCount(name string) int {
 	return rule.StateVectorCount(name)
 }
 
-// archivedState returns the packed state that is stored with a model in the archive.
-func (w *Aggregator) archivedState(models *store.ModelFolder, version uint64, hash wire.Digest) ([]byte, error) {
+// archivedServerState returns the packed state that is stored with a model in the archive.
+func (w *Aggregator) archivedServerState(models *store.ModelFolder, version uint64, hash wire.Digest) ([]byte, error) {
 	const most = 3 // vectors, of an optimiser and a rule
 	return models.OptimizerState(version, hash,
 		2*(1+255)+8*w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount()*most)
@@ -145,18 +145,18 @@ func (w *Aggregator) inheritedServerState() ([][]float64, error) {
 	if !ok || len(w.statefulComponents()) == 0 {
 		return nil, nil
 	}
-	models, err := w.folder.ModelsOf(run)
+	models, err := w.folder.OpenModelsOfRun(run)
 	if err != nil {
 		return nil, err
 	}
-	packed, err := w.archivedState(models, version, from.Digest)
+	packed, err := w.archivedServerState(models, version, from.Digest)
 	if err != nil {
 		if store.IsMissingOrDamaged(err) {
 			err = nil
 		}
 		return nil, err
 	}
-	state, begun := w.unpackState(packed)
+	state, begun := w.unpackServerState(packed)
 	if len(begun) == len(w.statefulComponents()) {
 		return nil, nil
 	}

@@ -29,7 +29,7 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.5, Momentum: 0.5, Tau: 1}
 	w.cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
 	e.Plan.BaseModelVersion = 0
-	plan, err := w.storeAndPlanTraining(1, 0, 0, vector(0), nil)
+	plan, err := w.storeModelAndPlanTraining(1, 0, 0, vector(0), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,13 +70,13 @@ func foldsAgain(t *testing.T, w momentum, next func() round.AggregationEnded) {
 	base := w.baseModelBlob
 	folded := next()
 	hash := folded.NextPlan.BaseModel.Hash
-	first, err := w.folder.LoadSlot(1, 2, hash)
+	first, err := w.folder.LoadModelSlot(1, 2, hash)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.baseModelBlob, *w.journaled = base, before.NextPlan // the journal still names the first model
 	again := next()
-	got, err := w.folder.LoadSlot(1, 2, hash)
+	got, err := w.folder.LoadModelSlot(1, 2, hash)
 	if again.NextPlan.BaseModel.Hash != hash || err != nil || !bytes.Equal(got.OptimizerState, first.OptimizerState) ||
 		len(got.OptimizerState) == 0 {
 		t.Errorf("another model or another state, error %v", err)
@@ -103,11 +103,11 @@ func TestStateOfAnotherModel(t *testing.T) {
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
-		m, err := w.folder.LoadSlot(1, 2, w.baseModelBlob.Ref.Hash)
+		m, err := w.folder.LoadModelSlot(1, 2, w.baseModelBlob.Ref.Hash)
 		if err == nil {
 			spoil(m)
 			for range 2 { // the other slot goes, too
-				err = errors.Join(err, w.folder.SaveSlot(m))
+				err = errors.Join(err, w.folder.SaveModelSlot(m))
 				w.folder.ModelSlots.ProtectNewest()
 			}
 		}
@@ -125,16 +125,16 @@ func TestStateOfAnotherModel(t *testing.T) {
 func TestBackToAModel(t *testing.T) {
 	w, next := withMomentum(t, 1, 1, 1)
 	for range 3 {
-		if err := w.archive(w.unarchivedModel); err != nil {
+		if err := w.archiveModel(w.unarchivedModel); err != nil {
 			t.Fatal(err)
 		}
 		next()
 	}
-	w.folder.Origin = runs.Origin{Model: "1/1", Digest: wire.Digest{9}}
+	w.folder.Origin = runs.RunOrigin{Model: "1/1", Digest: wire.Digest{9}}
 	if state, err := w.inheritedServerState(); err != nil || state != nil {
 		t.Errorf("the state of another model: %v, %v", state, err)
 	}
-	info, err := w.folder.Models.List()
+	info, err := w.folder.CurrentRunModels.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestBackToAModel(t *testing.T) {
 	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
 		t.Errorf("state %v, %v; want 1", state, err)
 	}
-	if err := w.folder.Models.Prune(1, 2); err != nil {
+	if err := w.folder.CurrentRunModels.Prune(1, 2); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := w.inheritedServerState(); err != nil || state != nil {

@@ -17,9 +17,9 @@ import (
 // the model. Expressed in the new standardisation, the model becomes the next version, with the same predictions on raw
 // data.
 
-// refreshStatisticsIfDue returns the plan of a statistics round instead of the training round next, whose model is
+// planRestandardizationIfDue returns the plan of a statistics round instead of the training round next, whose model is
 // stored, if one follows that version of the model; else it returns next.
-func (w *Aggregator) refreshStatisticsIfDue(next round.Plan) (round.Plan, error) {
+func (w *Aggregator) planRestandardizationIfDue(next round.Plan) (round.Plan, error) {
 	last := w.cfg.Round.MaxAggregations > 0 && next.BaseModelVersion >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
 	standardization := w.compiledTask.Standardization()
 	if last || !slices.Contains(w.cfg.RestandardizeVersions,
@@ -27,7 +27,7 @@ func (w *Aggregator) refreshStatisticsIfDue(next round.Plan) (round.Plan, error)
 		return next, nil
 	}
 	w.previousStandardization = standardization
-	if err := w.prepareTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
+	if err := w.compileTaskAndOpenHeldOut(w.cfg.Task, w.cfg.Task.AppendEncoding(nil)); err != nil {
 		return round.Plan{}, err
 	}
 	p := w.planStatisticsRound()
@@ -35,16 +35,16 @@ func (w *Aggregator) refreshStatisticsIfDue(next round.Plan) (round.Plan, error)
 	return p, nil
 }
 
-// planAfterStatistics plans the training round after a statistics round in the middle of a run. t is the task with the
-// new standardisation. The step-size schedule continues. The states of the server's optimiser and of the rule, which
-// refer to the old columns, are reset.
-func (w *Aggregator) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
+// planTrainingAfterStatistics plans the training round after a statistics round in the middle of a run. t is the task
+// with the new standardisation. The step-size schedule continues. The states of the server's optimiser and of the rule,
+// which refer to the old columns, are reset.
+func (w *Aggregator) planTrainingAfterStatistics(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
 	model, st := make([]float32, len(w.baseModelBlob.Data)/4), &t.Standardization
 	if err := wire.DecodeVector(model, w.baseModelBlob.Data); err != nil {
 		return round.Plan{}, err
 	}
 	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
-	switch err := w.compiledTask.Model.Restandardize(model, w.previousStandardization, to); {
+	switch err := w.compiledTask.Model.RestandardizeParameters(model, w.previousStandardization, to); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it goes on a little off",
 			"version", p.BaseModelVersion)
@@ -54,14 +54,15 @@ func (w *Aggregator) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.T
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, err
 	}
-	return w.storeAndPlanTraining(run, p.BaseModelVersion+1, p.LocalStepOffset, wire.AppendVector(nil, model),
-		w.newState(len(model)))
+	return w.storeModelAndPlanTraining(run, p.BaseModelVersion+1, p.LocalStepOffset, wire.AppendVector(nil, model),
+		w.newServerState(len(model)))
 }
 
-// resumeRefresh loads the model of a statistics round in the middle of a run, and the standardisation of the model.
-func (w *Aggregator) resumeRefresh(r *round.JournalRecord) error {
+// resumeRestandardization loads the model of a statistics round in the middle of a run, and the standardisation of the
+// model.
+func (w *Aggregator) resumeRestandardization(r *round.JournalRecord) error {
 	p, s := &r.Plan, w.compiledTask.UpdateSchema(wire.KindTraining)
-	kept, err := w.folder.LoadSlot(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
+	kept, err := w.folder.LoadModelSlot(r.Run, p.BaseModelVersion, p.BaseModel.Hash)
 	if err != nil && !store.IsMissingOrDamaged(err) {
 		return err
 	}
@@ -69,7 +70,7 @@ func (w *Aggregator) resumeRefresh(r *round.JournalRecord) error {
 	if kept != nil && runs.ExtractModelVector(kept.SafetensorsPieces[0], p.BaseModel.Hash, s) != nil {
 		file = kept.SafetensorsPieces[0]
 	}
-	archived, damage := w.folder.Models.Get(uint64(p.BaseModelVersion))
+	archived, damage := w.folder.CurrentRunModels.Get(uint64(p.BaseModelVersion))
 	switch {
 	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return damage
@@ -77,14 +78,14 @@ func (w *Aggregator) resumeRefresh(r *round.JournalRecord) error {
 		w.unarchivedModel = kept // the previous process ended before it was archived
 	case file == nil && runs.ExtractModelVector(archived, p.BaseModel.Hash, s) != nil:
 		file = archived
-		err := w.folder.SaveSlot(&runs.SlotModel{Run: r.Run, Version: p.BaseModelVersion, Hash: p.BaseModel.Hash,
+		err := w.folder.SaveModelSlot(&runs.SlotModel{Run: r.Run, Version: p.BaseModelVersion, Hash: p.BaseModel.Hash,
 			SafetensorsPieces: [][]byte{file}})
 		if err != nil {
 			return err
 		}
 	}
 	if file == nil {
-		return w.folder.DecisionError(runs.ModelsDir, "model "+runs.ModelName(r.Run,
+		return w.folder.NewOperatorDecisionError(runs.ModelsDir, "model "+runs.ModelName(r.Run,
 			uint64(p.BaseModelVersion))+" of the run is lost",
 			damage)
 	}
@@ -104,14 +105,15 @@ func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.UpdateSpoo
 	error) {
 	ready := StatisticsReady{Columns: len(w.compiledTask.Task.Features) + 1}
 	var same constantColumnDetector
-	t, far, err := w.compiledTask.WithStandardization(len(e.Contributions), func(take func(*learner.Moments)) error {
-		ready.Rows, same = 0, constantColumnDetector{}
-		return eachMoments(spool, e.Contributions, func(m *learner.Moments) {
-			ready.Rows += m.Rows
-			same.add(m)
-			take(m)
-		})
-	}, w.cfg.FeatureClip)
+	t, far, err := w.compiledTask.WithStandardization(len(e.Contributions),
+		func(take func(*learner.ColumnMoments)) error {
+			ready.Rows, same = 0, constantColumnDetector{}
+			return eachMoments(spool, e.Contributions, func(m *learner.ColumnMoments) {
+				ready.Rows += m.RowCount
+				same.addMoments(m)
+				take(m)
+			})
+		}, w.cfg.FeatureClipDeviations)
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
@@ -119,30 +121,31 @@ func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.UpdateSpoo
 		if column < len(t.Features) {
 			return t.Features[column]
 		}
-		return t.Target
+		return t.TargetColumn
 	}
 	for _, f := range far {
-		ready.DistantDataAgents = append(ready.DistantDataAgents, DistantDataAgent{e.Contributions[f.Device].Agent,
-			name(f.Column),
+		ready.DistantDataAgents = append(ready.DistantDataAgents, DistantDataAgent{e.Contributions[f.DeviceIndex].Agent,
+			name(f.ColumnIndex),
 			f.DistanceInSigmas})
 	}
-	for _, column := range same.constantIndices() {
-		if column < len(t.Features) || t.Model.Risk.IsRegression() && t.Target != "" {
+	for _, column := range same.constantColumnIndices() {
+		if column < len(t.Features) || t.Model.Risk.IsRegression() && t.TargetColumn != "" {
 			ready.ConstantColumns = append(ready.ConstantColumns, name(column))
 		}
 	}
 	if e.Plan.BaseModel.IsSet() {
-		next, err := w.planAfterStatistics(run, &e.Plan, t)
+		next, err := w.planTrainingAfterStatistics(run, &e.Plan, t)
 		return next, []observe.Event{ready}, err
 	}
-	model, from, err := w.modelBeforeStatistics() // while an error can still leave all as it was
+	model, from, err := w.modelBeforeRestandardization() // while an error can still leave all as it was
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next, err := w.storeAndPlanTraining(run, 0, 0, wire.AppendVector(nil, w.modelAfterStatistics(model, from)), nil)
+	next, err := w.storeModelAndPlanTraining(run, 0, 0, wire.AppendVector(nil, w.firstModelAfterStatistics(model,
+		from)), nil)
 	return next, []observe.Event{ready}, err
 }
 
@@ -152,7 +155,7 @@ type constantColumnDetector struct {
 	minMeans, maxMeans []float64 // of the devices' means
 }
 
-func (c *constantColumnDetector) add(m *learner.Moments) {
+func (c *constantColumnDetector) addMoments(m *learner.ColumnMoments) {
 	if c.variesByColumn == nil {
 		c.variesByColumn, c.minMeans, c.maxMeans = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
 	}
@@ -162,7 +165,7 @@ func (c *constantColumnDetector) add(m *learner.Moments) {
 	}
 }
 
-func (c *constantColumnDetector) constantIndices() (all []int) {
+func (c *constantColumnDetector) constantColumnIndices() (all []int) {
 	for j, varies := range c.variesByColumn {
 		if !varies && c.minMeans[j] == c.maxMeans[j] {
 			all = append(all, j)
@@ -172,16 +175,16 @@ func (c *constantColumnDetector) constantIndices() (all []int) {
 }
 
 // eachMoments passes the moments of each agent to take.
-func eachMoments(spool *store.UpdateSpool, set []round.Contribution, take func(*learner.Moments)) error {
+func eachMoments(spool *store.UpdateSpool, set []round.Contribution, take func(*learner.ColumnMoments)) error {
 	var buffer []byte
 	for _, x := range set {
 		payload, err := spool.ReadPayload(string(x.Agent), buffer)
 		if err != nil {
-			return spoolReadError(x.Agent, err)
+			return wrapSpoolReadError(x.Agent, err)
 		}
 		m, err := decodeMoments(payload)
 		if err != nil {
-			return spoolReadError(x.Agent, err)
+			return wrapSpoolReadError(x.Agent, err)
 		}
 		take(m)
 		buffer = slices.Grow(payload[:0], len(payload))
@@ -190,12 +193,12 @@ func eachMoments(spool *store.UpdateSpool, set []round.Contribution, take func(*
 }
 
 // decodeMoments decodes an update of a statistics round.
-func decodeMoments(payload []byte) (*learner.Moments, error) {
+func decodeMoments(payload []byte) (*learner.ColumnMoments, error) {
 	v := make([]float64, len(payload)/8)
 	if err := wire.DecodeVector(v, payload); err != nil {
 		return nil, err
 	}
-	return learner.MomentsFromVector(v)
+	return learner.ColumnMomentsFromVector(v)
 }
 
 var statisticsRows = observe.OptionalGauge("statistics_rows",

@@ -16,18 +16,18 @@ type packedSpool struct {
 	codec codec.Codec[float32]
 }
 
-// packedSpoolOf returns a round's spool with the codec of the task.
-func (w *Aggregator) packedSpoolOf(s *store.UpdateSpool) packedSpool {
-	return packedSpool{s, codec.ForName[float32](w.compiledTask.Task.Training.Codec)}
+// wrapPackedSpool returns a round's spool with the codec of the task.
+func (w *Aggregator) wrapPackedSpool(s *store.UpdateSpool) packedSpool {
+	return packedSpool{s, codec.ForName[float32](w.compiledTask.Task.Training.UpdateCodec)}
 }
 
-// unpack returns a spool whose updates can be read in strips. If the task's codec decodes only whole vectors, it
+// unpackSpool returns a spool whose updates can be read in strips. If the task's codec decodes only whole vectors, it
 // unpacks the updates of the set into a spool of raw updates inside the round's spool; done removes that. Some updates
 // of such a round may be raw already. After a restart they are unpacked again.
-func (w *Aggregator) unpack(r wire.RoundID, spool *store.UpdateSpool, set []round.Contribution) (all packedSpool,
+func (w *Aggregator) unpackSpool(r wire.RoundID, spool *store.UpdateSpool, set []round.Contribution) (all packedSpool,
 	done func(), err error) {
-	all, done = w.packedSpoolOf(spool), func() {}
-	if !codec.DecodesOnlyWhole(all.codec) {
+	all, done = w.wrapPackedSpool(spool), func() {}
+	if !codec.DecodesOnlyWholeVectors(all.codec) {
 		return all, done, nil
 	}
 	dir := filepath.Join(w.folder.SpoolPath(r), "unpacked")
@@ -47,7 +47,7 @@ func (w *Aggregator) unpack(r wire.RoundID, spool *store.UpdateSpool, set []roun
 		_ = w.folder.Disk.RemoveAll(dir)
 	}
 	var out []byte
-	err = w.forEachUnpacked(spool, set, func(k int, v []float32) error {
+	err = w.forEachUnpackedUpdate(spool, set, func(k int, v []float32) error {
 		out = wire.AppendVector(out[:0], v)
 		return w.RetryWrite("unpack the updates", func() error {
 			return raw.Put(store.SpoolEntry{Agent: string(set[k].Agent), PayloadDigest: set[k].UpdateDigest,
@@ -57,9 +57,9 @@ func (w *Aggregator) unpack(r wire.RoundID, spool *store.UpdateSpool, set []roun
 	return packedSpool{raw, codec.ForName[float32](spec.CodecRaw)}, done, err
 }
 
-// forEachUnpacked decodes the update of each contribution and passes its elements v to take. v is valid until take
-// returns.
-func (w *Aggregator) forEachUnpacked(spool *store.UpdateSpool, set []round.Contribution,
+// forEachUnpackedUpdate decodes the update of each contribution and passes its elements v to take. v is valid until
+// take returns.
+func (w *Aggregator) forEachUnpackedUpdate(spool *store.UpdateSpool, set []round.Contribution,
 	take func(k int, v []float32) error) error {
 	var payload []byte
 	v := make([]float32, w.compiledTask.UpdateSchema(wire.KindTraining).ElementCount())
@@ -70,7 +70,7 @@ func (w *Aggregator) forEachUnpacked(spool *store.UpdateSpool, set []round.Contr
 			err = codec.ForName[float32](x.Codec).Decode(v, p)
 		}
 		if err != nil { // it was decoded when it arrived
-			return spoolReadError(x.Agent, err)
+			return wrapSpoolReadError(x.Agent, err)
 		}
 		if err := take(k, v); err != nil {
 			return err

@@ -30,20 +30,22 @@ import (
 // the spool of round 9.
 func wideBench(t *testing.T, word spec.Codec) (*Aggregator, *store.UpdateSpool, string) {
 	t.Helper()
-	d, err := runs.OpenFolder(store.LocalDisk, t.TempDir())
+	d, err := runs.OpenStateFolder(store.LocalDisk, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &Aggregator{cfg: Config{Round: round.DefaultConfig()}, folder: d, now: time.Now,
 		RetryWrite: func(_ string, write func() error) error { return write() }}
 	wide := wire.Task{
-		Name: "wide", Features: []string{"x"}, Target: "y",
+		Name: "wide", Features: []string{"x"}, TargetColumn: "y",
 		Model: wire.ModelSpec{HiddenUnits: []uint32{strip/2 + 5}, Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.LossSquared},
-		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, Codec: word, BatchSize: 1, StepSize: 0.1,
-			MinSteps: 1, MaxSteps: 1, StepTimeBudgetMillis: 1000},
+		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, UpdateCodec: word, BatchSize: 1,
+			StepSize:      0.1,
+			MinLocalSteps: 1, MaxLocalSteps: 1, StepTimeBudgetMillis: 1000},
 	}
-	err = errors.Join(w.prepareTask(wide, wide.Append(nil)), os.MkdirAll(filepath.Join(d.Dir, runs.SpoolDir), 0o700))
+	err = errors.Join(w.compileTaskAndOpenHeldOut(wide, wide.AppendEncoding(nil)), os.MkdirAll(filepath.Join(d.Dir,
+		runs.SpoolDir), 0o700))
 	dir := d.SpoolPath(9)
 	spool, opened := store.LocalDisk.OpenSpool(dir, store.RoundSpoolID{}, func(string) {})
 	if err := errors.Join(err, opened); err != nil {
@@ -62,7 +64,7 @@ func putPacked(t *testing.T, spool *store.UpdateSpool, id wire.AgentID, word spe
 		t.Fatal(err)
 	}
 	m.Codec = word
-	u := wire.Update{Kind: wire.KindTraining, Payload: m, RiskBefore: 0.75}
+	u := wire.Update{Kind: wire.KindTraining, PayloadManifest: m, RiskBefore: 0.75}
 	h := wire.Header{Root: wire.FirstRootVersion, Type: wire.TypeUpdate, Federation: "plant", Sender: id, Epoch: 1,
 		Run:   7,
 		Round: 9, Sequence: 1}
@@ -78,7 +80,7 @@ func putPacked(t *testing.T, spool *store.UpdateSpool, id wire.AgentID, word spe
 func TestUnpack(t *testing.T) {
 	for _, word := range spec.Codecs() {
 		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(1, 2))
-		if !codec.DecodesOnlyWhole(c) {
+		if !codec.DecodesOnlyWholeVectors(c) {
 			continue
 		}
 		w, spool, dir := wideBench(t, word)
@@ -108,11 +110,11 @@ func TestUnpack(t *testing.T) {
 			t.Fatal(err)
 		}
 		set = set[1:] // one is left out
-		all, done, err := w.unpack(9, spool, set)
+		all, done, err := w.unpackSpool(9, spool, set)
 		if err != nil {
 			t.Fatal(err)
 		}
-		u := w.newUpdateSource(all, set)
+		u := w.newSpooledUpdateReader(all, set)
 		for k, x := range set {
 			want := math.Sqrt(learner.AddSquares(0, whole[k+1]))
 			if norms[x.Agent].Norm != want {
@@ -179,7 +181,7 @@ func TestUnpackDamaged(t *testing.T) {
 	}
 	damage(t, logs[0], func(p []byte) { p[0] ^= 1 })
 	set := []round.Contribution{{Agent: "a", Codec: spec.CodecSigns}}
-	if _, done, err := w.unpack(9, spool, set); !errors.Is(err, round.ErrSpoolDamaged) {
+	if _, done, err := w.unpackSpool(9, spool, set); !errors.Is(err, round.ErrSpoolDamaged) {
 		t.Errorf("unpacked: %v", err)
 	} else {
 		done()

@@ -58,13 +58,13 @@ func (s *site) close() {
 
 func (s *site) record(about string) {
 	s.t.Helper()
-	if err := s.log.Record(Entry{Event: Command, Actor: "uid 0", Subject: about}); err != nil {
+	if err := s.log.RecordEntry(Entry{Event: Command, Actor: "uid 0", Subject: about}); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
 func (s *site) round(n wire.RoundID) {
-	s.heads = append(s.heads, &SignedHead{Run: 1, Round: n, Head: *s.log.Sign(1, n)})
+	s.heads = append(s.heads, &SignedHead{Run: 1, Round: n, Head: *s.log.SignHead(1, n)})
 }
 
 func (s *site) verify() (VerificationReport, error) {
@@ -105,7 +105,7 @@ func TestVerify(t *testing.T) {
 // TestTampered changes the folder as somebody who can write it, but has not got the key.
 func TestTampered(t *testing.T) {
 	edit := func(s *site, change func(lines []string) []string) {
-		path := filepath.Join(s.dir, Folder, fileOf(1))
+		path := filepath.Join(s.dir, Folder, nameOfFileFrom(1))
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestTampered(t *testing.T) {
 			}
 		}, "the log ends with entry 0"},
 		"a head of another key": {func(s *site) {
-			s.heads[0].Head.Signature = ed25519.Sign(keyOf(2), s.heads[0].Head.signedBytes(federation, 1, 1))
+			s.heads[0].Head.Signature = ed25519.Sign(keyOf(2), s.heads[0].Head.bytesToSign(federation, 1, 1))
 		}, "no key of this coordinator has signed the head of round 1"},
 		"a head of another round": {func(s *site) { s.heads[0].Round = 7 },
 			"no key of this coordinator has signed the head of round 7"},
@@ -206,7 +206,7 @@ func TestFiles(t *testing.T) {
 	}
 	s.round(1)
 	s.close()
-	names, err := Files(s.disk, s.dir)
+	names, err := FileNames(s.disk, s.dir)
 	if err != nil || len(names) != 2 {
 		t.Fatalf("%v, %v", names, err)
 	}
@@ -220,7 +220,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	// a file that was begun when the power went
-	if err := os.WriteFile(filepath.Join(s.dir, Folder, fileOf(21)), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, Folder, nameOfFileFrom(21)), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s.open()
@@ -234,10 +234,10 @@ func TestFiles(t *testing.T) {
 func TestAfterClose(t *testing.T) {
 	s := newSite(t)
 	s.open()
-	s.log.RecordLater(Entry{Event: Clone, Agent: "a"})
+	s.log.RecordEntryLater(Entry{Event: Clone, Agent: "a"})
 	s.close()
-	s.log.RecordLater(Entry{Event: Clone, Agent: "b"})
-	if err := s.log.Record(Entry{Event: Command}); err == nil {
+	s.log.RecordEntryLater(Entry{Event: Clone, Agent: "b"})
+	if err := s.log.RecordEntry(Entry{Event: Command}); err == nil {
 		t.Error("an entry of a closed log is said to be written")
 	}
 	if r, err := s.verify(); err != nil || r.LastEntry != 2 {
@@ -282,16 +282,16 @@ func TestFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s.open()
 		is = true
-		if err := s.log.Record(Entry{Event: Command}); !errors.Is(err, errFull) {
+		if err := s.log.RecordEntry(Entry{Event: Command}); !errors.Is(err, errFull) {
 			t.Errorf("got %v", err)
 		}
 		for k := range 3 {
-			s.log.RecordLater(Entry{Event: Sidelined, Agent: wire.AgentID(fmt.Sprint("a", k))})
+			s.log.RecordEntryLater(Entry{Event: Sidelined, Agent: wire.AgentID(fmt.Sprint("a", k))})
 			synctest.Wait()
 		}
 		is = false
 		s.record("after")
-		s.log.RecordLater(Entry{Event: Sidelined, Agent: "a3"})
+		s.log.RecordEntryLater(Entry{Event: Sidelined, Agent: "a3"})
 		synctest.Wait()
 		s.round(1)
 		s.close()
@@ -299,7 +299,7 @@ func TestFull(t *testing.T) {
 	if r, err := s.verify(); err != nil || r.LastEntry != 6 || r.LastVerifiedEntry != 6 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	text, err := os.ReadFile(filepath.Join(s.dir, Folder, fileOf(1)))
+	text, err := os.ReadFile(filepath.Join(s.dir, Folder, nameOfFileFrom(1)))
 	if err != nil || !strings.Contains(string(text), `"agent":"a0"`) || !strings.Contains(string(text), `"agent":"a3"`) {
 		t.Errorf("%v\n%s", err, text)
 	}

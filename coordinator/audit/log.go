@@ -52,12 +52,12 @@ type Entry struct {
 	Actor        string       `json:"who,omitempty"` // the user, or the token's name
 	Agent        wire.AgentID `json:"agent,omitempty"`
 	Subject      string       `json:"about,omitempty"`
-	Key          []byte       `json:"key,omitempty"`
+	PublicKey    []byte       `json:"key,omitempty"`
 	PreviousHash []byte       `json:"previous,omitempty"`
 }
 
-// Head says that the log had n entries, of which the last one's line has this hash, when a round ended.
-type Head struct {
+// ChainHead says that the log had n entries, of which the last one's line has this hash, when a round ended.
+type ChainHead struct {
 	EntryCount uint64 `json:"n"`
 	Hash       []byte `json:"hash"`
 	Signature  []byte `json:"signature"`
@@ -81,10 +81,10 @@ type Log struct {
 	now           func() time.Time
 	reportFailure func(error)
 
-	mu         sync.Mutex // of what is being written
-	file       *store.RoundHistory
-	lastNumber uint64
-	lastHash   []byte
+	mu              sync.Mutex // of what is being written
+	newestFile      *store.RoundHistory
+	lastEntryNumber uint64
+	lastEntryHash   []byte
 
 	queueMutex    sync.Mutex
 	queuedEntries []Entry
@@ -92,7 +92,7 @@ type Log struct {
 	closed        bool
 
 	headMutex sync.Mutex
-	head      Head // what is on the disk, without a signature
+	head      ChainHead // what is on the disk, without a signature
 
 	wake, stop, done chan struct{}
 }
@@ -110,8 +110,8 @@ func Open(disk store.Disk, state string, federation wire.FederationName, key ed2
 	if err := l.resumeNewestFile(); err != nil {
 		return nil, err
 	}
-	if err := l.Record(Entry{Event: Started, Key: key.Public().(ed25519.PublicKey)}); err != nil {
-		return nil, errors.Join(err, l.file.Close())
+	if err := l.RecordEntry(Entry{Event: Started, PublicKey: key.Public().(ed25519.PublicKey)}); err != nil {
+		return nil, errors.Join(err, l.newestFile.Close())
 	}
 	go l.writeQueuedEntries()
 	return l, nil
@@ -119,15 +119,15 @@ func Open(disk store.Disk, state string, federation wire.FederationName, key ed2
 
 // resumeNewestFile opens the newest file, and takes up the count and the hash of the newest line.
 func (l *Log) resumeNewestFile() error {
-	names, err := Files(l.disk, filepath.Dir(l.dir))
+	names, err := FileNames(l.disk, filepath.Dir(l.dir))
 	if err != nil {
 		return err
 	}
 	if len(names) == 0 {
-		names = []string{fileOf(1)}
+		names = []string{nameOfFileFrom(1)}
 	}
 	newest := filepath.Join(l.dir, names[len(names)-1])
-	if l.file, err = l.disk.OpenRoundHistory(newest); err != nil {
+	if l.newestFile, err = l.disk.OpenRoundHistory(newest); err != nil {
 		return err
 	}
 	for _, name := range slices.Backward(names) { // a file may have been begun without a line
@@ -140,25 +140,25 @@ func (l *Log) resumeNewestFile() error {
 			if err != nil {
 				err = fmt.Errorf("the audit log's last line in %s cannot be read: %w; to begin a new log, move the "+
 					"folder away", path, err)
-				return errors.Join(err, l.file.Close())
+				return errors.Join(err, l.newestFile.Close())
 			}
-			l.lastNumber, l.lastHash = e.Number, hashOf(line)
-			l.head = Head{EntryCount: l.lastNumber, Hash: l.lastHash}
+			l.lastEntryNumber, l.lastEntryHash = e.Number, hashOfLine(line)
+			l.head = ChainHead{EntryCount: l.lastEntryNumber, Hash: l.lastEntryHash}
 			return nil
 		}
 	}
 	return nil
 }
 
-func hashOf(line []byte) []byte {
+func hashOfLine(line []byte) []byte {
 	sum := sha256.Sum256(line)
 	return sum[:]
 }
 
-func fileOf(first uint64) string { return fmt.Sprintf("%020d.jsonl", first) }
+func nameOfFileFrom(first uint64) string { return fmt.Sprintf("%020d.jsonl", first) }
 
-// Files returns the names of the log's files in a state folder, the oldest first.
-func Files(disk store.Disk, state string) (names []string, err error) {
+// FileNames returns the names of the log's files in a state folder, the oldest first.
+func FileNames(disk store.Disk, state string) (names []string, err error) {
 	entries, err := disk.ReadDir(filepath.Join(state, Folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -171,15 +171,15 @@ func Files(disk store.Disk, state string) (names []string, err error) {
 	return names, err
 }
 
-// Record adds an entry, and returns when it is on the disk. N, time and hash are its own affair.
-func (l *Log) Record(e Entry) error {
+// RecordEntry adds an entry, and returns when it is on the disk. N, time and hash are its own affair.
+func (l *Log) RecordEntry(e Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.append(e)
+	return l.appendEntry(e)
 }
 
-func (l *Log) append(e Entry) error {
-	e.Number, e.PreviousHash = l.lastNumber+1, l.lastHash
+func (l *Log) appendEntry(e Entry) error {
+	e.Number, e.PreviousHash = l.lastEntryNumber+1, l.lastEntryHash
 	if e.Time.IsZero() {
 		e.Time = l.now()
 	}
@@ -188,35 +188,35 @@ func (l *Log) append(e Entry) error {
 	if err != nil {
 		return fmt.Errorf("audit: %w", err)
 	}
-	if l.file.Size()+int64(len(line)) > maxFile {
+	if l.newestFile.Size()+int64(len(line)) > maxFile {
 		if err := l.startNextFile(); err != nil {
 			return err
 		}
 	}
-	if err := l.file.Append(json.RawMessage(line)); err != nil {
+	if err := l.newestFile.Append(json.RawMessage(line)); err != nil {
 		return err
 	}
-	l.lastNumber, l.lastHash = e.Number, hashOf(line)
+	l.lastEntryNumber, l.lastEntryHash = e.Number, hashOfLine(line)
 	l.headMutex.Lock()
-	l.head = Head{EntryCount: l.lastNumber, Hash: l.lastHash}
+	l.head = ChainHead{EntryCount: l.lastEntryNumber, Hash: l.lastEntryHash}
 	l.headMutex.Unlock()
 	return nil
 }
 
 // startNextFile begins the next file.
 func (l *Log) startNextFile() error {
-	next, err := l.disk.OpenRoundHistory(filepath.Join(l.dir, fileOf(l.lastNumber+1)))
+	next, err := l.disk.OpenRoundHistory(filepath.Join(l.dir, nameOfFileFrom(l.lastEntryNumber+1)))
 	if err != nil {
 		return err
 	}
-	_ = l.file.Close() // all of it is synced
-	l.file = next
+	_ = l.newestFile.Close() // all of it is synced
+	l.newestFile = next
 	return l.disk.SyncDir(l.dir)
 }
 
-// RecordLater adds an entry soon. It does not wait: not for the disk, and not for another entry. After Close it does
-// nothing.
-func (l *Log) RecordLater(e Entry) {
+// RecordEntryLater adds an entry soon. It does not wait: not for the disk, and not for another entry. After Close it
+// does nothing.
+func (l *Log) RecordEntryLater(e Entry) {
 	e.Time = l.now()
 	l.queueMutex.Lock()
 	switch {
@@ -239,15 +239,15 @@ func (l *Log) writeQueuedEntries() {
 	for {
 		select {
 		case <-l.wake:
-			l.flush()
+			l.flushQueuedEntries()
 		case <-l.stop:
-			l.flush()
+			l.flushQueuedEntries()
 			return
 		}
 	}
 }
 
-func (l *Log) flush() {
+func (l *Log) flushQueuedEntries() {
 	l.queueMutex.Lock()
 	waiting, lost := l.queuedEntries, l.lostEntries
 	l.queuedEntries, l.lostEntries = nil, 0
@@ -257,7 +257,7 @@ func (l *Log) flush() {
 			lost)})
 	}
 	for i, e := range waiting {
-		if err := l.Record(e); err != nil {
+		if err := l.RecordEntry(e); err != nil {
 			l.reportFailure(err)
 			l.queueMutex.Lock()
 			l.queuedEntries = append(waiting[i:len(waiting):len(waiting)], l.queuedEntries...)
@@ -275,20 +275,20 @@ func (l *Log) Close() error {
 	l.queueMutex.Unlock()
 	close(l.stop)
 	<-l.done
-	return l.file.Close()
+	return l.newestFile.Close()
 }
 
-// Sign returns what is on the disk now, signed for a round that has ended.
-func (l *Log) Sign(run wire.RunID, round wire.RoundID) *Head {
+// SignHead returns what is on the disk now, signed for a round that has ended.
+func (l *Log) SignHead(run wire.RunID, round wire.RoundID) *ChainHead {
 	l.headMutex.Lock()
 	h := l.head
 	l.headMutex.Unlock()
-	h.Signature = ed25519.Sign(l.key, h.signedBytes(l.federation, run, round))
+	h.Signature = ed25519.Sign(l.key, h.bytesToSign(l.federation, run, round))
 	return &h
 }
 
-// signedBytes are the bytes that a head's signature is for.
-func (h *Head) signedBytes(federation wire.FederationName, run wire.RunID, round wire.RoundID) []byte {
+// bytesToSign are the bytes that a head's signature is for.
+func (h *ChainHead) bytesToSign(federation wire.FederationName, run wire.RunID, round wire.RoundID) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "fedmesh audit\x00%s\x00%d\x00%d\x00%d\x00", federation, run, round, h.EntryCount)
 	b.Write(h.Hash)

@@ -20,7 +20,7 @@ import (
 type SignedHead struct {
 	Run   wire.RunID
 	Round wire.RoundID
-	Head  Head
+	Head  ChainHead
 }
 
 // VerificationReport is what a log was found to hold.
@@ -65,14 +65,14 @@ func Verify(state string, federation wire.FederationName, key ed25519.PublicKey,
 	if err != nil {
 		return r, err
 	}
-	return r, r.verifySignatures(federation, key, keys, signed)
+	return r, r.verifyHeadSignatures(federation, key, keys, signed)
 }
 
 // verifyChain holds each line against the one before, and the heads against the lines. It returns the keys that the log
 // names, by entry.
 func (r *VerificationReport) verifyChain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey,
 	error) {
-	names, err := Files(store.LocalDisk, state)
+	names, err := FileNames(store.LocalDisk, state)
 	if err != nil {
 		return nil, err
 	}
@@ -80,14 +80,14 @@ func (r *VerificationReport) verifyChain(state string, signed map[uint64]*Signed
 	var previous []byte
 	for _, name := range names {
 		path := filepath.Join(state, Folder, name)
-		for n, line := range lines(path, &err) {
+		for n, line := range linesOfFile(path, &err) {
 			var e Entry
 			if err := json.Unmarshal(line, &e); err != nil {
 				return nil, &lineError{path, n, err.Error()}
 			}
 			why := ""
 			h := signed[e.Number]
-			switch hash := hashOf(line); {
+			switch hash := hashOfLine(line); {
 			case r.LastEntry > 0 && e.Number != r.LastEntry+1:
 				why = fmt.Sprintf("entry %d comes after entry %d", e.Number, r.LastEntry)
 			case r.LastEntry > 0 && !bytes.Equal(e.PreviousHash, previous):
@@ -105,8 +105,8 @@ func (r *VerificationReport) verifyChain(state string, signed map[uint64]*Signed
 				r.FirstEntry = e.Number
 			}
 			r.LastEntry = e.Number
-			if e.Event == Started && len(e.Key) == ed25519.PublicKeySize {
-				keys[e.Number] = ed25519.PublicKey(e.Key)
+			if e.Event == Started && len(e.PublicKey) == ed25519.PublicKeySize {
+				keys[e.Number] = ed25519.PublicKey(e.PublicKey)
 			}
 		}
 		if err != nil {
@@ -116,8 +116,8 @@ func (r *VerificationReport) verifyChain(state string, signed map[uint64]*Signed
 	return keys, nil
 }
 
-// lines yields the whole lines of a file with their numbers.
-func lines(path string, failed *error) iter.Seq2[int, []byte] {
+// linesOfFile yields the whole lines of a file with their numbers.
+func linesOfFile(path string, failed *error) iter.Seq2[int, []byte] {
 	return func(yield func(int, []byte) bool) {
 		f, err := os.Open(path)
 		if err != nil {
@@ -142,13 +142,13 @@ func lines(path string, failed *error) iter.Seq2[int, []byte] {
 	}
 }
 
-// verifySignatures checks those of the heads: by the present key, or by one that an entry names for which the present
-// key stands.
-func (r *VerificationReport) verifySignatures(federation wire.FederationName, present ed25519.PublicKey,
+// verifyHeadSignatures checks those of the heads: by the present key, or by one that an entry names for which the
+// present key stands.
+func (r *VerificationReport) verifyHeadSignatures(federation wire.FederationName, present ed25519.PublicKey,
 	keys map[uint64]ed25519.PublicKey,
 	signed map[uint64]*SignedHead) error {
 	by := func(key ed25519.PublicKey, h *SignedHead) bool {
-		return ed25519.Verify(key, h.Head.signedBytes(federation, h.Run, h.Round), h.Head.Signature)
+		return ed25519.Verify(key, h.Head.bytesToSign(federation, h.Run, h.Round), h.Head.Signature)
 	}
 	var earlier []*SignedHead
 	for n, h := range signed {

@@ -17,25 +17,28 @@ const (
 	maxRejectionsPerInterval = 60
 )
 
-// Reject answers a hello, a presence or a report that is ignored. Somebody else than the agent may have sent it. A
-// retained message is not answered, since it may be old; a will is not answered, since its agent is gone.
-func (d *Devices) Reject(agent wire.AgentID, e *wire.Envelope, m mqtt.Message, reason wire.MessageRejectionReason) {
+// RejectMessage answers a hello, a presence or a report that is ignored. Somebody else than the agent may have sent it.
+// A retained message is not answered, since it may be old; a will is not answered, since its agent is gone.
+func (d *MessageChecker) RejectMessage(agent wire.AgentID, e *wire.Envelope, m mqtt.Message,
+	reason wire.MessageRejectionReason) {
 	presence, err := wire.DecodePresence(e.Body)
 	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.PresenceLost
 	sealed := e.Type == wire.TypeSealed && m.Topic == d.cfg.Topics.AgentToCoordinator(agent) // a hello, or a report
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeMetricsReport &&
 		!sealed ||
-		lost || !d.rejections.allow(agent, d.cfg.Now()) {
+		lost || !d.rejectionThrottle.allowAgent(agent, d.cfg.Now()) {
 		return
 	}
-	d.sendRejection(agent, digestOf(m), reason)
+	d.sendRejection(agent, digestOfMessageHeader(m), reason)
 }
 
-func digestOf(m mqtt.Message) wire.Digest { return sha256.Sum256(m.Payload[:wire.HeaderSize]) }
+func digestOfMessageHeader(m mqtt.Message) wire.Digest {
+	return sha256.Sum256(m.Payload[:wire.HeaderSize])
+}
 
-func (d *Devices) sendRejection(agent wire.AgentID, message wire.Digest, reason wire.MessageRejectionReason) {
+func (d *MessageChecker) sendRejection(agent wire.AgentID, message wire.Digest, reason wire.MessageRejectionReason) {
 	answer := wire.MessageRejection{MessageDigest: message, Reason: reason}
-	d.cfg.Send(agent, wire.TypeMessageRejection, answer.Body())
+	d.cfg.SendToAgent(agent, wire.TypeMessageRejection, answer.Body())
 	d.cfg.Observer.Observe(AgentRejected{Agent: agent, Reason: reason})
 }
 
@@ -47,13 +50,13 @@ func isAnswerable(e *wire.Envelope, m mqtt.Message) bool {
 			!isDeparture(e))
 }
 
-// RejectRemoved sends rejections to agents that have left the list, over the links that they still have. At their next
-// message it would be too late if the broker refuses their connections by then.
-func (d *Devices) RejectRemoved(gone []wire.AgentID) {
+// RejectRemovedAgents sends rejections to agents that have left the list, over the links that they still have. At their
+// next message it would be too late if the broker refuses their connections by then.
+func (d *MessageChecker) RejectRemovedAgents(gone []wire.AgentID) {
 	for _, agent := range gone {
-		digest, known := d.newestAnswerableByAgent[agent]
-		delete(d.newestAnswerableByAgent, agent)
-		if known && d.Key(agent) == nil {
+		digest, known := d.answerableDigestByAgent[agent]
+		delete(d.answerableDigestByAgent, agent)
+		if known && d.AgentKey(agent) == nil {
 			d.sendRejection(agent, digest, wire.RejectedUnlistedAgent)
 		}
 	}

@@ -41,8 +41,8 @@ func (t *attemptLimiter) rotateWindow(at time.Time) {
 	}
 }
 
-// blocked reports whether a source has no try left.
-func (t *attemptLimiter) blocked(a netip.Addr, at time.Time) bool {
+// isSourceBlocked reports whether a source has no try left.
+func (t *attemptLimiter) isSourceBlocked(a netip.Addr, at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rotateWindow(at)

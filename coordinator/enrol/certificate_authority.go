@@ -15,9 +15,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Authority signs the certificates by which the broker knows its clients, and they know the broker. Its key is of the
-// curve P-256, which brokers and their libraries all know.
-type Authority struct {
+// CertificateAuthority signs the certificates by which the broker knows its clients, and they know the broker. Its key
+// is of the curve P-256, which brokers and their libraries all know.
+type CertificateAuthority struct {
 	Certificate *x509.Certificate
 	Key         *ecdsa.PrivateKey
 }
@@ -32,9 +32,9 @@ const backdated = 24 * time.Hour
 // maxCommonName is how many characters OpenSSL makes and reads of a common name.
 const maxCommonName = 64
 
-// NewAuthority makes the certificate of an authority with that key.
-func NewAuthority(name string, key *ecdsa.PrivateKey, now time.Time) (*Authority, error) {
-	a := &Authority{Key: key}
+// NewCertificateAuthority makes the certificate of an authority with that key.
+func NewCertificateAuthority(name string, key *ecdsa.PrivateKey, now time.Time) (*CertificateAuthority, error) {
+	a := &CertificateAuthority{Key: key}
 	t := certificateTemplate(name, now.Add(Lifetime), key.Public())
 	t.IsCA, t.BasicConstraintsValid, t.MaxPathLenZero = true, true, true
 	t.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
@@ -65,7 +65,7 @@ func certificateTemplate(name string, until time.Time, key any) *x509.Certificat
 
 // IssueClientCertificate returns the certificate of a client of the broker, in DER, for so long a life. A device renews
 // it at two thirds of that, so it says when that began. The same arguments give the same bytes.
-func (a *Authority) IssueClientCertificate(name string, key *ecdsa.PublicKey, made time.Time,
+func (a *CertificateAuthority) IssueClientCertificate(name string, key *ecdsa.PublicKey, made time.Time,
 	life time.Duration) ([]byte, error) {
 	if len(name) > maxCommonName {
 		return nil, fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: give federation and "+
@@ -78,7 +78,8 @@ func (a *Authority) IssueClientCertificate(name string, key *ecdsa.PublicKey, ma
 }
 
 // IssueServerCertificate returns the certificate of a broker with that name or address, in DER.
-func (a *Authority) IssueServerCertificate(host string, key *ecdsa.PublicKey, made time.Time) ([]byte, error) {
+func (a *CertificateAuthority) IssueServerCertificate(host string, key *ecdsa.PublicKey, made time.Time) ([]byte,
+	error) {
 	t := certificateTemplate("broker", made.Add(Lifetime), key)
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	if ip := net.ParseIP(host); ip != nil {
@@ -89,20 +90,22 @@ func (a *Authority) IssueServerCertificate(host string, key *ecdsa.PublicKey, ma
 	return x509.CreateCertificate(nil, t, a.Certificate, key, a.Key)
 }
 
-// Digest is what the root document says of the authority.
-func (a *Authority) Digest() wire.Digest { return sha256.Sum256(a.Certificate.Raw) }
+// CertificateDigest is what the root document says of the authority.
+func (a *CertificateAuthority) CertificateDigest() wire.Digest {
+	return sha256.Sum256(a.Certificate.Raw)
+}
 
 // errNotOurs says that key and certificate of the authority do not belong together, or not to the root document.
 var errNotOurs = errors.New("the authority is not the one of the root document: want the files that " +
 	"`coordinator init` has made together")
 
-// checkRootDocument reports why the authority is not the one that the root document names.
-func (a *Authority) checkRootDocument(root *wire.RootDocument) error {
+// checkNamedInRootDocument reports why the authority is not the one that the root document names.
+func (a *CertificateAuthority) checkNamedInRootDocument(root *wire.RootDocument) error {
 	public, err := x509.MarshalPKIXPublicKey(a.Key.Public())
 	if err != nil {
 		return err
 	}
-	if a.Digest() != root.CACertificateHash || !bytes.Equal(public, a.Certificate.RawSubjectPublicKeyInfo) {
+	if a.CertificateDigest() != root.CACertificateHash || !bytes.Equal(public, a.Certificate.RawSubjectPublicKeyInfo) {
 		return errNotOurs
 	}
 	return nil

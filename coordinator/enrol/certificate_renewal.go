@@ -22,15 +22,16 @@ func (d *Registrar) RenewCertificate(federation wire.FederationName, agent wire.
 	m *wire.CredentialRenewalRequest,
 	now time.Time) ([]byte,
 	error) {
-	if d.IsRevoked(agent) {
+	if d.IsDeviceRevoked(agent) {
 		return nil, ErrRevoked
 	}
-	key := clientKey(*m.TLSKey)
+	key := parseClientKey(*m.TLSKey)
 	sum := sha256.Sum256(m.SignedText(federation, agent))
 	if key == nil || !ecdsa.VerifyASN1(key, sum[:], m.TLSKeySignature) {
 		return nil, errProof
 	}
-	return d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, now, d.cfg.CertificateLifetime)
+	return d.cfg.CertificateAuthority.IssueClientCertificate(d.cfg.MakeBrokerUserName(agent), key, now,
+		d.cfg.DeviceCertificateLifetime)
 }
 
 var renewedCredentials = observe.Counter("renewals_total",
@@ -53,7 +54,8 @@ func (e CredentialsRenewed) Describe(d *observe.EventDescription) {
 		attributes = append(attributes, "certificate_until", e.CertificateExpiresAt.UTC().Format(time.DateTime))
 	}
 	if e.KeyChanged {
-		d.Log(observe.Warn, "device has another key, and its previous key is no longer accepted", attributes...)
+		d.Log(observe.Warn, "device has another key, and its previous key is no longer accepted",
+			attributes...)
 	} else {
 		d.Log(observe.Info, "device has another certificate", attributes...)
 	}
@@ -63,15 +65,15 @@ var refusedRenewals = observe.CounterByLabel("renewals_refused_total",
 	"Devices that wanted another key or certificate and got none.",
 	"reason", observe.StringerNames(wire.RenewalRefusalReasons()))
 
-// RenewRefused: a device asked for another key or certificate, and did not get it.
-type RenewRefused struct {
+// RenewalRefused: a device asked for another key or certificate, and did not get it.
+type RenewalRefused struct {
 	Agent  wire.AgentID
 	Reason wire.RenewalRefusalReason
 	Err    error // nil if the reason is the only cause
 }
 
 // Describe implements observe.Event.
-func (e RenewRefused) Describe(d *observe.EventDescription) {
+func (e RenewalRefused) Describe(d *observe.EventDescription) {
 	d.IncCounter(refusedRenewals, e.Reason.String())
 	attributes := []any{"agent", e.Agent, "reason", e.Reason}
 	if e.Err != nil {

@@ -45,8 +45,8 @@ func (d *Registrar) newListenerCertificate(root []byte) (tls.Certificate, error)
 		NotBefore: time.Unix(0, 0).UTC(), NotAfter: d.cfg.Now().Add(Lifetime),
 		ExtraExtensions: []pkix.Extension{{Id: Comment, Value: comment}},
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, d.cfg.Key.Public(), d.cfg.Key)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: d.cfg.Key}, err
+	der, err := x509.CreateCertificate(rand.Reader, t, t, d.cfg.CoordinatorKey.Public(), d.cfg.CoordinatorKey)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: d.cfg.CoordinatorKey}, err
 }
 
 // Comment is a comment in a certificate, netscape-comment; the one with the root document begins with RootComment, and
@@ -56,25 +56,26 @@ var Comment = asn1.ObjectIdentifier{2, 16, 840, 1, 113730, 1, 13}
 // RootComment is what the comment begins with.
 const RootComment = "fedmesh root "
 
-// Listen serves the desk until ctx ends.
-func (d *Registrar) Listen(ctx context.Context, address string, log *slog.Logger) (net.Addr, error) {
+// ListenForJoins serves the desk until ctx ends.
+func (d *Registrar) ListenForJoins(ctx context.Context, address string, log *slog.Logger) (net.Addr, error) {
 	plain, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("enrol.listen: %w", err)
 	}
-	s := d.server(log)
+	s := d.newJoinServer(log)
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
-		if err := s.Serve(d.limitedTLSListener(plain)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(d.newBoundedTLSListener(plain)); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("devices cannot join any more: the listener has ended", "err", err)
 		}
 	}()
 	return plain.Addr(), nil
 }
 
-func (d *Registrar) server(log *slog.Logger) *http.Server {
+func (d *Registrar) newJoinServer(log *slog.Logger) *http.Server {
 	s := &http.Server{
-		Handler: http.HandlerFunc(d.serve), ReadTimeout: patience, WriteTimeout: 2 * patience, MaxHeaderBytes: 4 << 10,
+		Handler: http.HandlerFunc(d.serveJoinRequest), ReadTimeout: patience, WriteTimeout: 2 * patience,
+		MaxHeaderBytes:    4 << 10,
 		ReadHeaderTimeout: greeting, // also for the handshake
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
@@ -82,17 +83,18 @@ func (d *Registrar) server(log *slog.Logger) *http.Server {
 	return s
 }
 
-func (d *Registrar) limitedTLSListener(plain net.Listener) net.Listener {
-	blocked := func(a netip.Addr) bool { return d.attemptLimiter.blocked(a, d.cfg.Now()) }
-	return tls.NewListener(&boundedListener{Listener: plain, slots: make(chan struct{}, mostConns), blocked: blocked,
+func (d *Registrar) newBoundedTLSListener(plain net.Listener) net.Listener {
+	blocked := func(a netip.Addr) bool { return d.attemptLimiter.isSourceBlocked(a, d.cfg.Now()) }
+	return tls.NewListener(&boundedListener{Listener: plain, slots: make(chan struct{}, mostConns),
+		isSourceBlocked:     blocked,
 		connectionsBySource: map[netip.Prefix]int{}}, &tls.Config{MinVersion: tls.VersionTLS13,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			return &d.presentedRoot.Load().certificate, nil
+			return &d.presentedRootDocument.Load().listenerCertificate, nil
 		}})
 }
 
-// serve answers a request.
-func (d *Registrar) serve(w http.ResponseWriter, r *http.Request) {
+// serveJoinRequest answers a request.
+func (d *Registrar) serveJoinRequest(w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || r.TLS == nil {
 		http.Error(w, "no address", http.StatusBadRequest)
@@ -127,8 +129,8 @@ func (d *Registrar) serve(w http.ResponseWriter, r *http.Request) {
 // source has its share already, or no try left, is closed at once: a stranger does not keep the others out.
 type boundedListener struct {
 	net.Listener
-	slots   chan struct{}
-	blocked func(netip.Addr) bool
+	slots           chan struct{}
+	isSourceBlocked func(netip.Addr) bool
 
 	mu                  sync.Mutex
 	connectionsBySource map[netip.Prefix]int
@@ -138,7 +140,7 @@ type boundedListener struct {
 func (b *boundedListener) acquireSlot(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.connectionsBySource[sourcePrefix(a)] >= mostOfOne || b.blocked(a) {
+	if b.connectionsBySource[sourcePrefix(a)] >= mostOfOne || b.isSourceBlocked(a) {
 		return false
 	}
 	b.connectionsBySource[sourcePrefix(a)]++

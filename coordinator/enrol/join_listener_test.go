@@ -21,7 +21,7 @@ import (
 // FuzzListener sends anything over TLS: nobody gets in, and the next device does.
 func FuzzListener(f *testing.F) {
 	o := newOffice(f)
-	at, err := o.Listen(f.Context(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
+	at, err := o.ListenForJoins(f.Context(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func (o *office) receive(t *testing.T) (in visitors, end func()) {
 	t.Helper()
 	in, ended := make(visitors), make(chan struct{})
 	go func() {
-		_ = o.server(slog.New(slog.DiscardHandler)).Serve(o.limitedTLSListener(in))
+		_ = o.newJoinServer(slog.New(slog.DiscardHandler)).Serve(o.newBoundedTLSListener(in))
 		close(ended)
 	}()
 	return in, func() {

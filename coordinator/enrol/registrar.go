@@ -22,11 +22,11 @@ import (
 
 // AgentList is who may take part.
 type AgentList interface {
-	// Check reports why a device may not come into the list, in the place of another one, which may be itself, or be
-	// empty. A device that is there already, with this key, may. The error wraps ErrListed or ErrOther, or the list
-	// cannot be read.
+	// CheckKeysMatchRoot reports why a device may not come into the list, in the place of another one, which may be
+	// itself, or be empty. A device that is there already, with this key, may. The error wraps ErrListed or ErrOther,
+	// or the list cannot be read.
 	Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
-	// Admit puts the device there, and returns when it is on the disk and the coordinator has taken it.
+	// AdmitDevice puts the device there, and returns when it is on the disk and the coordinator has taken it.
 	Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
 	// Has reports whether the device is there, with this key.
 	Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error)
@@ -40,17 +40,17 @@ var (
 
 // Config is what a desk works with.
 type Config struct {
-	Root                 []byte             // the root document
-	Key                  ed25519.PrivateKey // of the coordinator; the root document names it
-	Authority            *Authority
-	CertificateLifetime  time.Duration             // of devices' certificates
-	SharedDeviceSettings []wire.AgentSetting       // that all devices share; ascending
-	BrokerUserName       func(wire.AgentID) string // of a device at the broker
-	List                 AgentList
-	Observer             observe.Observer
-	Disk                 store.Disk
-	StateDir             string // with the file of the tokens
-	Now                  func() time.Time
+	EncodedRootDocument       []byte             // the root document
+	CoordinatorKey            ed25519.PrivateKey // of the coordinator; the root document names it
+	CertificateAuthority      *CertificateAuthority
+	DeviceCertificateLifetime time.Duration             // of devices' certificates
+	SharedDeviceSettings      []wire.AgentSetting       // that all devices share; ascending
+	MakeBrokerUserName        func(wire.AgentID) string // of a device at the broker
+	List                      AgentList
+	Observer                  observe.Observer
+	Disk                      store.Disk
+	StateDir                  string // with the file of the tokens
+	Now                       func() time.Time
 }
 
 // Registrar takes devices in. It may be used from several goroutines.
@@ -60,30 +60,30 @@ type Registrar struct {
 	attemptLimiter attemptLimiter
 	observerMutex  sync.Mutex // one after another
 
-	presentedRoot atomic.Pointer[presentedRoot]
+	presentedRootDocument atomic.Pointer[presentedRootDocument]
 
 	mu                sync.Mutex // one change after another
 	tokens            *tokenStore
 	reportedOpenUntil time.Time // as it was told last
 }
 
-// Check reports why keys, authority and root document do not belong together.
-func (c *Config) Check() error {
-	root, err := wire.DecodeAndVerifyRootDocument(c.Root)
+// CheckKeysMatchRoot reports why keys, authority and root document do not belong together.
+func (c *Config) CheckKeysMatchRoot() error {
+	root, err := wire.DecodeAndVerifyRootDocument(c.EncodedRootDocument)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(root.CoordinatorKeys(), wire.SigningPublicKeyOf(c.Key)) {
+	if !slices.Contains(root.CoordinatorKeys(), wire.SigningPublicKeyOf(c.CoordinatorKey)) {
 		return errors.New("the root document names another coordinator's key: want the key that " +
 			"`coordinator init` has made with it")
 	}
-	return c.Authority.checkRootDocument(&root)
+	return c.CertificateAuthority.checkNamedInRootDocument(&root)
 }
 
 // Open opens a desk.
 func Open(cfg Config) (*Registrar, error) {
 	d := &Registrar{cfg: cfg}
-	err := d.SetRoot(cfg.Root)
+	err := d.SetRootDocument(cfg.EncodedRootDocument)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func Open(cfg Config) (*Registrar, error) {
 
 // reportOpenUntil tells whether any device may join, if that has changed.
 func (d *Registrar) reportOpenUntil(now time.Time) {
-	if until := d.tokens.openUntil(now); !until.Equal(d.reportedOpenUntil) {
+	if until := d.tokens.openJoinUntil(now); !until.Equal(d.reportedOpenUntil) {
 		d.reportedOpenUntil = until
 		d.Observe(OpenJoinChanged{until})
 	}
@@ -109,8 +109,8 @@ func (d *Registrar) Observe(f observe.Event) {
 	d.cfg.Observer.Observe(f)
 }
 
-// OpenUntil returns until when any device may join; the zero time if none may.
-func (d *Registrar) OpenUntil() time.Time {
+// OpenJoinUntil returns until when any device may join; the zero time if none may.
+func (d *Registrar) OpenJoinUntil() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.reportOpenUntil(d.cfg.Now())
@@ -118,28 +118,30 @@ func (d *Registrar) OpenUntil() time.Time {
 }
 
 // RootDocument returns the root document.
-func (d *Registrar) RootDocument() wire.RootDocument { return d.presentedRoot.Load().document }
+func (d *Registrar) RootDocument() wire.RootDocument { return d.presentedRootDocument.Load().document }
 
 // ListenerCertificate is that of the listener.
-func (d *Registrar) ListenerCertificate() tls.Certificate { return d.presentedRoot.Load().certificate }
-
-// presentedRoot is what a device sees: a root document with its encoding, and the certificate that carries it.
-type presentedRoot struct {
-	document        wire.RootDocument
-	encodedDocument []byte
-	certificate     tls.Certificate
+func (d *Registrar) ListenerCertificate() tls.Certificate {
+	return d.presentedRootDocument.Load().listenerCertificate
 }
 
-// CheckRoot reports why a root document does not go with the desk's keys.
-func (d *Registrar) CheckRoot(p []byte) error {
+// presentedRootDocument is what a device sees: a root document with its encoding, and the certificate that carries it.
+type presentedRootDocument struct {
+	document            wire.RootDocument
+	encodedDocument     []byte
+	listenerCertificate tls.Certificate
+}
+
+// CheckRootDocument reports why a root document does not go with the desk's keys.
+func (d *Registrar) CheckRootDocument(p []byte) error {
 	next := d.cfg
-	next.Root = p
-	return next.Check()
+	next.EncodedRootDocument = p
+	return next.CheckKeysMatchRoot()
 }
 
-// SetRoot gives devices another root document from now on. The error is that of Config.Check.
-func (d *Registrar) SetRoot(p []byte) error {
-	if err := d.CheckRoot(p); err != nil {
+// SetRootDocument gives devices another root document from now on. The error is that of Config.Check.
+func (d *Registrar) SetRootDocument(p []byte) error {
+	if err := d.CheckRootDocument(p); err != nil {
 		return err
 	}
 	document, err := wire.DecodeAndVerifyRootDocument(p)
@@ -148,14 +150,14 @@ func (d *Registrar) SetRoot(p []byte) error {
 	}
 	certificate, err := d.newListenerCertificate(p)
 	if err == nil {
-		d.presentedRoot.Store(&presentedRoot{document, p, certificate})
+		d.presentedRootDocument.Store(&presentedRootDocument{document, p, certificate})
 	}
 	return err
 }
 
-// IsRevoked reports whether the root document revokes a device.
-func (d *Registrar) IsRevoked(agent wire.AgentID) bool {
-	return slices.Contains(d.presentedRoot.Load().document.RevokedAgents, agent)
+// IsDeviceRevoked reports whether the root document revokes a device.
+func (d *Registrar) IsDeviceRevoked(agent wire.AgentID) bool {
+	return slices.Contains(d.presentedRootDocument.Load().document.RevokedAgents, agent)
 }
 
 // IssueToken makes a token that is valid for ttl. An empty agent makes one for any device that is not in the list; it
@@ -167,24 +169,24 @@ func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) 
 		return wire.EnrolmentToken{}, fmt.Errorf("the new device in the place of %s has no name: give one", replaces)
 	}
 	if agent != "" {
-		if err := d.CheckName(agent); err != nil {
+		if err := d.CheckDeviceName(agent); err != nil {
 			return wire.EnrolmentToken{}, err
 		}
 	}
 	now := d.cfg.Now()
 	defer d.reportOpenUntil(now)
-	return d.tokens.issue(agent, replaces, d.presentedRoot.Load().document.Pin(), now, ttl)
+	return d.tokens.issue(agent, replaces, d.presentedRootDocument.Load().document.RootPin(), now, ttl)
 }
 
-// CheckName reports why no device can have that name.
-func (d *Registrar) CheckName(agent wire.AgentID) error {
+// CheckDeviceName reports why no device can have that name.
+func (d *Registrar) CheckDeviceName(agent wire.AgentID) error {
 	if err := agent.ValidateNonCoordinator(); err != nil {
 		return err
 	}
-	if d.IsRevoked(agent) {
+	if d.IsDeviceRevoked(agent) {
 		return fmt.Errorf("the root document revokes %s: choose another name", agent)
 	}
-	if name := d.cfg.BrokerUserName(agent); len(name) > maxCommonName {
+	if name := d.cfg.MakeBrokerUserName(agent); len(name) > maxCommonName {
 		return fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: choose a shorter id", name,
 			len(name), maxCommonName)
 	}
@@ -200,9 +202,9 @@ func (d *Registrar) RevokeOpenToken() error {
 	return d.tokens.removeOpenToken(now)
 }
 
-// RemoveTokens removes the tokens with which a device could come back. Call it before the device is taken from the
-// list.
-func (d *Registrar) RemoveTokens(agent wire.AgentID) error {
+// RemoveTokensOfDevice removes the tokens with which a device could come back. Call it before the device is taken from
+// the list.
+func (d *Registrar) RemoveTokensOfDevice(agent wire.AgentID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tokens.removeForAgent(agent, d.cfg.Now())
@@ -212,7 +214,7 @@ func (d *Registrar) RemoveTokens(agent wire.AgentID) error {
 // its turn comes.
 func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte,
 	from netip.Addr) wire.EnrolmentAnswer {
-	if d.attemptLimiter.blocked(from, d.cfg.Now()) {
+	if d.attemptLimiter.isSourceBlocked(from, d.cfg.Now()) {
 		d.Observe(JoinRefused{j.Agent, from.String(), wire.EnrolmentTooManyTries, nil})
 		return wire.EnrolmentAnswer{RefusalReason: wire.EnrolmentTooManyTries}
 	}
@@ -220,7 +222,7 @@ func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 	defer d.mu.Unlock()
 	now := d.cfg.Now()
 	d.reportOpenUntil(now)
-	a, reason, err := d.join(ctx, j, binding, from, now)
+	a, reason, err := d.processJoinRequest(ctx, j, binding, from, now)
 	if reason != 0 {
 		d.Observe(JoinRefused{j.Agent, from.String(), reason, err})
 		return wire.EnrolmentAnswer{RefusalReason: reason}
@@ -233,22 +235,22 @@ func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 	d.attemptLimiter.countFailure(from, d.cfg.Now())
 }
 
-func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
+func (d *Registrar) processJoinRequest(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
 	now time.Time) (
 	a wire.EnrolmentAnswer, reason wire.EnrolmentRefusalReason, err error) {
 	if err := ctx.Err(); err != nil { // others were before it for too long
 		return a, wire.EnrolmentStorageFailed, err
 	}
 	t := d.tokens.findForJoin(j, binding, now)
-	key := clientKey(j.TLSKey)
+	key := parseClientKey(j.TLSKey)
 	if t == nil || key == nil || !hasBothSignatures(j, key, binding) {
 		d.attemptLimiter.countFailure(from, now)
 		return a, wire.EnrolmentUnknownToken, nil
 	}
-	if d.IsRevoked(j.Agent) {
+	if d.IsDeviceRevoked(j.Agent) {
 		return a, wire.EnrolmentDeviceRevoked, nil
 	}
-	if err := d.CheckName(j.Agent); err != nil { // an open token is for any name
+	if err := d.CheckDeviceName(j.Agent); err != nil { // an open token is for any name
 		return a, wire.EnrolmentStorageFailed, err
 	}
 	if t.isUsed() && !t.isUsedBy(j) {
@@ -266,7 +268,7 @@ func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 }
 
 // admitToList puts the device of a join into the list, once a token: a list that was changed after that stays as it is.
-func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentRequest,
+func (d *Registrar) admitToList(ctx context.Context, t tokenRecord, j *wire.EnrolmentRequest,
 	now time.Time) (wire.EnrolmentRefusalReason, error) {
 	if t.DeviceListed {
 		switch is, err := d.cfg.List.Has(j.Agent, j.DeviceKey); {
@@ -296,18 +298,19 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 	return 0, nil
 }
 
-// Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when
-// its certificate counts its time.
-func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey, tls wire.TLSPublicKey,
+// AdmitDevice takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from
+// when its certificate counts its time.
+func (d *Registrar) AdmitDevice(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey,
+	tls wire.TLSPublicKey,
 	made time.Time) (
 	wire.EnrolmentAnswer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	client := clientKey(tls)
+	client := parseClientKey(tls)
 	if client == nil {
 		return wire.EnrolmentAnswer{}, errors.New("the key of the client certificate is no point of P-256")
 	}
-	err := d.CheckName(agent)
+	err := d.CheckDeviceName(agent)
 	if err == nil {
 		err = d.cfg.List.Check(agent, key, "")
 	}
@@ -334,15 +337,15 @@ func refusalForError(err error) wire.EnrolmentRefusalReason {
 // newAdmissionAnswer is what a device gets that is in the list.
 func (d *Registrar) newAdmissionAnswer(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.EnrolmentAnswer,
 	error) {
-	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, made,
-		d.cfg.CertificateLifetime)
-	return wire.EnrolmentAnswer{RootDocument: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
-		CACertificate: d.cfg.Authority.Certificate.Raw,
+	leaf, err := d.cfg.CertificateAuthority.IssueClientCertificate(d.cfg.MakeBrokerUserName(agent), key, made,
+		d.cfg.DeviceCertificateLifetime)
+	return wire.EnrolmentAnswer{RootDocument: d.presentedRootDocument.Load().encodedDocument, Certificate: leaf,
+		CACertificate: d.cfg.CertificateAuthority.Certificate.Raw,
 		Settings:      d.cfg.SharedDeviceSettings}, err
 }
 
-// clientKey reads the key of a client certificate; nil if it is no point of the curve.
-func clientKey(k wire.TLSPublicKey) *ecdsa.PublicKey {
+// parseClientKey reads the key of a client certificate; nil if it is no point of the curve.
+func parseClientKey(k wire.TLSPublicKey) *ecdsa.PublicKey {
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), k[:])
 	if err != nil {
 		return nil
@@ -382,16 +385,16 @@ var refusedJoins = observe.CounterByLabel("joins_refused_total",
 
 // JoinRefused: the request of a device to join was refused. A device without a valid token may have sent any name.
 type JoinRefused struct {
-	Agent  wire.AgentID
-	From   string
-	Reason wire.EnrolmentRefusalReason
-	Err    error // of EnrolmentStorageFailed
+	Agent         wire.AgentID
+	SourceAddress string
+	Reason        wire.EnrolmentRefusalReason
+	Err           error // of EnrolmentStorageFailed
 }
 
 // Describe implements observe.Event.
 func (e JoinRefused) Describe(d *observe.EventDescription) {
 	d.IncCounter(refusedJoins, e.Reason.String())
-	attributes := []any{"agent", e.Agent, "from", e.From, "reason", e.Reason}
+	attributes := []any{"agent", e.Agent, "from", e.SourceAddress, "reason", e.Reason}
 	if e.Err != nil {
 		attributes = append(attributes, "err", e.Err)
 	}
@@ -401,7 +404,7 @@ func (e JoinRefused) Describe(d *observe.EventDescription) {
 var openTokenExists = observe.Gauge("joins_open",
 	"Whether there is an open token, with which any device may join.")
 
-// OpenJoinChanged: any device with the open token may join until OpenUntil.
+// OpenJoinChanged: any device with the open token may join until OpenJoinUntil.
 type OpenJoinChanged struct{ OpenUntil time.Time } // zero = a device needs a token of its own
 
 // Describe implements observe.Event.

@@ -88,21 +88,23 @@ func newOffice(t testing.TB) *office {
 	key := keyNumbered(1)
 	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRootVersion,
 		CoordinatorKey:    wire.SigningPublicKeyOf(key),
-		CACertificateHash: authority.Digest(), RevokedAgents: []wire.AgentID{"stolen"}}
+		CACertificateHash: authority.CertificateDigest(), RevokedAgents: []wire.AgentID{"stolen"}}
 	root.Sign(keyNumbered(2), nil)
-	o.cfg = Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: lifeOfTests,
-		List:                 o.members,
-		Observer:             &o.told,
-		SharedDeviceSettings: []wire.AgentSetting{{Name: "broker.url", Value: "tls://gw:8883"}},
-		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.LocalDisk,
-		StateDir: t.TempDir(), Now: func() time.Time { return o.now }}
+	o.cfg = Config{EncodedRootDocument: root.Bytes(), CoordinatorKey: key, CertificateAuthority: authority,
+		DeviceCertificateLifetime: lifeOfTests,
+		List:                      o.members,
+		Observer:                  &o.told,
+		SharedDeviceSettings:      []wire.AgentSetting{{Name: "broker.url", Value: "tls://gw:8883"}},
+		MakeBrokerUserName:        func(id wire.AgentID) string { return "plant_7-" + string(id) },
+		Disk:                      store.LocalDisk,
+		StateDir:                  t.TempDir(), Now: func() time.Time { return o.now }}
 	o.open()
 	return o
 }
 
-func newAuthority(t testing.TB) *Authority {
+func newAuthority(t testing.TB) *CertificateAuthority {
 	t.Helper()
-	a, err := NewAuthority("plant_7", newDevice(t, 0).tls, time.Unix(1_700_000_000, 0))
+	a, err := NewCertificateAuthority("plant_7", newDevice(t, 0).tls, time.Unix(1_700_000_000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,7 @@ func newDevice(t testing.TB, n byte) device {
 
 var binding = bytes.Repeat([]byte{7}, 32)
 
-// join makes the request of a device.
+// processJoinRequest makes the request of a device.
 func (d device) join(t testing.TB, token wire.EnrolmentToken, agent wire.AgentID) *wire.EnrolmentRequest {
 	t.Helper()
 	return d.joinOver(t, binding, token, agent)
@@ -200,7 +202,7 @@ func TestJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(o.cfg.Authority.Certificate)
+	roots.AddCert(o.cfg.CertificateAuthority.Certificate)
 	for _, at := range []time.Time{o.now.Add(-time.Hour / 2), o.now, o.now.Add(lifeOfTests - time.Second)} {
 		_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at,
 			KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
@@ -214,7 +216,8 @@ func TestJoin(t *testing.T) {
 	if !d.tls.PublicKey.Equal(leaf.PublicKey) || leaf.Subject.CommonName != "plant_7-press-01" || leaf.IsCA {
 		t.Errorf("the certificate is %+v of %v", leaf.Subject, leaf.PublicKey)
 	}
-	if !bytes.Equal(a.RootDocument, o.cfg.Root) || !bytes.Equal(a.CACertificate, o.cfg.Authority.Certificate.Raw) ||
+	if !bytes.Equal(a.RootDocument, o.cfg.EncodedRootDocument) || !bytes.Equal(a.CACertificate,
+		o.cfg.CertificateAuthority.Certificate.Raw) ||
 		!reflect.DeepEqual(a.Settings, o.cfg.SharedDeviceSettings) {
 		t.Errorf("the answer is %+v", a)
 	}
@@ -227,7 +230,7 @@ func TestJoin(t *testing.T) {
 }
 
 // TestJoinAgain: a device whose answer was lost asks again and gets the same one, also from another process, until the
-// token expires; another device gets nothing for the token.
+// tokenRecord expires; another device gets nothing for the token.
 func TestJoinAgain(t *testing.T) {
 	o, d, thief := newOffice(t), newDevice(t, 9), newDevice(t, 10)
 	token := o.token("press-01", "", time.Hour)
@@ -326,7 +329,7 @@ func TestTriesAreBounded(t *testing.T) {
 	if n := len(x.currentBySource) + len(x.previousBySource); n > 2*mostSeen {
 		t.Errorf("%d addresses are remembered", n)
 	}
-	if !x.blocked(a, at) {
+	if !x.isSourceBlocked(a, at) {
 		t.Error("the last one has tries left")
 	}
 }
@@ -342,7 +345,7 @@ func TestReplace(t *testing.T) {
 	if !reflect.DeepEqual(o.members.is, want) {
 		t.Errorf("the list is %v, want %v", o.members.is, want)
 	}
-	if err := o.RemoveTokens("press-1"); err != nil {
+	if err := o.RemoveTokensOfDevice("press-1"); err != nil {
 		t.Fatal(err)
 	}
 	o.open()
@@ -383,12 +386,12 @@ func TestOpenToken(t *testing.T) {
 		o.want("open", newDevice(t, byte(20+i)).join(t, token, id), 0)
 	}
 	o.want("listed", newDevice(t, 30).join(t, token, "a"), wire.EnrolmentOtherKeyListed)
-	if until := o.OpenUntil(); !until.Equal(o.now.Add(time.Hour)) {
+	if until := o.OpenJoinUntil(); !until.Equal(o.now.Add(time.Hour)) {
 		t.Errorf("open until %s", until)
 	}
 	o.now = o.now.Add(time.Hour)
 	o.want("expired", newDevice(t, 31).join(t, token, "c"), wire.EnrolmentUnknownToken)
-	if until := o.OpenUntil(); !until.IsZero() {
+	if until := o.OpenJoinUntil(); !until.IsZero() {
 		t.Errorf("open until %s", until)
 	}
 	if f, ok := o.told[len(o.told)-2].(OpenJoinChanged); !ok || !f.OpenUntil.IsZero() {
@@ -396,8 +399,8 @@ func TestOpenToken(t *testing.T) {
 	}
 	own := o.token("d", "", time.Hour)
 	token = o.token("", "", time.Hour)
-	if err := o.RevokeOpenToken(); err != nil || !o.OpenUntil().IsZero() {
-		t.Errorf("closed: %v, open until %s", err, o.OpenUntil())
+	if err := o.RevokeOpenToken(); err != nil || !o.OpenJoinUntil().IsZero() {
+		t.Errorf("closed: %v, open until %s", err, o.OpenJoinUntil())
 	}
 	o.open()
 	o.want("closed", newDevice(t, 32).join(t, token, "e"), wire.EnrolmentUnknownToken)
@@ -426,12 +429,12 @@ func TestTokenRefused(t *testing.T) {
 func TestOpenRefused(t *testing.T) {
 	other := newAuthority(t)
 	for name, change := range map[string]func(*Config){
-		"the coordinator's key": func(c *Config) { c.Key = keyNumbered(5) },
-		"the authority":         func(c *Config) { c.Authority = other },
+		"the coordinator's key": func(c *Config) { c.CoordinatorKey = keyNumbered(5) },
+		"the authority":         func(c *Config) { c.CertificateAuthority = other },
 		"the authority's key": func(c *Config) {
-			c.Authority = &Authority{c.Authority.Certificate, other.Key}
+			c.CertificateAuthority = &CertificateAuthority{c.CertificateAuthority.Certificate, other.Key}
 		},
-		"the root document": func(c *Config) { c.Root = c.Root[1:] },
+		"the root document": func(c *Config) { c.EncodedRootDocument = c.EncodedRootDocument[1:] },
 		"the tokens": func(c *Config) {
 			if err := os.WriteFile(filepath.Join(c.StateDir, runs.Tokens.Name), []byte("FMR1"), 0o600); err != nil {
 				t.Fatal(err)
@@ -531,7 +534,7 @@ func TestJoinKilled(t *testing.T) {
 		}
 		o.cfg.Disk, o.members.err = whole, nil
 		o.open()
-		burnt := o.tokens.unexpired[0].isUsed()
+		burnt := o.tokens.storedTokens[0].isUsed()
 		if given && !burnt {
 			t.Errorf("cut %d: an answer was given, and the token is not burnt", cut)
 		}

@@ -33,17 +33,17 @@ const perPrefix = 4
 
 // List is who may take part. Several goroutines may look agents up.
 type List struct {
-	file          io.ReaderAt
-	firstByPrefix []uint32 // how many records stand before those of each prefix; at last, how many there are
-	prefixShift   int      // what a prefix leaves of 32 bits
-	bufferPool    sync.Pool
+	recordFile          io.ReaderAt
+	firstRecordByPrefix []uint32 // how many records stand before those of each prefix; at last, how many there are
+	prefixShift         int      // what a prefix leaves of 32 bits
+	bufferPool          sync.Pool
 }
 
 // newIndexedList makes the list of a file with so many records, all of which it reads: sum is their checksum and the
 // head's.
 func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err error) {
 	width := bits.Len(uint(records / perPrefix))
-	l = &List{file: file, firstByPrefix: make([]uint32, 1<<width+1), prefixShift: 32 - width,
+	l = &List{recordFile: file, firstRecordByPrefix: make([]uint32, 1<<width+1), prefixShift: 32 - width,
 		bufferPool: sync.Pool{New: func() any { return new([]byte) }}}
 	const some = 1 << 10
 	r := bufio.NewReaderSize(io.NewSectionReader(file, 0, int64(headSize+records*recordSize)), some*recordSize)
@@ -60,33 +60,33 @@ func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err err
 		}
 		sum = crc32.Update(sum, castagnoli, next)
 		for x := range slices.Chunk(next, recordSize) {
-			l.firstByPrefix[l.indexPrefix(x)+1]++
+			l.firstRecordByPrefix[l.indexPrefixOfHash(x)+1]++
 		}
 		_, err = r.Discard(len(next))
 	}
-	for k := 1; k < len(l.firstByPrefix); k++ {
-		l.firstByPrefix[k] += l.firstByPrefix[k-1]
+	for k := 1; k < len(l.firstRecordByPrefix); k++ {
+		l.firstRecordByPrefix[k] += l.firstRecordByPrefix[k-1]
 	}
 	return l, sum, err
 }
 
-// indexPrefix is the place of a hash in the index.
-func (l *List) indexPrefix(hash []byte) uint64 {
+// indexPrefixOfHash is the place of a hash in the index.
+func (l *List) indexPrefixOfHash(hash []byte) uint64 {
 	return uint64(binary.BigEndian.Uint32(hash)) >> l.prefixShift
 }
 
 // Len is the number of agents.
-func (l *List) Len() int { return int(l.firstByPrefix[len(l.firstByPrefix)-1]) }
+func (l *List) Len() int { return int(l.firstRecordByPrefix[len(l.firstRecordByPrefix)-1]) }
 
 // Key returns an agent's public key, nil if it is not in the list. The error is that the file cannot be read.
 func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
-	wanted := recordOf(id, nil)
-	p := l.indexPrefix(wanted[:])
-	first, size := int64(l.firstByPrefix[p]), int(l.firstByPrefix[p+1]-l.firstByPrefix[p])*recordSize
+	wanted := newAgentRecord(id, nil)
+	p := l.indexPrefixOfHash(wanted[:])
+	first, size := int64(l.firstRecordByPrefix[p]), int(l.firstRecordByPrefix[p+1]-l.firstRecordByPrefix[p])*recordSize
 	buffer := l.bufferPool.Get().(*[]byte)
 	defer l.bufferPool.Put(buffer)
 	*buffer = slices.Grow((*buffer)[:0], size)[:size]
-	if n, err := l.file.ReadAt(*buffer, int64(headSize)+first*recordSize); n < size {
+	if n, err := l.recordFile.ReadAt(*buffer, int64(headSize)+first*recordSize); n < size {
 		return nil, fmt.Errorf("the list of agents cannot be read: %w", err)
 	}
 	for r := range slices.Chunk(*buffer, recordSize) {
@@ -100,15 +100,15 @@ func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 // Digest tells one list from another.
 func (l *List) Digest() (sum wire.Digest, err error) {
 	h := sha256.New()
-	if _, err = io.Copy(h, l.records()); err != nil {
+	if _, err = io.Copy(h, l.newRecordReader()); err != nil {
 		return sum, fmt.Errorf("the list of agents cannot be read: %w", err)
 	}
 	return wire.Digest(h.Sum(nil)), nil
 }
 
-// Contains reports whether all agents of another list are in this one, with the same keys.
-func (l *List) Contains(other *List) (bool, error) {
-	mine, theirs := bufio.NewReader(l.records()), bufio.NewReader(other.records())
+// ContainsAllOf reports whether all agents of another list are in this one, with the same keys.
+func (l *List) ContainsAllOf(other *List) (bool, error) {
+	mine, theirs := bufio.NewReader(l.newRecordReader()), bufio.NewReader(other.newRecordReader())
 	var m, t [recordSize]byte
 	for {
 		switch _, err := io.ReadFull(theirs, t[:]); {
@@ -128,17 +128,17 @@ func (l *List) Contains(other *List) (bool, error) {
 	}
 }
 
-// records reads all records, in their order.
-func (l *List) records() io.Reader {
-	return io.NewSectionReader(l.file, int64(headSize), int64(l.Len())*int64(recordSize))
+// newRecordReader reads all records, in their order.
+func (l *List) newRecordReader() io.Reader {
+	return io.NewSectionReader(l.recordFile, int64(headSize), int64(l.Len())*int64(recordSize))
 }
 
 // Close gives the file back; in a list that is in memory it does nothing. It may be called again.
 func (l *List) Close() error {
-	c, ok := l.file.(io.Closer)
+	c, ok := l.recordFile.(io.Closer)
 	if !ok {
 		return nil
 	}
-	l.file = bytes.NewReader(nil)
+	l.recordFile = bytes.NewReader(nil)
 	return c.Close()
 }

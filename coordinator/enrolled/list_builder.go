@@ -21,10 +21,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record is an agent in a table: the hash of its id, and its key.
-type record [recordSize]byte
+// agentRecord is an agent in a table: the hash of its id, and its key.
+type agentRecord [recordSize]byte
 
-func recordOf(id wire.AgentID, key ed25519.PublicKey) (r record) {
+func newAgentRecord(id wire.AgentID, key ed25519.PublicKey) (r agentRecord) {
 	var name [wire.MaxAgentID]byte
 	h := sha256.Sum256(name[:copy(name[:], id)])
 	copy(r[:hashSize], h[:])
@@ -34,7 +34,7 @@ func recordOf(id wire.AgentID, key ed25519.PublicKey) (r record) {
 
 // ListBuilder is a list's file in memory, in which records are collected and sorted: 48 bytes an agent.
 type ListBuilder struct {
-	file []byte
+	fileBytes []byte
 }
 
 // NewListBuilder makes a table with room for this many agents.
@@ -44,36 +44,36 @@ func NewListBuilder(agents int) *ListBuilder {
 
 // Add adds an agent. Its id and its key are valid.
 func (t *ListBuilder) Add(id wire.AgentID, key ed25519.PublicKey) {
-	r := recordOf(id, key)
-	t.file = append(t.file, r[:]...)
+	r := newAgentRecord(id, key)
+	t.fileBytes = append(t.fileBytes, r[:]...)
 }
 
 // Len is the number of agents.
-func (t *ListBuilder) Len() int { return (len(t.file) - headSize) / recordSize }
+func (t *ListBuilder) Len() int { return (len(t.fileBytes) - headSize) / recordSize }
 
-func (t *ListBuilder) recordAt(k int) []byte { return t.file[headSize+k*recordSize:][:recordSize] }
+func (t *ListBuilder) recordAt(k int) []byte { return t.fileBytes[headSize+k*recordSize:][:recordSize] }
 
-// RepeatedKey returns a key that stands in the table twice, nil if there is none. It sorts the table by keys.
-func (t *ListBuilder) RepeatedKey() ed25519.PublicKey {
+// FindRepeatedKey returns a key that stands in the table twice, nil if there is none. It sorts the table by keys.
+func (t *ListBuilder) FindRepeatedKey() ed25519.PublicKey {
 	if r := t.sortByByteRange(hashSize, recordSize); r != nil {
 		return r[hashSize:]
 	}
 	return nil
 }
 
-// RepeatedID reports whether two agents of the table have one id, and tells that id. It sorts the table as a list is
-// sorted, by ids.
-func (t *ListBuilder) RepeatedID() (is func(wire.AgentID) bool, repeated bool) {
+// FindRepeatedID reports whether two agents of the table have one id, and tells that id. It sorts the table as a list
+// is sorted, by ids.
+func (t *ListBuilder) FindRepeatedID() (is func(wire.AgentID) bool, repeated bool) {
 	r := t.sortByByteRange(0, hashSize)
 	return func(id wire.AgentID) bool {
-		other := recordOf(id, nil)
+		other := newAgentRecord(id, nil)
 		return bytes.Equal(r[:hashSize], other[:hashSize])
 	}, r != nil
 }
 
 // sortByByteRange sorts by bytes of the records, and returns the first record that has the same ones there as the next.
 func (t *ListBuilder) sortByByteRange(from, to int) []byte {
-	sort.Sort(byteRangeOrder{t, from, to})
+	sort.Sort(recordsByByteRange{t, from, to})
 	for k := 1; k < t.Len(); k++ {
 		if bytes.Equal(t.recordAt(k - 1)[from:to], t.recordAt(k)[from:to]) {
 			return t.recordAt(k)
@@ -82,50 +82,50 @@ func (t *ListBuilder) sortByByteRange(from, to int) []byte {
 	return nil
 }
 
-// byteRangeOrder is a table's by bytes of its records.
-type byteRangeOrder struct {
+// recordsByByteRange is a table's by bytes of its records.
+type recordsByByteRange struct {
 	*ListBuilder
 	from, to int
 }
 
-func (o byteRangeOrder) Less(i, j int) bool {
+func (o recordsByByteRange) Less(i, j int) bool {
 	return bytes.Compare(o.recordAt(i)[o.from:o.to], o.recordAt(j)[o.from:o.to]) < 0
 }
 
-func (o byteRangeOrder) Swap(i, j int) {
-	a, b := (*record)(o.recordAt(i)), (*record)(o.recordAt(j))
+func (o recordsByByteRange) Swap(i, j int) {
+	a, b := (*agentRecord)(o.recordAt(i)), (*agentRecord)(o.recordAt(j))
 	*a, *b = *b, *a
 }
 
-// BuildList returns the list of a table that RepeatedID has sorted. The table must not change after that.
+// BuildList returns the list of a table that FindRepeatedID has sorted. The table must not change after that.
 func (t *ListBuilder) BuildList() *List {
-	l, _, err := newIndexedList(bytes.NewReader(t.file), t.Len())
+	l, _, err := newIndexedList(bytes.NewReader(t.fileBytes), t.Len())
 	if err != nil {
 		panic("enrolled: memory cannot be read: " + err.Error())
 	}
 	return l
 }
 
-// ListFromKeys makes a list in memory.
-func ListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
+// NewListFromKeys makes a list in memory.
+func NewListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 	t := NewListBuilder(len(keys))
 	for id, key := range keys {
 		t.Add(id, key)
 	}
-	if _, repeated := t.RepeatedID(); repeated {
+	if _, repeated := t.FindRepeatedID(); repeated {
 		panic("enrolled: two ids with one hash")
 	}
 	return t.BuildList()
 }
 
-// Save writes a table that RepeatedID has sorted, atomically, for a text with this stamp.
+// Save writes a table that FindRepeatedID has sorted, atomically, for a text with this stamp.
 func (t *ListBuilder) Save(d store.Disk, path string, text store.FileStamp) error {
-	head := append(t.file[:0], magic...)
+	head := append(t.fileBytes[:0], magic...)
 	head = binary.LittleEndian.AppendUint32(head, uint32(t.Len()))
 	for _, x := range []int64{text.Size, text.ModifiedAt, text.ChangedAt} {
 		head = binary.LittleEndian.AppendUint64(head, uint64(x))
 	}
-	sum := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, t.file[headSize:])
-	binary.LittleEndian.PutUint32(t.file[headSize-4:], sum)
-	return d.WriteFileDurably(path, t.file, 0o600)
+	sum := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, t.fileBytes[headSize:])
+	binary.LittleEndian.PutUint32(t.fileBytes[headSize-4:], sum)
+	return d.WriteFileDurably(path, t.fileBytes, 0o600)
 }

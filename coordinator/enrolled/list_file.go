@@ -13,9 +13,9 @@ import (
 // ErrStale says that there is no file, or that it was made from another text, or is damaged: make it again.
 var ErrStale = errors.New("the list of agents must be made again")
 
-// Count returns how many agents a file has. The error is ErrStale unless it was made from this text; its records are
-// not read.
-func Count(d store.Disk, path string, text store.FileStamp) (int, error) {
+// CountAgents returns how many agents a file has. The error is ErrStale unless it was made from this text; its records
+// are not read.
+func CountAgents(d store.Disk, path string, text store.FileStamp) (int, error) {
 	f, n, _, err := openAndReadHeader(d, path, text)
 	if err != nil {
 		return 0, err

@@ -25,7 +25,7 @@ func tableOf(t testing.TB, n int) *ListBuilder {
 	for k := range n {
 		table.Add(idOf(k), keyOf(k))
 	}
-	if _, repeated := table.RepeatedID(); repeated {
+	if _, repeated := table.FindRepeatedID(); repeated {
 		t.Fatal("an id is there twice")
 	}
 	return table
@@ -43,7 +43,7 @@ func TestList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if counted, err := Count(store.LocalDisk, path, text); counted != n || err != nil {
+		if counted, err := CountAgents(store.LocalDisk, path, text); counted != n || err != nil {
 			t.Errorf("%d agents counted, error %v, want %d", counted, err, n)
 		}
 		for where, l := range map[string]*List{"memory": table.BuildList(), "file": file} {
@@ -69,14 +69,14 @@ func TestList(t *testing.T) {
 func TestRepeated(t *testing.T) {
 	table := tableOf(t, 100)
 	table.Add("other", keyOf(17))
-	if key := table.RepeatedKey(); !keyOf(17).Equal(key) {
+	if key := table.FindRepeatedKey(); !keyOf(17).Equal(key) {
 		t.Errorf("repeated key %x", key)
 	}
-	if _, repeated := table.RepeatedID(); repeated {
+	if _, repeated := table.FindRepeatedID(); repeated {
 		t.Error("no id is there twice")
 	}
 	table.Add(idOf(42), keyOf(1000))
-	if is, repeated := table.RepeatedID(); !repeated || !is(idOf(42)) || is(idOf(17)) {
+	if is, repeated := table.FindRepeatedID(); !repeated || !is(idOf(42)) || is(idOf(17)) {
 		t.Error("an id is there twice, and is not told")
 	}
 }
@@ -97,7 +97,7 @@ func TestStale(t *testing.T) {
 	for _, other := range []store.FileStamp{{ModifiedAt: 2, ChangedAt: 3}, {Size: 1, ChangedAt: 3}, {Size: 1,
 		ModifiedAt: 2}} {
 		stale("another text", other)
-		if _, err := Count(store.LocalDisk, path, other); !errors.Is(err, ErrStale) {
+		if _, err := CountAgents(store.LocalDisk, path, other); !errors.Is(err, ErrStale) {
 			t.Errorf("counted: error %v", err)
 		}
 	}

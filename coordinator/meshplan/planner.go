@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Graph is the edges of a round in which agents mix, and their properties.
-type Graph struct {
+// MixingGraph is the edges of a round in which agents mix, and their properties.
+type MixingGraph struct {
 	Edges        []round.MixingEdge // in the order of (A, B)
 	MixingAgents int                // number of agents that can mix
 	// SecondEigenvalue is |λ̂₂| of W when no message is lost, and EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and
@@ -26,46 +26,46 @@ type Graph struct {
 
 // Planner computes the edges between agents. All methods are called on the owner's goroutine.
 type Planner struct {
-	loop      *host.EventLoop
-	makeEdges func(agents []round.MixingAgent) (Graph, error)
-	latest    *job // the newest request; nil before the first request and after a failed request
+	loop          *host.EventLoop
+	makeEdges     func(agents []round.MixingAgent) (MixingGraph, error)
+	latestPlanJob *planJob // the newest request; nil before the first request and after a failed request
 }
 
-// job computes the edges between some agents.
-type job struct {
-	agents  []round.MixingAgent
-	done    bool
-	graph   Graph
-	err     error
-	waiting []func(Graph, error) // called when it is done
+// planJob computes the edges between some agents.
+type planJob struct {
+	agents           []round.MixingAgent
+	done             bool
+	graph            MixingGraph
+	err              error
+	waitingCallbacks []func(MixingGraph, error) // called when it is done
 }
 
 // NewPlanner makes a planner. makeEdges is called beside the owner: see package edges.
-func NewPlanner(loop *host.EventLoop, makeEdges func(agents []round.MixingAgent) (Graph, error)) *Planner {
+func NewPlanner(loop *host.EventLoop, makeEdges func(agents []round.MixingAgent) (MixingGraph, error)) *Planner {
 	return &Planner{loop: loop, makeEdges: makeEdges}
 }
 
-// Plan computes the edges between agents beside the owner, and then calls next: the fastest weights of a large graph
-// take seconds. The edges depend on the agents only, so they are not computed again while the agents are the same.
-// After an error there are no edges.
-func (p *Planner) Plan(agents []round.MixingAgent, next func(Graph, error)) {
-	j := p.latest
+// PlanMesh computes the edges between agents beside the owner, and then calls next: the fastest weights of a large
+// graph take seconds. The edges depend on the agents only, so they are not computed again while the agents are the
+// same. After an error there are no edges.
+func (p *Planner) PlanMesh(agents []round.MixingAgent, next func(MixingGraph, error)) {
+	j := p.latestPlanJob
 	if j == nil || !slices.EqualFunc(j.agents, agents, round.MixingAgent.Equal) {
-		j = &job{agents: agents}
-		p.latest = j
+		j = &planJob{agents: agents}
+		p.latestPlanJob = j
 		p.loop.GoThen(func() func() {
 			graph, err := p.makeEdges(agents)
 			return func() {
 				if j.graph, j.err, j.done = graph, err, true; err != nil {
 					j.graph.Edges = nil
-					if p.latest == j { // the next request tries again
-						p.latest = nil
+					if p.latestPlanJob == j { // the next request tries again
+						p.latestPlanJob = nil
 					}
 				}
-				for _, next := range j.waiting {
+				for _, next := range j.waitingCallbacks {
 					next(j.graph, j.err)
 				}
-				j.waiting = nil
+				j.waitingCallbacks = nil
 			}
 		})
 	}
@@ -73,7 +73,7 @@ func (p *Planner) Plan(agents []round.MixingAgent, next func(Graph, error)) {
 		next(j.graph, j.err)
 		return
 	}
-	j.waiting = append(j.waiting, next)
+	j.waitingCallbacks = append(j.waitingCallbacks, next)
 }
 
 // Metrics are the metrics of the package's events.
@@ -91,15 +91,15 @@ var (
 		"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite.")
 )
 
-// Computed: the edges of a round are known.
-type Computed struct {
+// MeshComputed: the edges of a round are known.
+type MeshComputed struct {
 	Round wire.RoundID
-	Graph
+	MixingGraph
 	Err error // if set, the agents do not mix in this round
 }
 
 // Describe implements observe.Event.
-func (e Computed) Describe(d *observe.EventDescription) {
+func (e MeshComputed) Describe(d *observe.EventDescription) {
 	const errorCondition, placesCondition = "mesh", "agents without a place"
 	d.SetGauge(meshAgents, float64(e.MixingAgents))
 	d.SetGauge(meshEdges, float64(len(e.Edges)))
@@ -123,7 +123,8 @@ func (e Computed) Describe(d *observe.EventDescription) {
 		d.ResolveCondition(placesCondition)
 	}
 	if len(e.ConnectedComponents) > 1 {
-		d.Log(observe.Warn, "graph of the agents is not connected: each part mixes by itself", "round", e.Round,
+		d.Log(observe.Warn, "graph of the agents is not connected: each part mixes by itself", "round",
+			e.Round,
 			"parts", e.ConnectedComponents)
 	}
 	d.Log(observe.Info, "agents mix", "round", e.Round, "agents", e.MixingAgents, "edges", len(e.Edges),

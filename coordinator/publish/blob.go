@@ -45,12 +45,12 @@ func (b Blob) AnnouncementRef(inline int) wire.BlobRef {
 
 // chunkMessage returns the name and the message of chunk k. The manifest follows the last chunk.
 func (b Blob) chunkMessage(k int) (name string, message []byte) {
-	if k == b.chunks() {
+	if k == b.chunkCount() {
 		return transfer.ManifestPartName, transfer.ManifestMessage(b.manifest, b.seal)
 	}
 	return transfer.ChunkPartName(k), transfer.ChunkMessage(b.Ref.Hash, b.Data, k, b.seal)
 }
 
-func (b Blob) chunks() int { return wire.ChunkCount(len(b.Data)) }
+func (b Blob) chunkCount() int { return wire.ChunkCount(len(b.Data)) }
 
-func (b Blob) listed() ListedBlob { return ListedBlob{b.Ref.Hash, b.chunks()} }
+func (b Blob) asListedBlob() ListedBlob { return ListedBlob{b.Ref.Hash, b.chunkCount()} }

@@ -26,8 +26,8 @@ type partRequest struct {
 // ResendParts publishes the parts that an agent lacks once more, if the present announcement names their blob. A part
 // that is still to be published is published once, however many agents ask.
 func (b *Publisher) ResendParts(now time.Time, l wire.MissingBlobParts) {
-	i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.Ref.Hash == l.Blob })
-	if i < 0 || !b.up {
+	i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.Ref.Hash == l.BlobDigest })
+	if i < 0 || !b.isLinkUp {
 		return
 	}
 	p := b.retainedBlobs[i]
@@ -37,14 +37,14 @@ func (b *Publisher) ResendParts(now time.Time, l wire.MissingBlobParts) {
 		}
 	}
 	for _, k := range l.Chunks {
-		if int64(k) < int64(p.chunks()) { // an agent may say any number
+		if int64(k) < int64(p.chunkCount()) { // an agent may say any number
 			ask(int(k))
 		}
 	}
 	if l.ManifestMissing {
-		ask(p.chunks())
+		ask(p.chunkCount())
 	}
-	b.BeforeWait(now)
+	b.AdvanceBeforeWait(now)
 }
 
 // hasPartRequests reports whether something is due.

@@ -35,7 +35,7 @@ func TestBoardOwes(t *testing.T) {
 	} {
 		c.pass(x.after)
 		c.order = nil
-		l := wire.MissingBlobParts{Blob: x.blob}
+		l := wire.MissingBlobParts{BlobDigest: x.blob}
 		for _, r := range x.lacks {
 			if r == 'm' {
 				l.ManifestMissing = true
@@ -48,12 +48,12 @@ func TestBoardOwes(t *testing.T) {
 			t.Errorf("lacks %q: published %s, want %s", x.lacks, got, x.want)
 		}
 	}
-	b.ResendParts(c.now, wire.MissingBlobParts{Blob: hash,
+	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash,
 		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative where int has 32 bits
 	c.room, c.order = 1, nil
-	b.ResendParts(c.now, wire.MissingBlobParts{Blob: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
+	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
 	c.now = c.now.Add(owedPause)
-	b.ResendParts(c.now, wire.MissingBlobParts{Blob: hash, ManifestMissing: true,
+	b.ResendParts(c.now, wire.MissingBlobParts{BlobDigest: hash, ManifestMissing: true,
 		Chunks: []uint32{1}}) // both still wait
 	c.room = 9
 	c.pass(time.Second)
@@ -61,7 +61,7 @@ func TestBoardOwes(t *testing.T) {
 		t.Errorf("over an outbox that was full: %s", got)
 	}
 	b.LinkDown()
-	b.ResendParts(c.now.Add(time.Minute), wire.MissingBlobParts{Blob: hash, Chunks: []uint32{0}})
+	b.ResendParts(c.now.Add(time.Minute), wire.MissingBlobParts{BlobDigest: hash, Chunks: []uint32{0}})
 	if b.hasPartRequests() {
 		t.Error("parts are due without a link")
 	}

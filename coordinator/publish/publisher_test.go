@@ -86,7 +86,7 @@ func (c *narrow) deliver() {
 		m := c.inbox[0]
 		c.inbox = c.inbox[1:]
 		if c.subs[m.Topic] {
-			c.b.ReceivePart(c.now, m, path.Base(path.Dir(m.Topic)), path.Base(m.Topic))
+			c.b.ReceiveBlobPart(c.now, m, path.Base(path.Dir(m.Topic)), path.Base(m.Topic))
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (c *narrow) pass(d time.Duration) {
 			return
 		}
 		c.now = at
-		c.b.BeforeWait(c.now)
+		c.b.AdvanceBeforeWait(c.now)
 	}
 }
 
@@ -116,7 +116,7 @@ func newPublisher(t *testing.T) (*Publisher, *narrow, *[]BlobChecked) {
 	c.b = New(c, topics, rand.New(rand.NewPCG(1, 1)),
 		testkit.Observer(func(e observe.Event) { told = append(told, e.(BlobChecked)) }), func(time.Time) {})
 	t.Cleanup(func() {
-		c.b.Halt()
+		c.b.HaltPublishing()
 		if len(c.subs) > 0 {
 			t.Errorf("subscribed still to %v", slices.Collect(maps.Keys(c.subs)))
 		}
@@ -187,7 +187,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 		if got := c.kept(); got != step.want {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
 		}
-		if _, busy := b.Deadline(); busy || b.nextMessage != nil || c.announced() != byte(i+1) {
+		if _, busy := b.Deadline(); busy || b.nextQueuedMessage != nil || c.announced() != byte(i+1) {
 			t.Errorf("step %d is not done", i)
 		}
 	}
@@ -245,9 +245,9 @@ func TestBoardDeletesForCertain(t *testing.T) {
 	if want := 6; c.deleted != want {
 		t.Errorf("%d deletions after the link was lost, want %d", c.deleted, want)
 	}
-	b.Halt()
+	b.HaltPublishing()
 	after := &Publisher{conn: c, topics: b.topics, rng: b.rng, observer: b.observer,
-		onAnnouncementSent: b.onAnnouncementSent, listing: b.listing}
+		onAnnouncementSent: b.onAnnouncementSent, blobListing: b.blobListing}
 	c.b = after
 	after.LinkUp(c.now)
 	c.showModels(9, "C")
@@ -271,7 +271,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 }
 
 // A blob that the broker does not keep is told, and published again, later and later, until the broker has it. The
-// announcement does not wait for it.
+// announcementEnvelope does not wait for it.
 func TestBoardReadsBack(t *testing.T) {
 	b, c, told := newPublisher(t)
 	chunk := b.topics.BlobPart(modelOf('A').Ref.Hash.TopicLevel(), "1")
@@ -307,11 +307,11 @@ func TestBoardMayNotRead(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.mute = true
 	c.showModels(1, "A")
-	if b.FilterRefused(c.now, "fl/v1/plant/s/+") {
+	if b.HandleFilterRefusal(c.now, "fl/v1/plant/s/+") {
 		t.Error("another filter is the publisher's")
 	}
 	for topic := range maps.Clone(c.subs) {
-		if !b.FilterRefused(c.now, topic) {
+		if !b.HandleFilterRefusal(c.now, topic) {
 			t.Errorf("%s is not the publisher's", topic)
 		}
 	}
@@ -335,10 +335,10 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 			}
 			c.order = nil
 			if restart {
-				c.b.Halt()
+				c.b.HaltPublishing()
 				c.b = &Publisher{conn: c, topics: b.topics, rng: b.rng, observer: b.observer,
 					onAnnouncementSent: b.onAnnouncementSent,
-					listing:            b.listing}
+					blobListing:        b.blobListing}
 				c.b.LinkUp(c.now)
 				c.showModels(1, "aA")
 			} else {
@@ -361,7 +361,7 @@ func TestBoardSuspects(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.showModels(1, "A")
 	for range 5 {
-		b.Recheck(c.now)
+		b.RecheckBlobs(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 1 {
@@ -369,7 +369,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	c.pass(checkPause)
 	for range 5 {
-		b.Recheck(c.now)
+		b.RecheckBlobs(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 2 {
@@ -377,7 +377,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	clear(c.retained)
 	c.pass(checkPause)
-	b.Recheck(c.now)
+	b.RecheckBlobs(c.now)
 	c.pass(checkPause)
 	if c.kept() != "A3" {
 		t.Errorf("%q", c.kept())
@@ -402,7 +402,7 @@ func TestBoardHalts(t *testing.T) {
 	b.LinkUp(c.now) // nothing to say yet
 	c.room = 1
 	c.showModels(1, "A")
-	b.Halt()
+	b.HaltPublishing()
 	if _, busy := b.Deadline(); busy {
 		t.Error("it goes on")
 	}
@@ -420,18 +420,18 @@ func TestRecentAnnouncements(t *testing.T) {
 		for i := range 300 {
 			now = now.Add(tt.every)
 			b.retireAnnouncement(now)
-			b.announcement, b.digest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
-			all = append(all, b.digest)
+			b.announcementEnvelope, b.announcementDigest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
+			all = append(all, b.announcementDigest)
 		}
 		for i, d := range all {
-			if got, want := b.IsRecent(d, now), i >= len(all)-tt.count; got != want {
+			if got, want := b.IsRecentAnnouncement(d, now), i >= len(all)-tt.count; got != want {
 				t.Errorf("one every %s: announcement %d of %d may be named: %t", tt.every, i, len(all), got)
 			}
 		}
 		if len(b.recentAnnouncements) > tt.count {
 			t.Errorf("one every %s: %d are kept", tt.every, len(b.recentAnnouncements))
 		}
-		if b.IsRecent(wire.Digest{7, 7, 7}, now) {
+		if b.IsRecentAnnouncement(wire.Digest{7, 7, 7}, now) {
 			t.Error("one of another process may be named")
 		}
 	}

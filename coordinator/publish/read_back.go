@@ -43,15 +43,15 @@ type retainedBlob struct {
 }
 
 func newRetainedBlob(x Blob, sent bool) *retainedBlob {
-	return &retainedBlob{Blob: x, returnedChunks: make([]bool, x.chunks()), partRequests: make([]partRequest,
-		x.chunks()+1), allPartsSent: sent}
+	return &retainedBlob{Blob: x, returnedChunks: make([]bool, x.chunkCount()), partRequests: make([]partRequest,
+		x.chunkCount()+1), allPartsSent: sent}
 }
 
-// missingMessages yields the parts that the broker has not returned.
-func (p *retainedBlob) missingMessages(topics mqtt.Topics) iter.Seq[mqtt.Message] {
+// missingPartMessages yields the parts that the broker has not returned.
+func (p *retainedBlob) missingPartMessages(topics mqtt.Topics) iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
-		for k := range p.chunks() + 1 {
-			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(Retained(p.partMessage(topics,
+		for k := range p.chunkCount() + 1 {
+			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(RetainedMessage(p.partMessage(topics,
 				k))) {
 				return
 			}
@@ -83,10 +83,10 @@ func (p *retainedBlob) Close() error                   { return nil }
 // blobReadBack is a retainedBlob that is being read back.
 type blobReadBack struct {
 	*retainedBlob
-	puller           *transfer.BlobPuller
-	missingAtStart   int
-	beganAt          time.Time
-	subscribedTopics map[string]bool // topics
+	puller              *transfer.BlobPuller
+	missingPartsAtStart int
+	beganAt             time.Time
+	subscribedTopics    map[string]bool // topics
 }
 
 // resetBlobChecks has all blobs read back again.
@@ -97,15 +97,15 @@ func (b *Publisher) resetBlobChecks() {
 	}
 }
 
-// Recheck reads all blobs back again after an agent has reported that it cannot fetch one. It does so at most once in
-// checkPause, and not while a blob is known to be missing, because that would reset the wait before the blob is
+// RecheckBlobs reads all blobs back again after an agent has reported that it cannot fetch one. It does so at most once
+// in checkPause, and not while a blob is known to be missing, because that would reset the wait before the blob is
 // published again.
-func (b *Publisher) Recheck(now time.Time) {
+func (b *Publisher) RecheckBlobs(now time.Time) {
 	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fruitlessChecks > 0 })
-	if b.readBack == nil && b.nextMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {
+	if b.readBack == nil && b.nextQueuedMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {
 		b.lastRecheckAt = now
 		b.resetBlobChecks()
-		b.BeforeWait(now)
+		b.AdvanceBeforeWait(now)
 	}
 }
 
@@ -133,9 +133,9 @@ func (b *Publisher) tickReadBack(now time.Time) {
 	}
 }
 
-// ReceivePart receives a part of a blob from the broker. A part without the retained flag is the coordinator's own
+// ReceiveBlobPart receives a part of a blob from the broker. A part without the retained flag is the coordinator's own
 // publication: it shows only that the broker has the part by now, so the part is requested again.
-func (b *Publisher) ReceivePart(now time.Time, m mqtt.Message, hash, part string) {
+func (b *Publisher) ReceiveBlobPart(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.readBack
 	switch {
 	case r == nil || r.Ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
@@ -146,15 +146,15 @@ func (b *Publisher) ReceivePart(now time.Time, m mqtt.Message, hash, part string
 	}
 }
 
-// FilterRefused handles the broker's refusal of a subscription, and reports whether the filter is the publisher's. The
-// first refusal ends a check; further refusals of the same check are ignored.
-func (b *Publisher) FilterRefused(now time.Time, filter string) bool {
-	if kind, _, _, _, err := b.topics.Parse(filter); err != nil || kind != mqtt.KindBlob {
+// HandleFilterRefusal handles the broker's refusal of a subscription, and reports whether the filter is the
+// publisher's. The first refusal ends a check; further refusals of the same check are ignored.
+func (b *Publisher) HandleFilterRefusal(now time.Time, filter string) bool {
+	if kind, _, _, _, err := b.topics.ParseTopic(filter); err != nil || kind != mqtt.KindBlob {
 		return false
 	}
 	if r := b.readBack; r != nil && r.subscribedTopics[filter] {
 		b.stopReadBack()
-		b.republishMissing(now, r, true)
+		b.republishMissingParts(now, r, true)
 	}
 	return true
 }
@@ -163,29 +163,29 @@ func (b *Publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 	r := b.readBack
 	for _, e := range r.puller.Step(now, ev) {
 		switch e := e.(type) {
-		case transfer.Subscribe:
+		case transfer.SubscribeParts:
 			topics := b.partTopics(r, e.Parts)
 			for _, t := range topics {
 				r.subscribedTopics[t] = true
 			}
 			b.conn.Subscribe(mqtt.AtMostOnce, topics...)
-		case transfer.Unsubscribe:
+		case transfer.UnsubscribeParts:
 			topics := b.partTopics(r, e.Parts)
 			for _, t := range topics {
 				delete(r.subscribedTopics, t)
 			}
 			b.conn.Unsubscribe(topics...)
 		case transfer.OpenStorage:
-			b.stepReadBack(now, transfer.StorageOpened{Blob: r.Ref.Hash, Storage: r.retainedBlob})
+			b.stepReadBack(now, transfer.StorageOpened{BlobDigest: r.Ref.Hash, Storage: r.retainedBlob})
 		case transfer.PullDone:
 			b.readBack = nil
 			r.allPartsReturned, r.fruitlessChecks = true, 0
 			b.observer.Observe(BlobChecked{Blob: r.Ref.Hash, Parts: len(r.returnedChunks) + 1,
 				CheckDuration: now.Sub(r.beganAt)})
-			b.BeforeWait(now)
+			b.AdvanceBeforeWait(now)
 		case transfer.PullFailed:
 			b.readBack = nil
-			b.republishMissing(now, r, false)
+			b.republishMissingParts(now, r, false)
 		}
 	}
 }
@@ -198,10 +198,10 @@ func (b *Publisher) partTopics(r *blobReadBack, parts []string) []string {
 	return topics
 }
 
-// republishMissing has the parts published again that the broker has not returned: at once if they may never have been
-// sent to it, or if this check has found more of them; else after a wait that doubles.
-func (b *Publisher) republishMissing(now time.Time, r *blobReadBack, refused bool) {
-	again := r.publishedInSession && r.missingChunkCount() == r.missingAtStart || refused
+// republishMissingParts has the parts published again that the broker has not returned: at once if they may never have
+// been sent to it, or if this check has found more of them; else after a wait that doubles.
+func (b *Publisher) republishMissingParts(now time.Time, r *blobReadBack, refused bool) {
+	again := r.publishedInSession && r.missingChunkCount() == r.missingPartsAtStart || refused
 	r.allPartsSent, r.publishedInSession, r.republishAt = false, false, time.Time{}
 	if again {
 		wait := min(checkAgain<<min(r.fruitlessChecks, 10), checkSeldom)
@@ -211,7 +211,7 @@ func (b *Publisher) republishMissing(now time.Time, r *blobReadBack, refused boo
 			Missing: r.missingChunkCount() + 1, ReadRefused: refused,
 			CheckDuration: now.Sub(r.beganAt), RepublishDelay: wait})
 	}
-	b.BeforeWait(now)
+	b.AdvanceBeforeWait(now)
 }
 
 // Metrics are the metrics of this package's events.

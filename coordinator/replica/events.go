@@ -67,11 +67,11 @@ func (e LeadershipGained) Describe(d *observe.EventDescription) {
 }
 
 // LeaseRenewed: the lease was renewed, by a commit or without one. It happens every 2.5 s, so it is not logged.
-type LeaseRenewed struct{ Until time.Time }
+type LeaseRenewed struct{ LeaseEndsAt time.Time }
 
 // Describe implements observe.Event.
 func (e LeaseRenewed) Describe(d *observe.EventDescription) {
-	d.SetGauge(leaseEndsAt, observe.UnixSeconds(e.Until))
+	d.SetGauge(leaseEndsAt, observe.UnixSeconds(e.LeaseEndsAt))
 }
 
 // LeadershipLost: this replica does not lead any more.

@@ -11,21 +11,21 @@ import (
 // fairLock lets one in at a time, in the order in which they come. It waits in the runtime's time, as a mutex would
 // not.
 type fairLock struct {
-	mu      sync.Mutex
-	waiters []host.Waiter // who is in, and who waits
+	mu               sync.Mutex
+	holderAndWaiters []host.JobWaiter // who is in, and who waits
 }
 
 // lock returns when the caller is in, who must leave then. The error is that of ctx.
 func (g *fairLock) lock(ctx context.Context, rt host.JobRuntime) error {
 	w := rt.NewWaiter()
 	g.mu.Lock()
-	g.waiters = append(g.waiters, w)
+	g.holderAndWaiters = append(g.holderAndWaiters, w)
 	g.mu.Unlock()
 	for {
 		g.mu.Lock()
-		first := g.waiters[0] == w
+		first := g.holderAndWaiters[0] == w
 		if !first && ctx.Err() != nil {
-			g.waiters = slices.DeleteFunc(g.waiters, func(x host.Waiter) bool { return x == w })
+			g.holderAndWaiters = slices.DeleteFunc(g.holderAndWaiters, func(x host.JobWaiter) bool { return x == w })
 		}
 		g.mu.Unlock()
 		if first {
@@ -42,17 +42,17 @@ func (g *fairLock) lock(ctx context.Context, rt host.JobRuntime) error {
 func (g *fairLock) tryLock(rt host.JobRuntime) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.waiters) > 0 {
+	if len(g.holderAndWaiters) > 0 {
 		return false
 	}
-	g.waiters = append(g.waiters, rt.NewWaiter())
+	g.holderAndWaiters = append(g.holderAndWaiters, rt.NewWaiter())
 	return true
 }
 
 func (g *fairLock) unlock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.waiters = g.waiters[1:]; len(g.waiters) > 0 {
-		g.waiters[0].Wake()
+	if g.holderAndWaiters = g.holderAndWaiters[1:]; len(g.holderAndWaiters) > 0 {
+		g.holderAndWaiters[0].Wake()
 	}
 }

@@ -21,24 +21,24 @@ func (p *plant) wantPieces() {
 		p.t.Error(err)
 		return
 	}
-	h, err := decodeHead(value)
+	h, err := decodeClusterState(value)
 	if err != nil {
 		p.t.Error(err)
 		return
 	}
 	var list []byte
-	for _, s := range h.Files {
+	for _, s := range h.FileListPieces {
 		piece, _, err := p.engine.get(s.storeKey())
 		if err != nil {
 			p.t.Error(err)
 		}
 		list = append(list, piece...)
 	}
-	files, err := decodeFiles(list)
+	files, err := decodeFileList(list)
 	if err != nil {
 		p.t.Error(err)
 	}
-	for _, s := range pieces(files, nil) {
+	for _, s := range allPieceHashes(files, nil) {
 		if piece, _, err := p.engine.get(s.storeKey()); err != nil || verifyPiece(s, piece) != nil {
 			p.t.Errorf("the head names a piece that is not there: %v", err)
 		}
@@ -81,7 +81,7 @@ func TestFolder(t *testing.T) {
 		}
 		put(0, "run.a", []byte("2"))
 		want["run.a"] = []byte("2")
-		if err := first.Commit(t.Context(), 5, unchanged); err != nil {
+		if err := first.CommitFolderWrite(t.Context(), 5, unchanged); err != nil {
 			t.Fatal(err)
 		}
 		if err := first.StepDown(t.Context(), errTest); err != nil || first.MayPublish() {
@@ -103,7 +103,7 @@ func TestFolder(t *testing.T) {
 				t.Errorf("%s is there: %v", name, err)
 			}
 		}
-		if err := first.Commit(t.Context(), 0, unchanged); !errors.Is(err, ErrLost) {
+		if err := first.CommitFolderWrite(t.Context(), 0, unchanged); !errors.Is(err, ErrLost) {
 			t.Errorf("the first one has committed: %v", err)
 		}
 		if err := second.StepDown(t.Context(), errTest); err != nil {
@@ -285,7 +285,7 @@ type slowPieces struct {
 }
 
 func (s *slowPieces) Get(ctx context.Context, key string) ([]byte, uint64, error) {
-	if _, is := hashFromKey(key); is && !s.ends.Load() {
+	if _, is := pieceHashFromKey(key); is && !s.ends.Load() {
 		if s.given++; s.given > 1 {
 			return nil, 0, errCut
 		}
@@ -307,7 +307,8 @@ func TestUnknownCommit(t *testing.T) {
 		p.commit(t.Context(), 0, lead)
 		ctx, cancel := context.WithCancel(t.Context())
 		d.next, d.heard = true, cancel
-		if err := lead.Commit(ctx, 0, func() error { return p.write(0, 2) }); !errors.Is(err, context.Canceled) {
+		if err := lead.CommitFolderWrite(ctx, 0, func() error { return p.write(0, 2) }); !errors.Is(err,
+			context.Canceled) {
 			t.Errorf("error %v", err)
 		}
 		<-time.After(TTL)
@@ -338,7 +339,7 @@ func TestQuiet(t *testing.T) {
 		if err != nil || !lead.MayPublish() {
 			t.Fatalf("%v, or it does not lead", err)
 		}
-		w.put = func(h *ClusterHead) {
+		w.put = func(h *ClusterState) {
 			if h.Leader == "" && lead.MayPublish() {
 				t.Error("it would speak, and another one may lead")
 			}
@@ -353,12 +354,12 @@ func TestQuiet(t *testing.T) {
 // watched is an engine whose heads are looked at when they are put.
 type watched struct {
 	*machine
-	put  func(*ClusterHead)
+	put  func(*ClusterState)
 	gone bool
 }
 
 func (w *watched) Put(ctx context.Context, key string, b []byte, revision uint64) (uint64, error) {
-	if h, err := decodeHead(b); key == headKey && err == nil && w.put != nil {
+	if h, err := decodeClusterState(b); key == headKey && err == nil && w.put != nil {
 		w.put(h)
 	}
 	return w.machine.Put(ctx, key, b, revision)

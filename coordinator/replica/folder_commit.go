@@ -13,23 +13,23 @@ import (
 
 // restoreFolder has the folder hold what the head names.
 func (l *Leadership) restoreFolder(ctx context.Context) error {
-	l.fileListPieces = l.head.Files
+	l.fileListPieces = l.clusterState.FileListPieces
 	var list []byte
 	for _, s := range l.fileListPieces {
-		piece, err := l.fetch(ctx, s)
+		piece, err := l.fetchPiece(ctx, s)
 		if err != nil {
 			return err
 		}
 		list = append(list, piece...)
 	}
-	files, err := decodeFiles(list)
+	files, err := decodeFileList(list)
 	if err != nil {
 		return err
 	}
-	for _, s := range pieces(files, l.fileListPieces) {
+	for _, s := range allPieceHashes(files, l.fileListPieces) {
 		l.referencedPieces[s] = true
 	}
-	if err := l.replica.cfg.Folder.restoreFiles(ctx, files, l.replica.now(), l.fetch); err != nil {
+	if err := l.replica.cfg.Folder.restoreFiles(ctx, files, l.replica.now(), l.fetchPiece); err != nil {
 		return err
 	}
 	l.replica.cfg.Runtime.Go(l.removeOrphanPieces)
@@ -46,18 +46,18 @@ func (l *Leadership) removeOrphanPieces() {
 	}
 	var gone []PieceHash
 	for _, key := range keys {
-		if s, is := hashFromKey(key); is {
+		if s, is := pieceHashFromKey(key); is {
 			gone = append(gone, s)
 		}
 	}
-	l.remove(gone)
+	l.removePieces(gone)
 }
 
 // Commit makes the folder count as it is after write, and returns when it does: whoever leads next goes on from there.
 // While write writes, nothing else is committed, so that what it writes never counts without what it has found in the
 // folder. epoch is that of the announcements that follow; 0 = as before. The error is write's, that of ctx, that the
 // folder cannot be read, or wraps ErrLost: then it may count, or not.
-func (l *Leadership) Commit(ctx context.Context, epoch wire.Epoch, write func() error) error {
+func (l *Leadership) CommitFolderWrite(ctx context.Context, epoch wire.Epoch, write func() error) error {
 	if err := l.folderLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (l *Leadership) Commit(ctx context.Context, epoch wire.Epoch, write func() 
 
 // Prepare puts what a commit would have to put now, so that it has less to do when somebody waits for it. What fails is
 // left to the commit.
-func (l *Leadership) Prepare(ctx context.Context) {
+func (l *Leadership) PrepareFolderCommit(ctx context.Context) {
 	if l.folderLock.lock(ctx, l.replica.cfg.Runtime) != nil {
 		return
 	}
@@ -115,13 +115,16 @@ func (l *Leadership) commitFolder(ctx context.Context, epoch wire.Epoch, must bo
 	if err := l.putPieces(ctx, fresh); err != nil {
 		return err
 	}
-	if err := l.replaceHead(ctx, func(h *ClusterHead) { h.Files, h.Epoch = sums, max(h.Epoch, epoch) }); err != nil {
+	if err := l.replaceClusterState(ctx, func(h *ClusterState) {
+		h.FileListPieces, h.Epoch = sums, max(h.Epoch,
+			epoch)
+	}); err != nil {
 		return err
 	}
 	before := l.referencedPieces
 	maps.Copy(before, l.preparedPieces)
 	l.referencedPieces, l.preparedPieces, l.fileListPieces = map[PieceHash]bool{}, map[PieceHash]bool{}, sums
-	for _, s := range pieces(files, sums) {
+	for _, s := range allPieceHashes(files, sums) {
 		l.referencedPieces[s] = true
 		delete(before, s)
 	}
@@ -130,22 +133,22 @@ func (l *Leadership) commitFolder(ctx context.Context, epoch wire.Epoch, must bo
 		gone = append(gone, s)
 	}
 	if len(gone) > 0 {
-		l.replica.cfg.Runtime.Go(func() { l.remove(gone) })
+		l.replica.cfg.Runtime.Go(func() { l.removePieces(gone) })
 	}
 	return nil
 }
 
-func compareSums(a, b PieceHash) int { return slices.Compare(a[:], b[:]) }
+func comparePieceHashes(a, b PieceHash) int { return slices.Compare(a[:], b[:]) }
 
 // remove removes those pieces that the head does not name. Some may stay: the next leader sweeps.
-func (l *Leadership) remove(gone []PieceHash) {
-	slices.SortFunc(gone, compareSums)
+func (l *Leadership) removePieces(gone []PieceHash) {
+	slices.SortFunc(gone, comparePieceHashes)
 	for _, s := range gone {
 		if l.folderLock.lock(l.ctx, l.replica.cfg.Runtime) != nil { // a commit may come between, and may name it again
 			return
 		}
 		if !l.referencedPieces[s] && !l.preparedPieces[s] && l.endedError() == nil {
-			_ = l.replica.remove(l.ctx, s.storeKey())
+			_ = l.replica.removeFromStore(l.ctx, s.storeKey())
 		}
 		l.folderLock.unlock()
 	}
@@ -163,7 +166,7 @@ func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) 
 	for s := range fresh {
 		queue = append(queue, s)
 	}
-	slices.SortFunc(queue, compareSums)
+	slices.SortFunc(queue, comparePieceHashes)
 	next := func(err error) (s PieceHash, more bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -199,11 +202,11 @@ func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) 
 // putPiece puts a piece, until it can be read or the lead is over.
 func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) error {
 	return l.retryStoreOperation(ctx, "keep the state folder", func() error {
-		_, err := l.replica.put(ctx, s.storeKey(), piece, 0)
+		_, err := l.replica.putInStore(ctx, s.storeKey(), piece, 0)
 		if err != nil && !errors.Is(err, ErrConflict) { // then it is there
 			return err
 		}
-		is, _, err := l.replica.get(ctx, s.storeKey())
+		is, _, err := l.replica.getFromStore(ctx, s.storeKey())
 		if err != nil {
 			return err
 		}
@@ -211,10 +214,10 @@ func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) er
 	})
 }
 
-// fetch returns a piece, as soon as it can be read.
-func (l *Leadership) fetch(ctx context.Context, s PieceHash) (piece []byte, err error) {
+// fetchPiece returns a piece, as soon as it can be read.
+func (l *Leadership) fetchPiece(ctx context.Context, s PieceHash) (piece []byte, err error) {
 	err = l.retryStoreOperation(ctx, "read the state folder", func() (err error) {
-		if piece, _, err = l.replica.get(ctx, s.storeKey()); err == nil {
+		if piece, _, err = l.replica.getFromStore(ctx, s.storeKey()); err == nil {
 			err = verifyPiece(s, piece)
 		}
 		return err

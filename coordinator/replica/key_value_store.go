@@ -11,9 +11,9 @@ var ErrNone = errors.New("there is no value")
 // ErrConflict says that a value has another revision than the one that was to be replaced.
 var ErrConflict = errors.New("the value has another revision")
 
-// Store keeps values under keys, on as many machines as it likes. Its methods are called from several goroutines, and
-// return soon after ctx ends.
-type Store interface {
+// KeyValueStore keeps values under keys, on as many machines as it likes. Its methods are called from several
+// goroutines, and return soon after ctx ends.
+type KeyValueStore interface {
 	// Get returns the value of a key and its revision. The error wraps ErrNone if there is none. Right after a change
 	// it may still return what was there before.
 	Get(ctx context.Context, key string) (value []byte, revision uint64, err error)

@@ -29,22 +29,23 @@ type Leadership struct {
 	preparedPieces   map[PieceHash]bool // those that it has, too, and the head does not name yet
 	fileListPieces   []PieceHash        // the list of files that the head names, in pieces
 
-	// headLock is for who replaces the head.
-	headLock     fairLock
-	revision     uint64
-	headPutCount uint64 // of the heads that were to be put
+	// clusterStateLock is for who replaces the head.
+	clusterStateLock     fairLock
+	clusterStateRevision uint64
+	clusterStatePutCount uint64 // of the heads that were to be put
 
 	mu           sync.Mutex
-	head         ClusterHead
-	leaseUntil   time.Time // it leads, if it has not lost the lead
+	clusterState ClusterState
+	leaseEndsAt  time.Time // it leads, if it has not lost the lead
 	steppingDown bool      // it gives the lead away: another one may have it at any moment
 	lossCause    error
 }
 
-func newLeadership(ctx context.Context, r *Replica, head ClusterHead, revision uint64, began time.Time) *Leadership {
-	l := &Leadership{replica: r, head: head, revision: revision, headPutCount: head.Count, takeoverBeganAt: began,
-		leaseUntil:    began.Add(leaseDuration),
-		foundsCluster: len(head.Files) == 0, referencedPieces: map[PieceHash]bool{},
+func newLeadership(ctx context.Context, r *Replica, head ClusterState, revision uint64, began time.Time) *Leadership {
+	l := &Leadership{replica: r, clusterState: head, clusterStateRevision: revision,
+		clusterStatePutCount: head.PutCount, takeoverBeganAt: began,
+		leaseEndsAt:   began.Add(leaseDuration),
+		foundsCluster: len(head.FileListPieces) == 0, referencedPieces: map[PieceHash]bool{},
 		preparedPieces: map[PieceHash]bool{}}
 	l.ctx, l.cancelLeadership = context.WithCancelCause(ctx)
 	return l
@@ -80,7 +81,7 @@ func (l *Leadership) Context() context.Context { return l.ctx }
 func (l *Leadership) Epoch() wire.Epoch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.head.Epoch
+	return l.clusterState.Epoch
 }
 
 // MayPublish reports whether this replica may speak to devices now: it looks at the clock. Ask before each message.
@@ -103,12 +104,12 @@ func (l *Leadership) LeaderOnlyConn(conn mqtt.Conn) mqtt.Conn { return leaderOnl
 
 type leaderOnlyConn struct {
 	mqtt.Conn
-	lead *Leadership
+	leadership *Leadership
 }
 
 // Publish implements mqtt.Conn.
 func (g leaderOnlyConn) Publish(m mqtt.Message) error {
-	if !g.lead.MayPublish() {
+	if !g.leadership.MayPublish() {
 		return mqtt.ErrDown
 	}
 	return g.Conn.Publish(m)
@@ -127,7 +128,7 @@ func (l *Leadership) renewLease() {
 				l.replica.reportStoreCall("commit the state folder", err)
 			}
 		}
-		_ = l.replaceHead(l.ctx, func(*ClusterHead) {}) // told where it is lost
+		_ = l.replaceClusterState(l.ctx, func(*ClusterState) {}) // told where it is lost
 	}
 }
 
@@ -146,7 +147,7 @@ func (l *Leadership) endLeadership(why error) error {
 // endedError returns why the lead is over, or nil.
 func (l *Leadership) endedError() error {
 	l.mu.Lock()
-	lost, until := l.lossCause, l.leaseUntil
+	lost, until := l.lossCause, l.leaseEndsAt
 	l.mu.Unlock()
 	if lost == nil && !l.replica.now().Before(until) {
 		return l.endLeadership(fmt.Errorf("the cluster has taken nothing for %s", leaseDuration))
@@ -154,57 +155,59 @@ func (l *Leadership) endedError() error {
 	return lost
 }
 
-// replaceHead changes the head. The error is that of ctx, or wraps ErrLost.
-func (l *Leadership) replaceHead(ctx context.Context, change func(*ClusterHead)) error {
-	if err := l.headLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
+// replaceClusterState changes the head. The error is that of ctx, or wraps ErrLost.
+func (l *Leadership) replaceClusterState(ctx context.Context, change func(*ClusterState)) error {
+	if err := l.clusterStateLock.lock(ctx, l.replica.cfg.Runtime); err != nil {
 		return err
 	}
-	defer l.headLock.unlock()
+	defer l.clusterStateLock.unlock()
 	l.mu.Lock()
-	next := l.head
+	next := l.clusterState
 	l.mu.Unlock()
 	change(&next)
-	l.headPutCount++ // also where it stays unknown whether the one before was put
-	next.Count = l.headPutCount
+	l.clusterStatePutCount++ // also where it stays unknown whether the one before was put
+	next.PutCount = l.clusterStatePutCount
 	value, err := next.encode()
 	if err != nil {
 		return err
 	}
 	began := l.replica.now()
-	revision, err := l.putHead(ctx, &next, value)
+	revision, err := l.putClusterState(ctx, &next, value)
 	if err != nil {
 		return err
 	}
-	l.revision = revision
+	l.clusterStateRevision = revision
 	l.mu.Lock()
-	l.head, l.leaseUntil, l.steppingDown = next, began.Add(leaseDuration), next.Leader == ""
+	l.clusterState, l.leaseEndsAt, l.steppingDown = next, began.Add(leaseDuration), next.Leader == ""
 	l.mu.Unlock()
 	l.replica.observe(LeaseRenewed{began.Add(leaseDuration)})
 	return nil
 }
 
-// putHead puts the head in the place of the one that this leader has put before, until that is done or the lead is
-// over. An answer may be lost: then the head tells by whom it is.
-func (l *Leadership) putHead(ctx context.Context, next *ClusterHead, value []byte) (revision uint64, err error) {
+// putClusterState puts the head in the place of the one that this leader has put before, until that is done or the lead
+// is over. An answer may be lost: then the head tells by whom it is.
+func (l *Leadership) putClusterState(ctx context.Context, next *ClusterState, value []byte) (revision uint64,
+	err error) {
 	err = l.retryStoreOperation(ctx, "renew the lease", func() (err error) {
-		if revision, err = l.replica.put(ctx, headKey, value, l.revision); !errors.Is(err, ErrConflict) {
+		if revision, err = l.replica.putInStore(ctx, headKey, value, l.clusterStateRevision); !errors.Is(err,
+			ErrConflict) {
 			return err
 		}
-		is, found, failed := l.replica.get(ctx, headKey)
+		is, found, failed := l.replica.getFromStore(ctx, headKey)
 		if failed != nil {
 			return failed
 		}
-		h, failed := decodeHead(is)
+		h, failed := decodeClusterState(is)
 		switch {
 		case failed != nil:
 			return failed
-		case h.Instance == next.Instance && h.Count == next.Count:
+		case h.Instance == next.Instance && h.PutCount == next.PutCount:
 			revision = found
 			return nil
 		case h.Instance == next.Instance: // an own one that was not known to be put
-			l.revision = max(l.revision, found)
+			l.clusterStateRevision = max(l.clusterStateRevision, found)
 			return errAgain
-		case found > l.revision:
+		case found > l.clusterStateRevision:
 			return l.endLeadership(fmt.Errorf("%q leads now, in epoch %d", h.Leader, h.Epoch))
 		}
 		return err // an old one was read
@@ -250,7 +253,7 @@ func (l *Leadership) StepDown(ctx context.Context, why error) error {
 	}
 	if err == nil {
 		l.setSteppingDown(true) // before the head may be put
-		err = l.replaceHead(ctx, func(h *ClusterHead) { h.Leader = "" })
+		err = l.replaceClusterState(ctx, func(h *ClusterState) { h.Leader = "" })
 	}
 	if err == nil {
 		_ = l.endLeadership(why)

@@ -101,15 +101,15 @@ func (m *machine) setCut(cut bool) {
 }
 
 // NewWaiter implements host.JobRuntime: nobody wakes on a machine that is stopped.
-func (m *machine) NewWaiter() host.Waiter { return stoppable{m, m.RealTimeRuntime.NewWaiter()} }
+func (m *machine) NewWaiter() host.JobWaiter { return stoppable{m, m.RealTimeRuntime.NewWaiter()} }
 
 type stoppable struct {
 	m *machine
-	host.Waiter
+	host.JobWaiter
 }
 
 func (w stoppable) Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
-	e, open := w.Waiter.Wait(ctx, until, events)
+	e, open := w.JobWaiter.Wait(ctx, until, events)
 	w.m.run()
 	return e, open
 }

@@ -27,7 +27,7 @@ const (
 
 // Config is what a replica needs.
 type Config struct {
-	Store    Store
+	Store    KeyValueStore
 	Folder   ReplicatedFolder
 	Name     string // of this replica, unlike that of any other
 	Instance uint64 // drawn at random for this process
@@ -42,23 +42,24 @@ type Replica struct {
 	mu             sync.Mutex
 	storeFailing   bool // the store
 	leaderReported bool // whom it stands by for was told
-	leader         string
+	reportedLeader string
 
-	// seenHeadRevision is the head's revision as it was read last, and since the time from which on it has not changed.
-	seenHeadRevision   uint64
-	headUnchangedSince time.Time
+	// seenStateRevision is the head's revision as it was read last, and since the time from which on it has not
+	// changed.
+	seenStateRevision   uint64
+	stateUnchangedSince time.Time
 }
 
 // CurrentLeader returns the name of the replica that leads, empty if none does, and whether it has renewed its lease
 // while this was looked at, which takes as long as two renewals at most. The error wraps ErrNone in an empty cluster.
-func CurrentLeader(ctx context.Context, s Store, rt host.JobRuntime) (name string, lives bool, err error) {
+func CurrentLeader(ctx context.Context, s KeyValueStore, rt host.JobRuntime) (name string, lives bool, err error) {
 	r := New(Config{Store: s, Runtime: rt})
 	first := uint64(0)
 	for until := r.now().Add(2 * renewEvery); ; {
-		value, revision, err := r.get(ctx, headKey)
-		h := &ClusterHead{}
+		value, revision, err := r.getFromStore(ctx, headKey)
+		h := &ClusterState{}
 		if err == nil {
-			h, err = decodeHead(value)
+			h, err = decodeClusterState(value)
 		}
 		switch {
 		case err != nil, h.Leader == "":
@@ -106,26 +107,26 @@ func (r *Replica) AwaitLeadership(ctx context.Context) (*Leadership, error) {
 // tryToLead takes the lead if nobody has it.
 func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 	began := r.now()
-	value, revision, err := r.get(ctx, headKey)
-	h := &ClusterHead{}
+	value, revision, err := r.getFromStore(ctx, headKey)
+	h := &ClusterState{}
 	switch {
-	case errors.Is(err, ErrNone) && r.seenHeadRevision == 0:
+	case errors.Is(err, ErrNone) && r.seenStateRevision == 0:
 		return r.takeLeadership(ctx, began, h, 0)
 	case err != nil:
 		return nil, err
 	}
-	if h, err = decodeHead(value); err != nil {
+	if h, err = decodeClusterState(value); err != nil {
 		return nil, err
 	}
 	now := r.now()
-	if revision > r.seenHeadRevision {
-		r.seenHeadRevision, r.headUnchangedSince = revision, now
+	if revision > r.seenStateRevision {
+		r.seenStateRevision, r.stateUnchangedSince = revision, now
 	}
 	switch {
-	case revision < r.seenHeadRevision: // an old one was read
+	case revision < r.seenStateRevision: // an old one was read
 		return nil, nil
 	case h.Leader == "", h.Instance == r.cfg.Instance,
-		now.Sub(r.headUnchangedSince) >= TTL: // an own one: its answer was lost
+		now.Sub(r.stateUnchangedSince) >= TTL: // an own one: its answer was lost
 		return r.takeLeadership(ctx, began, h, revision)
 	}
 	r.reportStandingBy(h.Leader)
@@ -133,15 +134,16 @@ func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 }
 
 // takeLeadership puts the head in which this replica leads in the place of one.
-func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *ClusterHead,
+func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *ClusterState,
 	revision uint64) (*Leadership, error) {
 	next := *before
-	next.Leader, next.Instance, next.Count, next.Epoch = r.cfg.Name, r.cfg.Instance, before.Count+1, before.Epoch+1
+	next.Leader, next.Instance, next.PutCount, next.Epoch = r.cfg.Name, r.cfg.Instance, before.PutCount+1,
+		before.Epoch+1
 	value, err := next.encode()
 	if err != nil {
 		return nil, err
 	}
-	put, err := r.put(ctx, headKey, value, revision)
+	put, err := r.putInStore(ctx, headKey, value, revision)
 	if errors.Is(err, ErrConflict) { // another was faster
 		return nil, nil
 	}
@@ -153,22 +155,22 @@ func (r *Replica) takeLeadership(ctx context.Context, began time.Time, before *C
 
 func (r *Replica) now() time.Time { return r.cfg.Runtime.Now() }
 
-// get is Store.Get, within its time.
-func (r *Replica) get(ctx context.Context, key string) ([]byte, uint64, error) {
+// getFromStore is Store.Get, within its time.
+func (r *Replica) getFromStore(ctx context.Context, key string) ([]byte, uint64, error) {
 	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Get(ctx, key)
 }
 
-// put is Store.Put, within its time.
-func (r *Replica) put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+// putInStore is Store.Put, within its time.
+func (r *Replica) putInStore(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Put(ctx, key, value, revision)
 }
 
 // remove is Store.Remove, within its time.
-func (r *Replica) remove(ctx context.Context, key string) error {
+func (r *Replica) removeFromStore(ctx context.Context, key string) error {
 	ctx, cancel := r.cfg.Runtime.WithDeadline(ctx, r.now().Add(storeCallTimeout))
 	defer cancel()
 	return r.cfg.Store.Remove(ctx, key)
@@ -187,8 +189,8 @@ func (r *Replica) observe(f observe.Event) { r.cfg.Observer.Observe(f) }
 
 // reportStandingBy tells who leads, when that changes.
 func (r *Replica) reportStandingBy(leader string) {
-	if !r.leaderReported || leader != r.leader {
-		r.leaderReported, r.leader = true, leader
+	if !r.leaderReported || leader != r.reportedLeader {
+		r.leaderReported, r.reportedLeader = true, leader
 		r.observe(StandingBy{leader})
 	}
 }

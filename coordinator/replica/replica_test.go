@@ -78,8 +78,8 @@ func (p *plant) number(i int) int {
 	return n
 }
 
-// write changes the folder as a coordinator would: some in place, some new, some removed. Numbers of several digits are
-// long files, so that there are pieces.
+// writeFileFromPieces changes the folder as a coordinator would: some in place, some new, some removed. Numbers of
+// several digits are long files, so that there are pieces.
 func (p *plant) write(i, n int) error {
 	text := []byte(fmt.Sprint(n, strings.Repeat(" ", (n%4)*3000)))
 	err := errors.Join(p.writeModel(i, n), p.writeFile(i, numberFile, text),
@@ -157,15 +157,15 @@ func (p *plant) commit(ctx context.Context, i int, lead *Leadership) bool {
 	p.tried[n]++
 	p.mu.Unlock()
 	if n%3 == 0 && p.writeModel(i, n) == nil {
-		lead.Prepare(ctx)
+		lead.PrepareFolderCommit(ctx)
 	}
-	err := lead.Commit(ctx, 0, func() error { return p.write(i, n) })
+	err := lead.CommitFolderWrite(ctx, 0, func() error { return p.write(i, n) })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {
 		p.committed = max(p.committed, n)
 		lead.mu.Lock()
-		p.commits = append(p.commits, commit{lead.head.Epoch, i, n}) // one that was stopped may hear of it late
+		p.commits = append(p.commits, commit{lead.clusterState.Epoch, i, n}) // one that was stopped may hear of it late
 		lead.mu.Unlock()
 	}
 	return err == nil

@@ -33,17 +33,17 @@ type scannedFile struct {
 	file  replicatedFile
 }
 
-// path returns where a file is on this machine.
-func (f *ReplicatedFolder) path(name string) string {
+// localPath returns where a file is on this machine.
+func (f *ReplicatedFolder) localPath(name string) string {
 	if elsewhere, is := f.ExternalPathByName[name]; is {
 		return elsewhere
 	}
 	return filepath.Join(f.Dir, filepath.FromSlash(name))
 }
 
-// names returns the names of the files that are there, in order.
-func (f *ReplicatedFolder) names() ([]string, error) {
-	all, err := f.namesIn(nil, "")
+// fileNames returns the names of the files that are there, in order.
+func (f *ReplicatedFolder) fileNames() ([]string, error) {
+	all, err := f.appendFileNamesIn(nil, "")
 	if err != nil {
 		return nil, fmt.Errorf("the state folder: %w", err)
 	}
@@ -56,9 +56,9 @@ func (f *ReplicatedFolder) names() ([]string, error) {
 	return all, nil
 }
 
-// namesIn adds the names of the files under a folder of Dir.
-func (f *ReplicatedFolder) namesIn(all []string, dir string) ([]string, error) {
-	entries, err := f.Disk.ReadDir(f.path(dir))
+// appendFileNamesIn adds the names of the files under a folder of Dir.
+func (f *ReplicatedFolder) appendFileNamesIn(all []string, dir string) ([]string, error) {
+	entries, err := f.Disk.ReadDir(f.localPath(dir))
 	if errors.Is(err, fs.ErrNotExist) && dir != "" { // removed meanwhile
 		return all, nil
 	}
@@ -69,7 +69,7 @@ func (f *ReplicatedFolder) namesIn(all []string, dir string) ([]string, error) {
 		name := strings.TrimPrefix(dir+"/"+e.Name(), "/")
 		switch {
 		case e.IsDir() && f.IsReplicated(name+"/"):
-			if all, err = f.namesIn(all, name); err != nil {
+			if all, err = f.appendFileNamesIn(all, name); err != nil {
 				return nil, err
 			}
 		case e.Type().IsRegular() && f.IsReplicated(name):
@@ -82,7 +82,7 @@ func (f *ReplicatedFolder) namesIn(all []string, dir string) ([]string, error) {
 // scanFiles returns the files as they are now. Those that have changed since the last look are read, and give gets
 // their pieces. What is written meanwhile may be there in part: it counts with the next look.
 func (f *ReplicatedFolder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]replicatedFile, error) {
-	names, err := f.names()
+	names, err := f.fileNames()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (f *ReplicatedFolder) scanFiles(now time.Time, give func(PieceHash, []byte)
 func (f *ReplicatedFolder) scanFile(now time.Time, name string, give func(PieceHash, []byte)) (replicatedFile,
 	store.FileStamp,
 	error) {
-	info, err := f.Disk.Lstat(f.path(name))
+	info, err := f.Disk.Lstat(f.localPath(name))
 	if err != nil {
 		return replicatedFile{}, store.FileStamp{}, err
 	}
@@ -115,7 +115,7 @@ func (f *ReplicatedFolder) scanFile(now time.Time, name string, give func(PieceH
 		is.IsConclusive(now) {
 		return was.file, is, nil
 	}
-	content, err := f.Disk.ReadFile(f.path(name))
+	content, err := f.Disk.ReadFile(f.localPath(name))
 	if err != nil {
 		return replicatedFile{}, is, err
 	}
@@ -152,7 +152,7 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 		if there && is.Size == x.Size && bytes.Equal(is.Data, x.Data) && slices.Equal(is.Pieces, x.Pieces) {
 			continue
 		}
-		if err := f.write(ctx, x, get); err != nil {
+		if err := f.writeFileFromPieces(ctx, x, get); err != nil {
 			return fmt.Errorf("what the cluster keeps: %w", err)
 		}
 	}
@@ -160,7 +160,7 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 		if f.isExternalFile(name) {
 			continue // nobody has committed it yet
 		}
-		if err := f.Disk.Remove(f.path(name)); err != nil {
+		if err := f.Disk.Remove(f.localPath(name)); err != nil {
 			return fmt.Errorf("the state folder: %w", err)
 		}
 	}
@@ -172,8 +172,8 @@ func (f *ReplicatedFolder) isExternalFile(name string) bool {
 	return is
 }
 
-// write makes a file of its pieces.
-func (f *ReplicatedFolder) write(ctx context.Context, x replicatedFile, get pieceFetcher) error {
+// writeFileFromPieces makes a file of its pieces.
+func (f *ReplicatedFolder) writeFileFromPieces(ctx context.Context, x replicatedFile, get pieceFetcher) error {
 	if !f.isExternalFile(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
 		return fmt.Errorf("this program does not know the file %q: it is of a later version, update this replica first",
 			x.Name)
@@ -192,14 +192,14 @@ func (f *ReplicatedFolder) write(ctx context.Context, x replicatedFile, get piec
 	if err := f.makeParents(x.Name); err != nil {
 		return err
 	}
-	return f.Disk.WriteFileDurably(f.path(x.Name), content, 0o600)
+	return f.Disk.WriteFileDurably(f.localPath(x.Name), content, 0o600)
 }
 
 // makeParents makes the folders between Dir and a file of it.
 func (f *ReplicatedFolder) makeParents(name string) error {
 	for i, r := range name {
 		if r == '/' && !f.isExternalFile(name) {
-			if err := f.Disk.MakeDir(f.path(name[:i])); err != nil {
+			if err := f.Disk.MakeDir(f.localPath(name[:i])); err != nil {
 				return err
 			}
 		}

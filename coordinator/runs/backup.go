@@ -21,10 +21,10 @@ import (
 // A backup is a tar archive of the state folder at one moment, without the updates of the round under way, which agents
 // send again. The files in slots are read while the owner waits; models of the archive do not change.
 
-// FilesInSlots returns the files in slots for a backup. The owner calls it, so that they belong together.
-func (d *Folder) FilesInSlots() (all []BackupFile, err error) {
-	for _, name := range slotFiles() {
-		data, failed := d.Disk.ReadFile(d.Path(name))
+// ReadSlotFiles returns the files in slots for a backup. The owner calls it, so that they belong together.
+func (d *StateFolder) ReadSlotFiles() (all []BackupFile, err error) {
+	for _, name := range slotFileNames() {
+		data, failed := d.Disk.ReadFile(d.FilePath(name))
 		if errors.Is(failed, fs.ErrNotExist) {
 			continue
 		}
@@ -40,7 +40,7 @@ type BackupFile struct {
 }
 
 // WriteBackup writes a backup with these files. It may be called beside the owner.
-func (d *Folder) WriteBackup(w io.Writer, slots []BackupFile) error {
+func (d *StateFolder) WriteBackup(w io.Writer, slots []BackupFile) error {
 	t := tar.NewWriter(w)
 	for _, f := range slots {
 		if err := addTarFile(t, f.name, f.data); err != nil {
@@ -53,8 +53,8 @@ func (d *Folder) WriteBackup(w io.Writer, slots []BackupFile) error {
 	return t.Close()
 }
 
-// slotFiles are the names of what is written in place.
-func slotFiles() (all []string) {
+// slotFileNames are the names of what is written in place.
+func slotFileNames() (all []string) {
 	for _, f := range []*store.StateFile{Journal, Control, Task, Model} {
 		all = append(all, f.Name+".a", f.Name+".b")
 	}
@@ -73,9 +73,9 @@ func addTarFile(t *tar.Writer, name string, data []byte) error {
 
 // backUpHistoryAndModels adds the history and the archive of models. A model that is removed meanwhile was too old to
 // be kept.
-func (d *Folder) backUpHistoryAndModels(t *tar.Writer) error {
+func (d *StateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 	names := []string{historyFile}
-	logs, err := audit.Files(d.Disk, d.Dir)
+	logs, err := audit.FileNames(d.Disk, d.Dir)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (d *Folder) backUpHistoryAndModels(t *tar.Writer) error {
 			names = append(names, e.Name())
 		}
 	}
-	runs, err := d.Runs()
+	runs, err := d.StoredRunIDs()
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (d *Folder) backUpHistoryAndModels(t *tar.Writer) error {
 		}
 	}
 	for _, name := range names {
-		data, err := d.Disk.ReadFile(d.Path(filepath.FromSlash(name)))
+		data, err := d.Disk.ReadFile(d.FilePath(filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -133,13 +133,13 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return wire.AnnouncementPosition{}, err
 	}
-	if _, found, err := NewFolder(store.LocalDisk, dir).LoadRecord(); found || err != nil {
+	if _, found, err := NewStateFolder(store.LocalDisk, dir).LoadJournalRecord(); found || err != nil {
 		return wire.AnnouncementPosition{},
 			errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
 				"empty this one if an interrupted restore has left it", dir), err)
 	}
 	isState := slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		return slices.Contains(slotFiles(), e.Name())
+		return slices.Contains(slotFileNames(), e.Name())
 	})
 	for _, e := range entries {
 		switch {
@@ -165,7 +165,7 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 		case err == nil && !isBackupEntry(h):
 			err = fmt.Errorf("%q does not belong into a state folder", h.Name)
 		case err == nil:
-			err = restoreFile(dir, h, t)
+			err = restoreBackupFile(dir, h, t)
 		}
 		if err != nil {
 			return wire.AnnouncementPosition{}, fmt.Errorf("the backup: %w", err)
@@ -185,7 +185,7 @@ func isBackupEntry(h *tar.Header) bool {
 // BelongsToBackup reports whether a file of a state folder, by its path with slashes, is one that a coordinator on
 // another machine goes on from, as Backup has them; and whether a folder, with a slash at its end, has such files.
 func BelongsToBackup(name string) bool {
-	if name == historyFile || isRootDocumentFile(name) || slices.Contains(slotFiles(), name) {
+	if name == historyFile || isRootDocumentFile(name) || slices.Contains(slotFileNames(), name) {
 		return true
 	}
 	parts := strings.Split(name, "/")
@@ -196,7 +196,7 @@ func BelongsToBackup(name string) bool {
 		name == ModelsDir+"/")
 }
 
-func restoreFile(dir string, h *tar.Header, r io.Reader) error {
+func restoreBackupFile(dir string, h *tar.Header, r io.Reader) error {
 	data, err := io.ReadAll(io.LimitReader(r, h.Size))
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ var (
 		LossConsequence: "the coordinator stops until an operator chooses how the run continues"}
 	Model = &store.StateFile{Name: "model", Version: 1, MaxBytes: 16 * wire.MaxBlobBytes, Slots: 2,
 		LossConsequence: "the model is read from the archive"}
-	// Task has the version of the encoding of wire.Task.
+	// TaskName has the version of the encoding of wire.Task.
 	Task = &store.StateFile{Name: "task", Version: 2, MaxBytes: wire.MaxBlobBytes, Slots: 2,
 		LossConsequence: "the task is compiled again from the configuration, if that still describes the same task"}
 	Control = &store.StateFile{Name: "control", Version: 1, MaxBytes: 64 << 20, Slots: 2,

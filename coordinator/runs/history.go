@@ -28,37 +28,37 @@ const KindEvaluation = "evaluation"
 
 // HistoryEntry is a line of the history: a round that is over, or an evaluation.
 type HistoryEntry struct {
-	Time         time.Time         `json:"time,omitzero"`
-	Run          wire.RunID        `json:"run,omitzero"`
-	Round        wire.RoundID      `json:"round"`
-	Attempt      wire.RoundAttempt `json:"attempt,omitzero"`
-	Kind         string            `json:"kind"`
-	Outcome      string            `json:"outcome,omitempty"`
-	Reason       string            `json:"reason,omitempty"` // of an abandoned round
-	Version      wire.ModelVersion `json:"version"`
-	Selected     int               `json:"selected"`
-	Accepted     int               `json:"accepted"`
-	RoundSeconds float64           `json:"seconds"`
-	Risk         *float64          `json:"risk,omitempty"`
-	R2           *float64          `json:"r2,omitempty"`
-	Accuracy     *float64          `json:"accuracy,omitempty"`
-	HeldOutRisk  *float64          `json:"held_out_risk,omitempty"`
+	Time            time.Time         `json:"time,omitzero"`
+	Run             wire.RunID        `json:"run,omitzero"`
+	Round           wire.RoundID      `json:"round"`
+	Attempt         wire.RoundAttempt `json:"attempt,omitzero"`
+	Kind            string            `json:"kind"`
+	Outcome         string            `json:"outcome,omitempty"`
+	AbandonReason   string            `json:"reason,omitempty"` // of an abandoned round
+	Version         wire.ModelVersion `json:"version"`
+	SelectedAgents  int               `json:"selected"`
+	AcceptedUpdates int               `json:"accepted"`
+	RoundSeconds    float64           `json:"seconds"`
+	MeanAgentRisk   *float64          `json:"risk,omitempty"`
+	R2              *float64          `json:"r2,omitempty"`
+	Accuracy        *float64          `json:"accuracy,omitempty"`
+	HeldOutRisk     *float64          `json:"held_out_risk,omitempty"`
 	// of the model Version, in a line of KindEvaluation
 	Evaluation *evaluation.Result `json:"evaluation,omitempty"`
 	StopReason stop.Reason        `json:"ended,omitempty"` // why the run is over with this round
-	Audit      *audit.Head        `json:"audit,omitempty"` // of the audit log then
+	AuditHead  *audit.ChainHead   `json:"audit,omitempty"` // of the audit log then
 }
 
-// History reads the history of a state folder, the oldest line first. The daemon may be running. A line that cannot be
-// read is an error, after which the next one comes.
-func History(dir string) iter.Seq2[HistoryEntry, error] {
+// ReadHistory reads the history of a state folder, the oldest line first. The daemon may be running. A line that cannot
+// be read is an error, after which the next one comes.
+func ReadHistory(dir string) iter.Seq2[HistoryEntry, error] {
 	var begin int64
-	return HistoryFromOffset(dir, &begin)
+	return ReadHistoryFromOffset(dir, &begin)
 }
 
-// HistoryFromOffset is History from a byte of the file on, which must be the first of a line. It moves behind each line
-// before that is given, so that the next call goes on there.
-func HistoryFromOffset(dir string, at *int64) iter.Seq2[HistoryEntry, error] {
+// ReadHistoryFromOffset is History from a byte of the file on, which must be the first of a line. It moves behind each
+// line before that is given, so that the next call goes on there.
+func ReadHistoryFromOffset(dir string, at *int64) iter.Seq2[HistoryEntry, error] {
 	return func(yield func(HistoryEntry, error) bool) {
 		path := filepath.Join(dir, historyFile)
 		f, err := os.Open(path)
@@ -96,18 +96,18 @@ const (
 	outcomeAbandoned = "abandoned"
 )
 
-func historyLine(e round.WriteHistory) HistoryEntry {
+func historyEntryOfRound(e round.WriteHistory) HistoryEntry {
 	o := &e.Outcome
 	h := HistoryEntry{
 		Time: o.EndedAt, Run: e.Run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
-		Version:  o.ModelVersionAfter,
-		Selected: o.SelectedAgents, Accepted: o.AcceptedUpdates, RoundSeconds: o.RoundDuration.Seconds(),
-		Risk:     o.Measurements.MeanAgentRisk,
-		R2:       o.Measurements.R2,
-		Accuracy: o.Measurements.Accuracy, HeldOutRisk: o.Measurements.HeldOutRisk, StopReason: e.StopReason,
+		Version:        o.ModelVersionAfter,
+		SelectedAgents: o.SelectedAgents, AcceptedUpdates: o.AcceptedUpdates, RoundSeconds: o.RoundDuration.Seconds(),
+		MeanAgentRisk: o.Measurements.MeanAgentRisk,
+		R2:            o.Measurements.R2,
+		Accuracy:      o.Measurements.Accuracy, HeldOutRisk: o.Measurements.HeldOutRisk, StopReason: e.StopReason,
 	}
 	if o.AbandonReason != "" {
-		h.Outcome, h.Reason = outcomeAbandoned, string(o.AbandonReason)
+		h.Outcome, h.AbandonReason = outcomeAbandoned, string(o.AbandonReason)
 	}
 	return h
 }
@@ -115,11 +115,11 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 // AppendRoundToHistory appends the line of a finished round, unless the history has it: the journal is written first
 // and asks for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one
 // number after an older state folder was restored.
-func (d *Folder) AppendRoundToHistory(e round.WriteHistory) error {
+func (d *StateFolder) AppendRoundToHistory(e round.WriteHistory) error {
 	if d.historyChecked || !d.historyHasRound(e) {
-		line := historyLine(e)
+		line := historyEntryOfRound(e)
 		if d.Audit != nil {
-			line.Audit = d.Audit.Sign(e.Run, e.Outcome.Round)
+			line.AuditHead = d.Audit.SignHead(e.Run, e.Outcome.Round)
 		}
 		if err := d.history.Append(line); err != nil {
 			return err
@@ -130,7 +130,7 @@ func (d *Folder) AppendRoundToHistory(e round.WriteHistory) error {
 }
 
 // historyHasRound reports whether the history has the line of a round. A damaged history is continued.
-func (d *Folder) historyHasRound(e round.WriteHistory) bool {
+func (d *StateFolder) historyHasRound(e round.WriteHistory) bool {
 	o := &e.Outcome
 	for line, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
 		var h HistoryEntry
@@ -146,9 +146,9 @@ func (d *Folder) historyHasRound(e round.WriteHistory) bool {
 
 // RunSummary summarises the run in the state folder before this process.
 type RunSummary struct {
-	Version      wire.ModelVersion // of the newest model; 0 if there was no training round
-	Risks        []float64         // means over the participants of the newest training rounds, the oldest first
-	R2, Accuracy *float64          // of the newest model on held-out data, if they were measured
+	Version        wire.ModelVersion // of the newest model; 0 if there was no training round
+	MeanAgentRisks []float64         // means over the participants of the newest training rounds, the oldest first
+	R2, Accuracy   *float64          // of the newest model on held-out data, if they were measured
 }
 
 // pastLines bounds the lines that past reads: if rounds are abandoned for months, no line has a risk.
@@ -156,23 +156,23 @@ const pastLines = 10_000
 
 // SummarizeRun reads the lines of the run's models, newest first. It skips a line whose model is not older than that of
 // the line after it: that line was written before an older state folder was restored.
-func (d *Folder) SummarizeRun(rec round.JournalRecord, most int) (p RunSummary, err error) {
+func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p RunSummary, err error) {
 	if p.Version = rec.Plan.BaseModelVersion; p.Version == 0 {
 		return p, nil
 	}
-	defer func() { slices.Reverse(p.Risks) }()
+	defer func() { slices.Reverse(p.MeanAgentRisks) }()
 	last, told := p.Version+1, false // the version of the last line that was taken, and whether it had a risk
 	take := func(h HistoryEntry) {
 		if h.Version == p.Version {
 			p.R2, p.Accuracy = h.R2, h.Accuracy
 		}
-		if last, told = h.Version, h.Risk != nil; told {
-			p.Risks = append(p.Risks, *h.Risk)
+		if last, told = h.Version, h.MeanAgentRisk != nil; told {
+			p.MeanAgentRisks = append(p.MeanAgentRisks, *h.MeanAgentRisk)
 		}
 	}
 	// its line may be missing yet
 	if o := rec.LastOutcome; o != nil && o.AbandonReason == "" && o.Kind == wire.KindTraining {
-		take(historyLine(round.WriteHistory{Run: rec.Run, Outcome: *o}))
+		take(historyEntryOfRound(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}
 	read := 0
 	for line, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
@@ -184,7 +184,7 @@ func (d *Folder) SummarizeRun(rec round.JournalRecord, most int) (p RunSummary, 
 			return p, fmt.Errorf("%s: %w", historyFile, err)
 		}
 		switch {
-		case len(p.Risks) == most, read == pastLines, h.Run != rec.Run:
+		case len(p.MeanAgentRisks) == most, read == pastLines, h.Run != rec.Run:
 			return p, nil // enough, or of another run
 		case h.Kind == wire.KindTraining.String() && h.Outcome != outcomeAbandoned && h.Version < last:
 			take(h)
@@ -194,14 +194,14 @@ func (d *Folder) SummarizeRun(rec round.JournalRecord, most int) (p RunSummary, 
 	return p, nil
 }
 
-// AuditHeads are the heads of the audit log in the history of a state folder, the oldest first; nil for a round that
-// has none.
-func AuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
+// ReadAuditHeads are the heads of the audit log in the history of a state folder, the oldest first; nil for a round
+// that has none.
+func ReadAuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
 	return func(yield func(*audit.SignedHead, error) bool) {
-		for h, err := range History(dir) {
+		for h, err := range ReadHistory(dir) {
 			var signed *audit.SignedHead
-			if err == nil && h.Audit != nil {
-				signed = &audit.SignedHead{Run: h.Run, Round: h.Round, Head: *h.Audit}
+			if err == nil && h.AuditHead != nil {
+				signed = &audit.SignedHead{Run: h.Run, Round: h.Round, Head: *h.AuditHead}
 			}
 			if errors.Is(err, fs.ErrNotExist) { // no round has ended
 				return
@@ -215,7 +215,7 @@ func AuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
 
 // AppendEvaluationToHistory appends the line of an evaluation, unless the history has one of that model: a coordinator
 // that was killed may have asked once more.
-func (d *Folder) AppendEvaluationToHistory(line HistoryEntry) error {
+func (d *StateFolder) AppendEvaluationToHistory(line HistoryEntry) error {
 	for text, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
 		var h HistoryEntry
 		if err != nil || json.Unmarshal(text, &h) != nil || h.Run != line.Run || h.Version < line.Version {

@@ -45,7 +45,7 @@ func TestPast(t *testing.T) {
 			`{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9,
 			[]float64{3, 2, 5}, 0},
 	} {
-		d := &Folder{Disk: store.LocalDisk, Dir: t.TempDir()}
+		d := &StateFolder{Disk: store.LocalDisk, Dir: t.TempDir()}
 		if err := os.WriteFile(filepath.Join(d.Dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
 			0o600); tt.lines != "" && err != nil {
 			t.Fatal(err)
@@ -56,13 +56,13 @@ func TestPast(t *testing.T) {
 			}
 		}
 		p, err := d.SummarizeRun(tt.rec, tt.most)
-		if err != nil || p.Version != tt.rec.Plan.BaseModelVersion || !slices.Equal(p.Risks, tt.risks) ||
+		if err != nil || p.Version != tt.rec.Plan.BaseModelVersion || !slices.Equal(p.MeanAgentRisks, tt.risks) ||
 			(p.R2 == nil) != (tt.r2 == 0) || p.R2 != nil && *p.R2 != tt.r2 {
 			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
 		}
 	}
-	d := &Folder{Disk: store.LocalDisk, Dir: t.TempDir()}
-	if p, err := d.SummarizeRun(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
+	d := &StateFolder{Disk: store.LocalDisk, Dir: t.TempDir()}
+	if p, err := d.SummarizeRun(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.MeanAgentRisks != nil {
 		t.Errorf("without a history: %+v, error %v", p, err)
 	}
 	if err := os.WriteFile(filepath.Join(d.Dir, historyFile), []byte("nonsense\n"), 0o600); err != nil {
@@ -79,8 +79,8 @@ func TestPastKnowsTheJournal(t *testing.T) {
 	rec := recordAt(7, 3)
 	rec.LastOutcome = &round.RoundOutcome{Round: 5, Kind: wire.KindTraining, ModelVersionAfter: 3,
 		Measurements: round.RoundMeasurements{MeanAgentRisk: &risk, R2: &r2}}
-	d := &Folder{Disk: store.LocalDisk, Dir: t.TempDir()}
-	if p, err := d.SummarizeRun(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil ||
+	d := &StateFolder{Disk: store.LocalDisk, Dir: t.TempDir()}
+	if p, err := d.SummarizeRun(rec, 9); err != nil || !slices.Equal(p.MeanAgentRisks, []float64{4}) || p.R2 == nil ||
 		*p.R2 != r2 {
 		t.Errorf("got %+v, error %v", p, err)
 	}
@@ -97,7 +97,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 		o := round.RoundOutcome{Round: r, Attempt: 2, Kind: wire.KindTraining, AbandonReason: round.AbandonQuorumMissed,
 			EndedAt: at.Add(later), RoundDuration: 1500 * time.Millisecond}
 		for range 2 {
-			d, err := OpenFolder(store.LocalDisk, dir)
+			d, err := OpenStateFolder(store.LocalDisk, dir)
 			if err == nil {
 				err = errors.Join(d.AppendRoundToHistory(round.WriteHistory{Run: run, Outcome: o, StopReason: ended}),
 					d.Close())

@@ -22,7 +22,7 @@ const journal3 = `{"Epoch":3,"Record":{"Run":7,"Round":5,"Attempt":2,"Phase":"co
 func TestJournalOfVersion3(t *testing.T) {
 	d := json.NewDecoder(bytes.NewReader([]byte(journal3)))
 	d.DisallowUnknownFields()
-	var s savedRecord
+	var s savedJournal
 	if err := d.Decode(&s); err != nil {
 		t.Fatalf("%v: raise recordVersion in disk.go, and say in loadRecord what to do with a journal of the version "+
 			"before", err)
@@ -33,7 +33,7 @@ func TestJournalOfVersion3(t *testing.T) {
 		len(r.Plan.Task.Inline) != 2 || r.Participants[0].Agent != "a1" || r.Edges[0].MixingWeight != 0.25 ||
 		r.LastOutcome.AcceptedUpdates != 2 || s.Origin.Model != "6/3" || r.SidelinedAgents[0].Agent != "a3" ||
 		r.RecentOutcomes[0].Round != 4 ||
-		s.Published.Now[0].Chunks != 2 {
+		s.PublishedBlobs.PresentBlobs[0].Chunks != 2 {
 		t.Errorf("read as %+v", s)
 	}
 }

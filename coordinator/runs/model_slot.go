@@ -22,10 +22,10 @@ type SlotModel struct {
 // slotHead is the length of what stands before a model's file: run, version, hash and the file's length.
 const slotHead = 8 + 8 + len(wire.Digest{}) + 8
 
-// SaveSlot writes a model into the slot that the present model does not use. The model is in force with the journal
-// that names it. The slot is protected only by SaveRecord, when the journal names the model; until then the next
-// SaveSlot overwrites it and not the model in force.
-func (d *Folder) SaveSlot(m *SlotModel) error {
+// SaveModelSlot writes a model into the slot that the present model does not use. The model is in force with the
+// journal that names it. The slot is protected only by SaveJournalRecord, when the journal names the model; until then
+// the next SaveModelSlot overwrites it and not the model in force.
+func (d *StateFolder) SaveModelSlot(m *SlotModel) error {
 	head := binary.LittleEndian.AppendUint64(make([]byte, 0, slotHead), uint64(m.Run))
 	head = binary.LittleEndian.AppendUint64(head, uint64(m.Version))
 	head = append(head, m.Hash[:]...)
@@ -43,12 +43,12 @@ func (d *Folder) SaveSlot(m *SlotModel) error {
 	return err
 }
 
-// LoadSlot returns the model with this hash from its slot, which no write overwrites from now on. The error is
+// LoadModelSlot returns the model with this hash from its slot, which no write overwrites from now on. The error is
 // store.ErrNoModel if the slots have other models, and a store.CorruptError if the model's slot may be the damaged one.
-func (d *Folder) LoadSlot(run wire.RunID, version wire.ModelVersion, hash wire.Digest) (*SlotModel, error) {
+func (d *StateFolder) LoadModelSlot(run wire.RunID, version wire.ModelVersion, hash wire.Digest) (*SlotModel, error) {
 	var m *SlotModel
 	_, err := d.ModelSlots.Load(func(body []byte) bool {
-		x, ok := parseSlot(body)
+		x, ok := parseModelSlot(body)
 		if ok = ok && x.Run == run && x.Version == version && x.Hash == hash; ok {
 			m = x
 		}
@@ -60,7 +60,7 @@ func (d *Folder) LoadSlot(run wire.RunID, version wire.ModelVersion, hash wire.D
 	return m, err
 }
 
-func parseSlot(b []byte) (*SlotModel, bool) {
+func parseModelSlot(b []byte) (*SlotModel, bool) {
 	if len(b) < slotHead {
 		return nil, false
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // Runs returns the runs that have a folder of models, in ascending order.
-func (d *Folder) Runs() ([]wire.RunID, error) {
-	entries, err := d.Disk.ReadDir(d.Path(ModelsDir))
+func (d *StateFolder) StoredRunIDs() ([]wire.RunID, error) {
+	entries, err := d.Disk.ReadDir(d.FilePath(ModelsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -29,21 +29,21 @@ func (d *Folder) Runs() ([]wire.RunID, error) {
 	return runs, nil
 }
 
-func (d *Folder) runPath(run wire.RunID) string {
-	return filepath.Join(d.Path(ModelsDir), strconv.FormatUint(uint64(run), 10))
+func (d *StateFolder) runPath(run wire.RunID) string {
+	return filepath.Join(d.FilePath(ModelsDir), strconv.FormatUint(uint64(run), 10))
 }
 
-// RemoveRun removes the models of a run.
-func (d *Folder) RemoveRun(run wire.RunID) error { return d.Disk.RemoveAll(d.runPath(run)) }
+// RemoveRunModels removes the models of a run.
+func (d *StateFolder) RemoveRunModels(run wire.RunID) error { return d.Disk.RemoveAll(d.runPath(run)) }
 
-// OpenCurrentRun opens the models of the present run as Models.
-func (d *Folder) OpenCurrentRun(run wire.RunID) (err error) {
-	d.Models, err = d.Disk.OpenModelFolder(d.runPath(run))
+// OpenCurrentRunModels opens the models of the present run as Models.
+func (d *StateFolder) OpenCurrentRunModels(run wire.RunID) (err error) {
+	d.CurrentRunModels, err = d.Disk.OpenModelFolder(d.runPath(run))
 	return err
 }
 
-// ModelsOf opens the models of a run. The error is that it has none.
-func (d *Folder) ModelsOf(run wire.RunID) (*store.ModelFolder, error) {
+// OpenModelsOfRun opens the models of a run. The error is that it has none.
+func (d *StateFolder) OpenModelsOfRun(run wire.RunID) (*store.ModelFolder, error) {
 	if _, err := d.Disk.Lstat(d.runPath(run)); err != nil {
 		return nil, fmt.Errorf("there are no models of run %d: %w", run, err)
 	}
@@ -51,10 +51,10 @@ func (d *Folder) ModelsOf(run wire.RunID) (*store.ModelFolder, error) {
 }
 
 // NewestModel returns the newest sound model of the newest run that has trained one, or version 0.
-func (d *Folder) NewestModel() (wire.RunID, uint64) {
-	runs, _ := d.Runs()
+func (d *StateFolder) NewestModel() (wire.RunID, uint64) {
+	runs, _ := d.StoredRunIDs()
 	for _, run := range slices.Backward(runs) {
-		models, err := d.ModelsOf(run)
+		models, err := d.OpenModelsOfRun(run)
 		if err != nil {
 			continue
 		}
@@ -70,16 +70,16 @@ func (d *Folder) NewestModel() (wire.RunID, uint64) {
 
 // SaveModel stores a model of the present run. If another model is stored as that version, since the journal was newer
 // before, that one is renamed.
-func (d *Folder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger) error {
-	err := d.Models.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
+func (d *StateFolder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger) error {
+	err := d.CurrentRunModels.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
 	if !errors.Is(err, store.ErrDigestConflict) {
 		return err
 	}
-	aside, err := d.Models.SetAside(uint64(m.Version))
+	aside, err := d.CurrentRunModels.SetAsideModel(uint64(m.Version))
 	if err != nil {
 		return err
 	}
 	logger.Warn("another model was stored as this version: it is kept under another name", "version", m.Version,
 		"moved_to", aside)
-	return d.Models.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
+	return d.CurrentRunModels.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
 }

@@ -18,12 +18,12 @@ import (
 type StoredModel struct {
 	Version         uint64
 	tensors         map[string]store.Tensor // a safetensors file has an order of its own
-	Meta            map[string]string
+	Metadata        map[string]string
 	Standardization wire.Standardization // empty if the file tells none
 }
 
 // ReadModel returns a stored model. Its file has the SHA-256 of its record.
-func (d *Folder) ReadModel(models *store.ModelFolder, version uint64) (*StoredModel, error) {
+func (d *StateFolder) ReadModel(models *store.ModelFolder, version uint64) (*StoredModel, error) {
 	file, err := models.Get(version)
 	if err != nil {
 		return nil, err
@@ -36,9 +36,9 @@ func (d *Folder) ReadModel(models *store.ModelFolder, version uint64) (*StoredMo
 	return m, nil
 }
 
-// ReadModelOf reads a model of any run.
-func (d *Folder) ReadModelOf(run wire.RunID, version uint64) (*StoredModel, error) {
-	models, err := d.ModelsOf(run)
+// ReadModelOfRun reads a model of any run.
+func (d *StateFolder) ReadModelOfRun(run wire.RunID, version uint64) (*StoredModel, error) {
+	models, err := d.OpenModelsOfRun(run)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (d *Folder) ReadModelOf(run wire.RunID, version uint64) (*StoredModel, erro
 }
 
 // ReadModelFile reads a model from any file.
-func (d *Folder) ReadModelFile(path string) (*StoredModel, error) {
+func (d *StateFolder) ReadModelFile(path string) (*StoredModel, error) {
 	file, err := d.Disk.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	if err != nil {
 		return nil, &store.CorruptError{Path: path, Reason: err.Error()}
 	}
-	m := &StoredModel{Meta: meta, tensors: map[string]store.Tensor{}}
+	m := &StoredModel{Metadata: meta, tensors: map[string]store.Tensor{}}
 	for _, t := range tensors {
 		m.tensors[t.Name] = t
 	}
@@ -105,9 +105,9 @@ func (m *StoredModel) EncodeVector(s wire.TensorSchema) []byte {
 	return data
 }
 
-// StartVector returns the model's vector for a run of a task with that schema, or the reason why such a run cannot
+// VectorForNewRun returns the model's vector for a run of a task with that schema, or the reason why such a run cannot
 // begin with the model.
-func (m *StoredModel) StartVector(s wire.TensorSchema) ([]byte, error) {
+func (m *StoredModel) VectorForNewRun(s wire.TensorSchema) ([]byte, error) {
 	if !m.MatchesSchema(s) {
 		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
 			describeSchemaTensors(s))
@@ -136,10 +136,10 @@ func describeSchemaTensors(s wire.TensorSchema) string {
 
 // LoadModelVector returns the vector of a model of the present run; nil if the vector has another hash or cannot be
 // read. The error reports damage even if the vector is complete, for example because the record beside it is damaged.
-func (d *Folder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.TensorSchema) ([]byte,
+func (d *StateFolder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.TensorSchema) ([]byte,
 	error) {
-	path := d.Models.Path(uint64(version))
-	file, damage := d.Models.Get(uint64(version))
+	path := d.CurrentRunModels.Path(uint64(version))
+	file, damage := d.CurrentRunModels.Get(uint64(version))
 	if damage != nil {
 		file, _ = d.Disk.ReadFile(path)
 	}

@@ -25,27 +25,27 @@ const (
 
 // Config is the keyring's access to the coordinator.
 type Config struct {
-	Key        ed25519.PrivateKey // the coordinator's
-	Folder     *runs.Folder       // has the file with the secrets
-	FillRandom func(b []byte)     // draws secrets
-	// PublicKey returns the key of an agent; nil if the agent is not listed.
-	PublicKey func(agent wire.AgentID) ed25519.PublicKey
-	Logger    *slog.Logger
+	CoordinatorKey ed25519.PrivateKey // the coordinator's
+	Folder         *runs.StateFolder  // has the file with the secrets
+	FillRandom     func(b []byte)     // draws secrets
+	// FindAgentPublicKey returns the key of an agent; nil if the agent is not listed.
+	FindAgentPublicKey func(agent wire.AgentID) ed25519.PublicKey
+	Logger             *slog.Logger
 }
 
 // Keyring has the newest secret, whose key is announced, and the one before, which still opens messages that were on
 // their way. A secret is on disk before its key is announced. All methods are called on the owner's goroutine.
 type Keyring struct {
 	cfg             Config
-	secrets         []secret // the newest first; at most two
-	saved           savedSecrets
+	secrets         []secretWithKeys // the newest first; at most two
+	savedSecrets    savedSecrets
 	agentListDigest wire.Digest // of the list of agents
 	needsRenewal    bool        // an agent that may have the newest key has left the list
 
-	// announcedKeyID is the ID of the group key under which blobs are announced; 0 before the first announcement.
-	announcedKeyID    uint64
-	groupKeyIDByAgent map[wire.AgentID]uint64 // the newest group key that an agent is known to have
-	agentsJustSentKey map[wire.AgentID]bool   // agents that were sent the group key, and have sent no hello since
+	// announcedGroupKeyID is the ID of the group key under which blobs are announced; 0 before the first announcement.
+	announcedGroupKeyID   uint64
+	groupKeyIDByAgent     map[wire.AgentID]uint64 // the newest group key that an agent is known to have
+	wasJustSentKeyByAgent map[wire.AgentID]bool   // agents that were sent the group key, and have sent no hello since
 
 	sealKeysByPair      map[sealKeysID]wire.AgentSealKeys
 	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey
@@ -53,32 +53,34 @@ type Keyring struct {
 
 // savedSecrets is the content of the file.
 type savedSecrets struct {
-	Secrets []wire.SealSecret // the newest first; at most two
-	Run     wire.RunID
-	Since   wire.RoundID     // the first round of the newest secret
-	List    wire.Digest      // the list of agents to which its keys were given
-	Root    wire.RootVersion // the version of the root document under which it was drawn
+	Secrets         []wire.SealSecret // the newest first; at most two
+	Run             wire.RunID
+	SinceRound      wire.RoundID     `json:"Since"` // the first round of the newest secret
+	AgentListDigest wire.Digest      `json:"List"`  // the list of agents to which its keys were given
+	RootVersion     wire.RootVersion `json:"Root"`  // the version of the root document under which it was drawn
 }
 
-// secret is a secret with the keys that are derived from it.
-type secret struct {
+// secretWithKeys is a secret with the keys that are derived from it.
+type secretWithKeys struct {
 	wire.SealSecret
-	public wire.X25519PublicKey
-	group  wire.SealKey
+	publicKey wire.X25519PublicKey
+	groupKey  wire.SealKey
 }
 
 // sealKeysID identifies the keys that an agent and the coordinator share by one secret.
 type sealKeysID struct {
-	agent     wire.AgentID
-	announced wire.X25519PublicKey
+	agent        wire.AgentID
+	announcedKey wire.X25519PublicKey
 }
 
-// Load reads the secrets of the previous process. If there are none, or the file is damaged, Renew draws new ones:
-// agents seal to the key that is announced.
-func Load(cfg Config, list *enrolled.List) (*Keyring, error) {
-	k := &Keyring{cfg: cfg, groupKeyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{},
-		sealKeysByPair: map[sealKeysID]wire.AgentSealKeys{}, selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{}}
-	saved, err := loadFile(cfg.Folder)
+// LoadKeyring reads the secrets of the previous process. If there are none, or the file is damaged, Renew draws new
+// ones: agents seal to the key that is announced.
+func LoadKeyring(cfg Config, list *enrolled.List) (*Keyring, error) {
+	k := &Keyring{cfg: cfg, groupKeyIDByAgent: map[wire.AgentID]uint64{},
+		wasJustSentKeyByAgent: map[wire.AgentID]bool{},
+		sealKeysByPair:        map[sealKeysID]wire.AgentSealKeys{},
+		selectionKeyByAgent:   map[wire.AgentID]wire.SelectionKey{}}
+	saved, err := loadSecretsFile(cfg.Folder)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 	case store.IsDamage(err):
@@ -91,22 +93,22 @@ func Load(cfg Config, list *enrolled.List) (*Keyring, error) {
 	case err != nil:
 		return nil, err
 	}
-	if err := k.use(saved); err != nil {
+	if err := k.useSecrets(saved); err != nil {
 		return nil, err
 	}
 	if k.agentListDigest, err = list.Digest(); err != nil {
 		return nil, err
 	}
-	k.needsRenewal = k.agentListDigest != saved.List // which agents have left is not known
+	k.needsRenewal = k.agentListDigest != saved.AgentListDigest // which agents have left is not known
 	if len(k.secrets) > 0 {
-		k.announcedKeyID = k.secrets[0].group.ID()
+		k.announcedGroupKeyID = k.secrets[0].groupKey.ID()
 	}
 	return k, nil
 }
 
-// use derives the keys of secrets, and forgets the keys of other secrets.
-func (k *Keyring) use(saved savedSecrets) error {
-	k.saved, k.secrets = saved, nil
+// useSecrets derives the keys of secrets, and forgets the keys of other secrets.
+func (k *Keyring) useSecrets(saved savedSecrets) error {
+	k.savedSecrets, k.secrets = saved, nil
 	for _, x := range saved.Secrets {
 		public, err := x.PublicKey()
 		if err != nil {
@@ -116,56 +118,56 @@ func (k *Keyring) use(saved savedSecrets) error {
 		if err != nil {
 			return fmt.Errorf("the key of the group: %w", err)
 		}
-		k.secrets = append(k.secrets, secret{x, public, group})
+		k.secrets = append(k.secrets, secretWithKeys{x, public, group})
 	}
 	for p := range k.sealKeysByPair {
-		if !k.has(p.announced) {
+		if !k.hasAnnouncedKey(p.announcedKey) {
 			delete(k.sealKeysByPair, p)
 		}
 	}
 	return nil
 }
 
-func (k *Keyring) has(announced wire.X25519PublicKey) bool {
-	return slices.ContainsFunc(k.secrets, func(s secret) bool { return s.public == announced })
+func (k *Keyring) hasAnnouncedKey(announced wire.X25519PublicKey) bool {
+	return slices.ContainsFunc(k.secrets, func(s secretWithKeys) bool { return s.publicKey == announced })
 }
 
-// Renew draws a new secret if the present one may not be used for a round of a run: it was given to agents that may no
-// longer take part, was used for secretRounds rounds, or was drawn under an earlier root document, by which a thief of
-// the coordinator's host may be locked out. write performs the write to the folder; its error means that the
+// RenewSecretIfDue draws a new secret if the present one may not be used for a round of a run: it was given to agents
+// that may no longer take part, was used for secretRounds rounds, or was drawn under an earlier root document, by which
+// a thief of the coordinator's host may be locked out. write performs the write to the folder; its error means that the
 // coordinator stops before the secret is on disk.
-func (k *Keyring) Renew(run wire.RunID, round wire.RoundID, root wire.RootVersion,
+func (k *Keyring) RenewSecretIfDue(run wire.RunID, round wire.RoundID, root wire.RootVersion,
 	write func(do func() error) error) error {
-	next := k.saved
-	next.List, next.Root = k.agentListDigest, root
+	next := k.savedSecrets
+	next.AgentListDigest, next.RootVersion = k.agentListDigest, root
 	switch {
-	case k.needsRenewal || len(next.Secrets) == 0 || next.Root != k.saved.Root ||
-		next.Run == run && round >= next.Since+secretRounds:
+	case k.needsRenewal || len(next.Secrets) == 0 || next.RootVersion != k.savedSecrets.RootVersion ||
+		next.Run == run && round >= next.SinceRound+secretRounds:
 		fresh := wire.SealSecret{}
 		k.cfg.FillRandom(fresh[:])
 		next.Secrets = append([]wire.SealSecret{fresh}, next.Secrets[:min(1, len(next.Secrets))]...)
-		next.Run, next.Since = run, round
+		next.Run, next.SinceRound = run, round
 	case next.Run != run:
-		next.Run, next.Since = run, round
-	case next.List == k.saved.List:
+		next.Run, next.SinceRound = run, round
+	case next.AgentListDigest == k.savedSecrets.AgentListDigest:
 		return nil
 	}
-	if err := write(func() error { return saveFile(k.cfg.Folder, next) }); err != nil {
+	if err := write(func() error { return saveSecretsFile(k.cfg.Folder, next) }); err != nil {
 		return err
 	}
 	k.needsRenewal = false
-	return k.use(next)
+	return k.useSecrets(next)
 }
 
 // AnnouncedKey returns the key to which agents seal messages.
-func (k *Keyring) AnnouncedKey() wire.X25519PublicKey { return k.secrets[0].public }
+func (k *Keyring) AnnouncedKey() wire.X25519PublicKey { return k.secrets[0].publicKey }
 
-// ListChanged is called when a list of agents has replaced another one.
-func (k *Keyring) ListChanged(list, before *enrolled.List) {
+// HandleAgentListChange is called when a list of agents has replaced another one.
+func (k *Keyring) HandleAgentListChange(list, before *enrolled.List) {
 	digest, err := list.Digest()
 	complete := false // every agent of the list before is in the new list, with the same key
 	if err == nil {
-		complete, err = list.Contains(before)
+		complete, err = list.ContainsAllOf(before)
 	}
 	if err != nil {
 		k.cfg.Logger.Error("the list of agents cannot be read; the keys of seals are changed", "err", err)
@@ -173,20 +175,20 @@ func (k *Keyring) ListChanged(list, before *enrolled.List) {
 	k.agentListDigest, k.needsRenewal = digest, k.needsRenewal || !complete
 }
 
-// Forget forgets an agent, whose key may have changed.
-func (k *Keyring) Forget(agent wire.AgentID) {
+// ForgetAgentKeys forgets an agent, whose key may have changed.
+func (k *Keyring) ForgetAgentKeys(agent wire.AgentID) {
 	delete(k.groupKeyIDByAgent, agent)
-	delete(k.agentsJustSentKey, agent)
+	delete(k.wasJustSentKeyByAgent, agent)
 	delete(k.selectionKeyByAgent, agent)
 	for _, s := range k.secrets {
-		delete(k.sealKeysByPair, sealKeysID{agent, s.public})
+		delete(k.sealKeysByPair, sealKeysID{agent, s.publicKey})
 	}
 }
 
 // SealBlobs seals the blobs that an announcement names, except the outcome of the last round, which identifies updates
 // by tags only. It reports whether the group key differs from that of the previous announcement.
 func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (resealed bool) {
-	group := k.secrets[0].group
+	group := k.secrets[0].groupKey
 	for i, b := range blobs {
 		if b.Ref.Hash != a.LastRoundOutcome.Hash {
 			blobs[i] = b.SealedForGroup(group)
@@ -202,38 +204,38 @@ func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (reseale
 			*ref = blobs[i].Ref
 		}
 	}
-	resealed = group.ID() != k.announcedKeyID
-	k.announcedKeyID = group.ID()
+	resealed = group.ID() != k.announcedGroupKeyID
+	k.announcedGroupKeyID = group.ID()
 	return resealed
 }
 
 // GroupKeyFor returns the group key for an agent, which is sent to it. ok is false if no blob was announced under it
 // yet.
 func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKeyDelivery, ok bool) {
-	if k.announcedKeyID == 0 {
+	if k.announcedGroupKeyID == 0 {
 		return key, false
 	}
-	k.groupKeyIDByAgent[agent], k.agentsJustSentKey[agent] = k.announcedKeyID, true
-	return wire.GroupKeyDelivery{Key: k.secrets[0].group}, true
+	k.groupKeyIDByAgent[agent], k.wasJustSentKeyByAgent[agent] = k.announcedGroupKeyID, true
+	return wire.GroupKeyDelivery{Key: k.secrets[0].groupKey}, true
 }
 
 // LacksGroupKey reports whether an agent is not known to have the group key under which blobs are announced.
 func (k *Keyring) LacksGroupKey(agent wire.AgentID) bool {
-	return k.announcedKeyID != 0 && k.groupKeyIDByAgent[agent] != k.announcedKeyID
+	return k.announcedGroupKeyID != 0 && k.groupKeyIDByAgent[agent] != k.announcedGroupKeyID
 }
 
 // HandleHello reports whether an agent asks for the group key in a hello, and whether the hello is about anything else.
 // An agent that cannot read its task sends another hello when it can. An agent that was sent the key just now, or that
 // asks for parts, may not have its task yet. followsPresent means that the hello names the present announcement.
 func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent bool) (asksForKey, saysMore bool) {
-	justSent := k.agentsJustSentKey[agent]
-	delete(k.agentsJustSentKey, agent)
+	justSent := k.wasJustSentKeyByAgent[agent]
+	delete(k.wasJustSentKeyByAgent, agent)
 	switch {
-	case m.MissingGroupKeyID != 0 && m.MissingGroupKeyID == k.announcedKeyID:
+	case m.MissingGroupKeyID != 0 && m.MissingGroupKeyID == k.announcedGroupKeyID:
 		return true, m.UnfitReason != wire.DeclineFetchFailed
 	case m.MissingGroupKeyID == 0 && followsPresent:
-		k.groupKeyIDByAgent[agent] = k.announcedKeyID
-		return false, !justSent && m.MissingParts.Blob.IsZero() || m.UnfitReason != wire.DeclineFetchFailed
+		k.groupKeyIDByAgent[agent] = k.announcedGroupKeyID
+		return false, !justSent && m.MissingParts.BlobDigest.IsZero() || m.UnfitReason != wire.DeclineFetchFailed
 	}
 	return false, true
 }
@@ -245,75 +247,76 @@ func (k *Keyring) SelectionKey(agent wire.AgentID) (wire.SelectionKey, error) {
 	if known {
 		return key, nil
 	}
-	key, err := wire.NewSelectionKey(k.cfg.Key, k.cfg.PublicKey(agent))
+	key, err := wire.NewSelectionKey(k.cfg.CoordinatorKey, k.cfg.FindAgentPublicKey(agent))
 	if err == nil {
 		k.selectionKeyByAgent[agent] = key
 	}
 	return key, err
 }
 
-// Recipient returns the key for messages to an agent; nil if no secret was drawn yet, or the agent's key has no X25519
-// form.
-func (k *Keyring) Recipient(agent wire.AgentID) *host.SealRecipient {
+// SealRecipientFor returns the key for messages to an agent; nil if no secret was drawn yet, or the agent's key has no
+// X25519 form.
+func (k *Keyring) SealRecipientFor(agent wire.AgentID) *host.SealRecipient {
 	if len(k.secrets) == 0 {
 		return nil
 	}
 	s := &k.secrets[0]
-	keys, known := k.sealKeysByPair[sealKeysID{agent, s.public}]
+	keys, known := k.sealKeysByPair[sealKeysID{agent, s.publicKey}]
 	if !known {
 		var err error
-		if keys, err = s.AgentSealKeys(k.cfg.PublicKey(agent)); err != nil {
+		if keys, err = s.AgentSealKeys(k.cfg.FindAgentPublicKey(agent)); err != nil {
 			k.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
 			return nil
 		}
-		k.sealKeysByPair[sealKeysID{agent, s.public}] = keys
+		k.sealKeysByPair[sealKeysID{agent, s.publicKey}] = keys
 	}
-	return &host.SealRecipient{AnnouncedKey: s.public, Key: keys.ToAgent}
+	return &host.SealRecipient{AnnouncedKey: s.publicKey, Key: keys.ToAgentKey}
 }
 
-// Message is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
-type Message struct {
+// OpenedMessage is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
+type OpenedMessage struct {
 	wire.Envelope
 	SealKey *wire.SealKey
 }
 
-// Opener returns a function that opens an agent's message, beside the owner, and a function that keeps the keys derived
-// for that, which the owner calls afterwards.
-func (k *Keyring) Opener(agent wire.AgentID, e wire.Envelope) (open func() (Message, error), keep func()) {
+// NewMessageOpener returns a function that opens an agent's message, beside the owner, and a function that keeps the
+// keys derived for that, which the owner calls afterwards.
+func (k *Keyring) NewMessageOpener(agent wire.AgentID, e wire.Envelope) (open func() (OpenedMessage, error),
+	keep func()) {
 	if e.Type != wire.TypeSealed {
-		return func() (Message, error) {
+		return func() (OpenedMessage, error) {
 			if e.Type.MustBeSealed() {
-				return Message{}, fmt.Errorf("a %s that is not sealed", e.Type)
+				return OpenedMessage{}, fmt.Errorf("a %s that is not sealed", e.Type)
 			}
-			return Message{e, nil}, nil
+			return OpenedMessage{e, nil}, nil
 		}, func() {}
 	}
-	i := slices.IndexFunc(k.secrets, func(s secret) bool { return wire.IsSealedToKey(e.Body, s.public) })
+	i := slices.IndexFunc(k.secrets, func(s secretWithKeys) bool { return wire.IsSealedToKey(e.Body, s.publicKey) })
 	if i < 0 {
-		return func() (Message, error) {
-			return Message{}, errors.New("it is sealed to a key that is not announced any more")
+		return func() (OpenedMessage, error) {
+			return OpenedMessage{}, errors.New("it is sealed to a key that is not announced any more")
 		}, func() {}
 	}
-	s, public := k.secrets[i], k.cfg.PublicKey(agent)
-	keys, known := k.sealKeysByPair[sealKeysID{agent, s.public}]
-	open = func() (Message, error) {
+	s, public := k.secrets[i], k.cfg.FindAgentPublicKey(agent)
+	keys, known := k.sealKeysByPair[sealKeysID{agent, s.publicKey}]
+	open = func() (OpenedMessage, error) {
 		if !known {
 			var err error
 			if keys, err = s.AgentSealKeys(public); err != nil {
-				return Message{}, err
+				return OpenedMessage{}, err
 			}
 		}
-		opened, err := keys.FromAgent.OpenMessage(e)
-		return Message{opened, &keys.FromAgent}, err
+		opened, err := keys.FromAgentKey.OpenMessage(e)
+		return OpenedMessage{opened, &keys.FromAgentKey}, err
 	}
 	return open, func() {
-		if !known && keys != (wire.AgentSealKeys{}) && k.has(s.public) {
-			k.sealKeysByPair[sealKeysID{agent, s.public}] = keys
+		if !known && keys != (wire.AgentSealKeys{}) && k.hasAnnouncedKey(s.publicKey) {
+			k.sealKeysByPair[sealKeysID{agent, s.publicKey}] = keys
 		}
 	}
 }
 
-func saveFile(d *runs.Folder, s savedSecrets) error {
+func saveSecretsFile(d *runs.StateFolder, s savedSecrets) error {
 	body, err := json.Marshal(s)
 	if err == nil {
 		err = d.SealSlots.WriteAndProtect(body)
@@ -321,7 +324,7 @@ func saveFile(d *runs.Folder, s savedSecrets) error {
 	return err
 }
 
-func loadFile(d *runs.Folder) (s savedSecrets, err error) {
+func loadSecretsFile(d *runs.StateFolder) (s savedSecrets, err error) {
 	found, err := d.SealSlots.Load(nil)
 	if err != nil {
 		return s, err

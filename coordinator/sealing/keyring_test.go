@@ -22,15 +22,15 @@ func listOf(ids ...wire.AgentID) *enrolled.List {
 		copy(seed, id)
 		keys[id] = ed25519.NewKeyFromSeed(seed).Public().(ed25519.PublicKey)
 	}
-	return enrolled.ListFromKeys(keys)
+	return enrolled.NewListFromKeys(keys)
 }
 
 // ring makes a keyring from the files in dir. Its secrets are 1, 2, 3, ….
 func ring(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrolled.List) *Keyring {
 	t.Helper()
-	k, err := Load(Config{Logger: slog.New(slog.DiscardHandler), Folder: runs.NewFolder(files, dir),
-		FillRandom: func(b []byte) { *drawn++; b[0] = *drawn },
-		PublicKey:  func(wire.AgentID) ed25519.PublicKey { return nil }}, list)
+	k, err := LoadKeyring(Config{Logger: slog.New(slog.DiscardHandler), Folder: runs.NewStateFolder(files, dir),
+		FillRandom:         func(b []byte) { *drawn++; b[0] = *drawn },
+		FindAgentPublicKey: func(wire.AgentID) ed25519.PublicKey { return nil }}, list)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,16 +55,16 @@ func TestKeyChanges(t *testing.T) {
 	k, run, root := ring(t, store.LocalDisk, dir, &drawn, list), wire.RunID(7), wire.FirstRootVersion
 	renew := func(what string, r wire.RoundID, want ...byte) {
 		t.Helper()
-		if err := k.Renew(run, r, root, once); err != nil || !slices.Equal(k.present(), want) {
+		if err := k.RenewSecretIfDue(run, r, root, once); err != nil || !slices.Equal(k.present(), want) {
 			t.Fatalf("%s: secrets %v, want %v: %v", what, k.present(), want, err)
 		}
-		saved, err := loadFile(k.cfg.Folder)
+		saved, err := loadSecretsFile(k.cfg.Folder)
 		if err != nil || len(saved.Secrets) != len(want) || saved.Secrets[0][0] != want[0] {
 			t.Fatalf("%s: on the disk is %v: %v", what, saved, err)
 		}
 	}
 	change := func(to *enrolled.List) {
-		k.ListChanged(to, list)
+		k.HandleAgentListChange(to, list)
 		list = to
 	}
 	restart := func(with *enrolled.List) { k, list = ring(t, store.LocalDisk, dir, &drawn, with), with }
@@ -149,18 +149,18 @@ func TestKeyChangeCut(t *testing.T) {
 	for cut := 0; ; cut++ {
 		dir, drawn := t.TempDir(), byte(0)
 		k := ring(t, store.LocalDisk, dir, &drawn, listOf("a", "b"))
-		if err := k.Renew(7, 1, wire.FirstRootVersion, once); err != nil {
+		if err := k.RenewSecretIfDue(7, 1, wire.FirstRootVersion, once); err != nil {
 			t.Fatal(err)
 		}
 		left := 1 << 20
 		k = ring(t, store.Disk{FS: cuts{store.LocalDisk.FS, &left}}, dir, &drawn, listOf("a"))
 		left = cut
-		err := k.Renew(7, 2, wire.FirstRootVersion, once)
+		err := k.RenewSecretIfDue(7, 2, wire.FirstRootVersion, once)
 		if used := k.present()[0]; (used == 1) != (err != nil) {
 			t.Errorf("cut %d: secret %d is used: %v", cut, used, err)
 		}
 		k = ring(t, store.LocalDisk, dir, &drawn, listOf("a"))
-		if err := k.Renew(7, 2, wire.FirstRootVersion, once); err != nil || k.present()[0] == 1 {
+		if err := k.RenewSecretIfDue(7, 2, wire.FirstRootVersion, once); err != nil || k.present()[0] == 1 {
 			t.Errorf("cut %d: the next process has secrets %v: %v", cut, k.present(), err)
 		}
 		if left >= 0 {
@@ -177,10 +177,10 @@ func TestKeyChangeCut(t *testing.T) {
 func TestHelloAfterTheKey(t *testing.T) {
 	drawn := byte(0)
 	k := ring(t, store.LocalDisk, t.TempDir(), &drawn, listOf())
-	if err := k.Renew(7, 1, wire.FirstRootVersion, once); err != nil {
+	if err := k.RenewSecretIfDue(7, 1, wire.FirstRootVersion, once); err != nil {
 		t.Fatal(err)
 	}
-	k.announcedKeyID = 7
+	k.announcedGroupKeyID = 7
 	for i, h := range []struct {
 		wants uint64
 		unfit wire.DeclineReason

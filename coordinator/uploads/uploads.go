@@ -23,19 +23,19 @@ import (
 // Config is the part's access to the coordinator.
 type Config struct {
 	Loop     *host.EventLoop
-	Folder   *runs.Folder // has the spools
+	Folder   *runs.StateFolder // has the spools
 	Observer observe.Observer
 	Logger   *slog.Logger
 	// MaxBufferedBytes bounds the sum of the lengths of the updates that are being received or stored.
 	MaxBufferedBytes int
-	MaxNorm          float64              // updates with a larger ‖Δ‖₂ are refused; 0 = there is no limit
+	MaxUpdateNorm    float64              // updates with a larger ‖Δ‖₂ are refused; 0 = there is no limit
 	RemovalJobs      *host.SerialJobQueue // removes the spools of earlier rounds
-	// Step gives the round machine an event.
-	Step func(round.Event)
+	// StepRoundMachine gives the round machine an event.
+	StepRoundMachine func(round.Event)
 	// SendCredit sends a credit for chunks to an agent.
 	SendCredit func(agent wire.AgentID, credit []byte)
-	// ReportWrite reports the result of a write to the state folder.
-	ReportWrite func(purpose string, err error)
+	// ReportWriteResult reports the result of a write to the state folder.
+	ReportWriteResult func(purpose string, err error)
 }
 
 // Uploads is the updates of the present round that are on their way, or in the spool. All exported methods are
@@ -43,14 +43,14 @@ type Config struct {
 type Uploads struct {
 	cfg          Config
 	receiver     *transfer.UpdateReceiver
-	spools       map[wire.RoundID]*store.UpdateSpool // of the present round; between two rounds there may be two
-	offers       map[wire.AgentID]*round.UpdateOffer // being received, or stored
+	spoolByRound map[wire.RoundID]*store.UpdateSpool // of the present round; between two rounds there may be two
+	offerByAgent map[wire.AgentID]*round.UpdateOffer // being received, or stored
 	status       UploadStatusChanged
 	storageFails bool // the last attempt to store an update failed for want of space
 
-	round             wire.RoundID // of the present announcement
-	elements          int          // of an update's vector in that round
-	unsolicitedChunks uint32       // that an agent may send before it gets a credit
+	announcedRound       wire.RoundID // of the present announcement
+	updateElementCount   int          // of an update's vector in that round
+	maxUnsolicitedChunks uint32       // that an agent may send before it gets a credit
 
 	unpackMutex sync.Mutex // held while a vector that can only be unpacked whole is in memory
 }
@@ -60,13 +60,13 @@ func New(cfg Config, maxUpdate int) *Uploads {
 	receiving := transfer.DefaultReceiverConfig()
 	receiving.MaxUpdateBytes, receiving.MaxBufferedBytes = maxUpdate, max(cfg.MaxBufferedBytes, maxUpdate)
 	return &Uploads{cfg: cfg, receiver: transfer.NewUpdateReceiver(receiving),
-		spools: map[wire.RoundID]*store.UpdateSpool{},
-		offers: map[wire.AgentID]*round.UpdateOffer{}}
+		spoolByRound: map[wire.RoundID]*store.UpdateSpool{},
+		offerByAgent: map[wire.AgentID]*round.UpdateOffer{}}
 }
 
-// Recover opens the spool of the record's round, if the round has one, else it returns nil. It removes the spools of
-// other rounds that a crash left behind.
-func (u *Uploads) Recover(r *round.JournalRecord) (*store.UpdateSpool, error) {
+// RecoverSpool opens the spool of the record's round, if the round has one, else it returns nil. It removes the spools
+// of other rounds that a crash left behind.
+func (u *Uploads) RecoverSpool(r *round.JournalRecord) (*store.UpdateSpool, error) {
 	keep := r.Round
 	if r.Phase != round.CoordinatorCollecting {
 		keep = 0
@@ -85,47 +85,48 @@ func (u *Uploads) OpenSpool(r *round.JournalRecord) (*store.UpdateSpool, error) 
 			"problem", problem)
 	})
 	if err == nil {
-		u.spools[r.Round] = s
+		u.spoolByRound[r.Round] = s
 	}
 	return s, err
 }
 
-// Spool returns the spool of a round; nil if it is not open.
-func (u *Uploads) Spool(r wire.RoundID) *store.UpdateSpool { return u.spools[r] }
+// SpoolOfRound returns the spool of a round; nil if it is not open.
+func (u *Uploads) SpoolOfRound(r wire.RoundID) *store.UpdateSpool { return u.spoolByRound[r] }
 
-// Announce sets what holds for the updates of the round that is announced.
-func (u *Uploads) Announce(r wire.RoundID, elements int, unsolicitedChunks uint32) {
-	u.round, u.elements, u.unsolicitedChunks = r, elements, unsolicitedChunks
+// SetAnnouncedRound sets what holds for the updates of the round that is announced.
+func (u *Uploads) SetAnnouncedRound(r wire.RoundID, elements int, unsolicitedChunks uint32) {
+	u.announcedRound, u.updateElementCount, u.maxUnsolicitedChunks = r, elements, unsolicitedChunks
 }
 
-// Receive begins to receive an update that an agent offers.
-func (u *Uploads) Receive(e round.ReceiveUpdate) {
-	u.offers[e.Agent] = &e.UpdateOffer
-	u.step(transfer.UpdateOffer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline,
-		Sealer: e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, u.unsolicitedChunks))})
+// ReceiveUpdate begins to receive an update that an agent offers.
+func (u *Uploads) ReceiveUpdate(e round.ReceiveUpdate) {
+	u.offerByAgent[e.Agent] = &e.UpdateOffer
+	u.stepReceiver(transfer.UpdateOffer{Agent: e.Agent, AgentBootEpoch: e.Boot, Manifest: e.Update.PayloadManifest,
+		InlinePayload: e.Update.InlinePayload,
+		Sealer:        e.BlobSealer, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, u.maxUnsolicitedChunks))})
 }
 
 // ReceiveChunk handles a chunk of an update.
-func (u *Uploads) ReceiveChunk(e transfer.ChunkReceived) { u.step(e) }
+func (u *Uploads) ReceiveChunk(e transfer.ChunkReceived) { u.stepReceiver(e) }
 
 // EndTransfer ends the transfer of an update, if it is under way.
 func (u *Uploads) EndTransfer(agent wire.AgentID, update wire.Digest) {
-	if o := u.offers[agent]; o != nil && o.Update.Payload.Hash == update {
-		u.end(agent)
+	if o := u.offerByAgent[agent]; o != nil && o.Update.PayloadManifest.Hash == update {
+		u.endTransferOfAgent(agent)
 	}
 }
 
-// Discard ends all transfers, and has the spool of a round removed.
-func (u *Uploads) Discard(r wire.RoundID) {
-	for _, agent := range slices.Sorted(maps.Keys(u.offers)) {
-		u.end(agent)
+// DiscardRound ends all transfers, and has the spool of a round removed.
+func (u *Uploads) DiscardRound(r wire.RoundID) {
+	for _, agent := range slices.Sorted(maps.Keys(u.offerByAgent)) {
+		u.endTransferOfAgent(agent)
 	}
-	u.noteStorage(nil) // nothing of that round waits for the disk any more
-	spool := u.spools[r]
-	delete(u.spools, r)
+	u.recordStorageResult(nil) // nothing of that round waits for the disk any more
+	spool := u.spoolByRound[r]
+	delete(u.spoolByRound, r)
 	u.cfg.RemovalJobs.Enqueue(func() {
 		if spool != nil {
-			u.close(r, spool)
+			u.closeSpool(r, spool)
 		}
 		if err := u.cfg.Folder.RemoveSpool(r); err != nil {
 			u.cfg.Logger.Warn("an old spool is left behind", "round", r, "err", err)
@@ -140,37 +141,37 @@ func (u *Uploads) StorageFails() bool { return u.storageFails }
 func (u *Uploads) Deadline() (time.Time, bool) { return u.receiver.Deadline() }
 
 // Tick is called when a deadline of the coordinator has passed.
-func (u *Uploads) Tick() { u.step(transfer.Tick{}) }
+func (u *Uploads) Tick() { u.stepReceiver(transfer.Tick{}) }
 
 // Close closes the spools.
 func (u *Uploads) Close() {
-	for r, s := range u.spools {
-		u.close(r, s)
+	for r, s := range u.spoolByRound {
+		u.closeSpool(r, s)
 	}
 }
 
-func (u *Uploads) close(r wire.RoundID, s *store.UpdateSpool) {
+func (u *Uploads) closeSpool(r wire.RoundID, s *store.UpdateSpool) {
 	if err := s.Close(); err != nil {
 		u.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
 	}
 }
 
-// step steps the receiver and performs its effects.
-func (u *Uploads) step(ev transfer.ReceiveEvent) {
+// stepReceiver steps the receiver and performs its effects.
+func (u *Uploads) stepReceiver(ev transfer.ReceiveEvent) {
 	for _, e := range u.receiver.Step(u.cfg.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.OpenStorage:
-			u.openStorage(e)
+			u.openUpdateStorage(e)
 		case transfer.StorageFailed:
 			u.cfg.Logger.Error("an update on its way cannot be stored; its missing chunks will be asked for again",
-				"agent", e.Agent, "round", u.round, "err", e.Err)
-			u.noteStorage(e.Err)
+				"agent", e.Agent, "round", u.announcedRound, "err", e.Err)
+			u.recordStorageResult(e.Err)
 		case transfer.GrantCredit:
 			u.cfg.SendCredit(e.Agent, e.Credit.Body())
 		case transfer.UpdateComplete:
-			u.checkAndSpool(e)
+			u.checkAndSpoolUpdate(e)
 		case transfer.RefuseUpdate:
-			u.reportRejected(e.Agent, u.round, e.Digest, e.Reason)
+			u.reportRejectedUpdate(e.Agent, u.announcedRound, e.Digest, e.Reason)
 		}
 	}
 	s := u.receiver.Stats()
@@ -180,28 +181,28 @@ func (u *Uploads) step(ev transfer.ReceiveEvent) {
 	}
 }
 
-// end ends the transfer of an agent.
-func (u *Uploads) end(agent wire.AgentID) {
-	delete(u.offers, agent)
-	u.step(transfer.DropAgent{Agent: agent})
+// endTransferOfAgent ends the transfer of an agent.
+func (u *Uploads) endTransferOfAgent(agent wire.AgentID) {
+	delete(u.offerByAgent, agent)
+	u.stepReceiver(transfer.DropAgent{Agent: agent})
 }
 
-// reportRejected reports an invalid update to the round machine, which may have closed the round already.
-func (u *Uploads) reportRejected(agent wire.AgentID, r wire.RoundID, update wire.Digest,
+// reportRejectedUpdate reports an invalid update to the round machine, which may have closed the round already.
+func (u *Uploads) reportRejectedUpdate(agent wire.AgentID, r wire.RoundID, update wire.Digest,
 	reason wire.UpdateRefusalReason) {
-	u.cfg.Step(round.UpdateRejected{Agent: agent, Round: r, UpdateDigest: update, Reason: reason})
+	u.cfg.StepRoundMachine(round.UpdateRejected{Agent: agent, Round: r, UpdateDigest: update, Reason: reason})
 }
 
-// noteStorage records the result of storing an update or a part of it.
-func (u *Uploads) noteStorage(err error) {
-	u.cfg.ReportWrite("store an update", err)
+// recordStorageResult records the result of storing an update or a part of it.
+func (u *Uploads) recordStorageResult(err error) {
+	u.cfg.ReportWriteResult("store an update", err)
 	switch failing := store.IsTransientWriteError(err); {
 	case failing && !u.storageFails:
 		u.storageFails = true
-		u.cfg.Step(round.StorageFailed{FailingSince: u.cfg.Loop.Now()})
+		u.cfg.StepRoundMachine(round.StorageFailed{FailingSince: u.cfg.Loop.Now()})
 	case err == nil && u.storageFails:
 		u.storageFails = false
-		u.cfg.Step(round.StorageRecovered{})
+		u.cfg.StepRoundMachine(round.StorageRecovered{})
 	}
 }
 
@@ -210,60 +211,61 @@ func (u *Uploads) noteStorage(err error) {
 // For a small one a file of its own would cost more than sending it again.
 const maxInMemory = 1 << 20
 
-// openStorage gives the receiver a storage for an update.
-func (u *Uploads) openStorage(e transfer.OpenStorage) {
-	m, spool := e.Manifest, u.spools[u.round]
-	opened := transfer.StorageOpened{Agent: e.Agent, Blob: m.Hash}
+// openUpdateStorage gives the receiver a storage for an update.
+func (u *Uploads) openUpdateStorage(e transfer.OpenStorage) {
+	m, spool := e.Manifest, u.spoolByRound[u.announcedRound]
+	opened := transfer.StorageOpened{Agent: e.Agent, BlobDigest: m.Hash}
 	switch {
-	case m.Length <= maxInMemory:
-		opened.Storage = transfer.NewMemoryStorage(int(m.Length))
+	case m.BlobLength <= maxInMemory:
+		opened.Storage = transfer.NewMemoryChunkStorage(int(m.BlobLength))
 	case spool == nil:
 		opened.Err = store.ErrClosed
 	default:
 		u.cfg.Loop.GoThen(func() func() {
-			p, err := spool.OpenPartialUpdate(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunkBytes,
-				func(k int) [32]byte { return m.Chunks[k] })
+			p, err := spool.OpenPartialUpdate(string(e.Agent), m.Hash, int64(m.BlobLength), wire.MaxChunkBytes,
+				func(k int) [32]byte { return m.ChunkDigests[k] })
 			if opened.Err = err; err == nil {
 				opened.Storage = p
 			}
-			return func() { u.step(opened) }
+			return func() { u.stepReceiver(opened) }
 		})
 		return
 	}
-	u.step(opened)
+	u.stepReceiver(opened)
 }
 
 // retryInterval is the time after which a write that failed for want of space is tried again.
 const retryInterval = 5 * time.Second
 
-// checkAndSpool checks a complete update and stores it in the round's spool, beside the owner.
-func (u *Uploads) checkAndSpool(e transfer.UpdateComplete) {
-	o := u.offers[e.Agent]
-	if o == nil || o.Update.Payload.Hash != e.Digest || u.spools[o.Round] == nil {
+// checkAndSpoolUpdate checks a complete update and stores it in the round's spool, beside the owner.
+func (u *Uploads) checkAndSpoolUpdate(e transfer.UpdateComplete) {
+	o := u.offerByAgent[e.Agent]
+	if o == nil || o.Update.PayloadManifest.Hash != e.Digest || u.spoolByRound[o.Round] == nil {
 		_ = e.Storage.Close() // its round is over: its file is removed with the spool
-		u.step(transfer.RoomReleased{Agent: e.Agent})
+		u.stepReceiver(transfer.UpdateReleased{Agent: e.Agent})
 		return
 	}
-	spool, want := u.spools[o.Round], limits{u.elements, u.cfg.MaxNorm}
+	spool, want := u.spoolByRound[o.Round], updateLimits{u.updateElementCount, u.cfg.MaxUpdateNorm}
 	u.cfg.Loop.GoThen(func() func() {
-		norm, reason, err := u.put(spool, o, e.Storage, want)
+		norm, reason, err := u.checkAndWriteUpdate(spool, o, e.Storage, want)
 		return func() {
-			u.step(transfer.RoomReleased{Agent: e.Agent})
-			u.finish(o, norm, reason, err)
+			u.stepReceiver(transfer.UpdateReleased{Agent: e.Agent})
+			u.finishUpload(o, norm, reason, err)
 		}
 	})
 }
 
-// put checks an update, writes it to the spool and returns its ‖v‖₂, or the reason why it is refused; err may explain
-// the reason. While the disk is full it waits, so that the agent need not send the update again.
-func (u *Uploads) put(spool *store.UpdateSpool, o *round.UpdateOffer, data transfer.ChunkStorage, want limits) (float64,
+// checkAndWriteUpdate checks an update, writes it to the spool and returns its ‖v‖₂, or the reason why it is refused;
+// err may explain the reason. While the disk is full it waits, so that the agent need not send the update again.
+func (u *Uploads) checkAndWriteUpdate(spool *store.UpdateSpool, o *round.UpdateOffer, data transfer.ChunkStorage,
+	want updateLimits) (float64,
 	wire.UpdateRefusalReason, error) {
-	e := store.SpoolEntry{Agent: string(o.Agent), PayloadDigest: o.Update.Payload.Hash,
+	e := store.SpoolEntry{Agent: string(o.Agent), PayloadDigest: o.Update.PayloadManifest.Hash,
 		SignedManifest: o.SignedManifest,
-		PayloadSize:    int64(o.Update.Payload.Length)}
-	norm, reason, err := u.check(&o.Update, e.PayloadSize, data, want)
+		PayloadSize:    int64(o.Update.PayloadManifest.BlobLength)}
+	norm, reason, err := u.checkUpdate(&o.Update, e.PayloadSize, data, want)
 	if file, ok := data.(io.ReaderAt); ok && reason != 0 {
-		if changed := verifyFile(file, e); changed != nil { // the agent is not to blame
+		if changed := verifyUpdateFile(file, e); changed != nil { // the agent is not to blame
 			reason, err = 0, changed
 		}
 	}
@@ -274,8 +276,8 @@ func (u *Uploads) put(spool *store.UpdateSpool, o *round.UpdateOffer, data trans
 		return 0, reason, err
 	}
 	for {
-		if m, ok := data.(*transfer.MemoryStorage); ok {
-			err = spool.Put(e, m.Pieces()...)
+		if m, ok := data.(*transfer.MemoryChunkStorage); ok {
+			err = spool.Put(e, m.ChunkPayloads()...)
 		} else {
 			err = spool.AdoptPartialFile(e, data.(*store.PartialFile))
 		}
@@ -283,15 +285,16 @@ func (u *Uploads) put(spool *store.UpdateSpool, o *round.UpdateOffer, data trans
 			return norm, 0, err
 		}
 		full := err
-		u.cfg.Loop.RunOnLoop(func() { u.noteStorage(full) })
+		u.cfg.Loop.RunOnLoop(func() { u.recordStorageResult(full) })
 		if stopped := u.cfg.Loop.PauseJob(retryInterval); stopped != nil {
 			return 0, 0, stopped
 		}
 	}
 }
 
-// verifyFile compares an update in a file with its digest: it was complete, but the disk may have changed it since.
-func verifyFile(file io.ReaderAt, e store.SpoolEntry) error {
+// verifyUpdateFile compares an update in a file with its digest: it was complete, but the disk may have changed it
+// since.
+func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 	sum := wire.NewBlobHasher()
 	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.PayloadSize)); err != nil {
 		return err
@@ -302,33 +305,33 @@ func verifyFile(file io.ReaderAt, e store.SpoolEntry) error {
 	return nil
 }
 
-// finish handles the result of put: it accepts the update, refuses it, or waits for another offer.
-func (u *Uploads) finish(o *round.UpdateOffer, norm float64, reason wire.UpdateRefusalReason, err error) {
-	digest := o.Update.Payload.Hash
+// finishUpload handles the result of put: it accepts the update, refuses it, or waits for another offer.
+func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.UpdateRefusalReason, err error) {
+	digest := o.Update.PayloadManifest.Hash
 	switch {
 	case reason != 0:
 		if err != nil {
 			u.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.Agent,
 				"round", o.Round, "err", err)
 		}
-		u.reportRejected(o.Agent, o.Round, digest, reason)
+		u.reportRejectedUpdate(o.Agent, o.Round, digest, reason)
 	case errors.Is(err, store.ErrDigestConflict):
-		u.reportRejected(o.Agent, o.Round, digest, wire.RefuseConflict)
+		u.reportRejectedUpdate(o.Agent, o.Round, digest, wire.RefuseConflict)
 	case errors.Is(err, store.ErrClosed):
-		u.reportRejected(o.Agent, o.Round, digest, wire.RefuseLate)
+		u.reportRejectedUpdate(o.Agent, o.Round, digest, wire.RefuseLate)
 	case err != nil:
 		u.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent,
 			"round", o.Round, "err", err)
-		u.noteStorage(err)
-		u.end(o.Agent)
+		u.recordStorageResult(err)
+		u.endTransferOfAgent(o.Agent)
 	default:
-		u.noteStorage(nil)
+		u.recordStorageResult(nil)
 		update := o.Update
-		update.Inline = nil
-		// The whole manifest is in the spool. The emptied offer stays until Discard, so that Refuse and checkAndSpool
-		// still find its digest.
-		o.SignedManifest, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}}
-		u.cfg.Step(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: update, Norm: norm})
+		update.InlinePayload = nil
+		// The whole manifest is in the spool. The emptied offer stays until Discard, so that Refuse and
+		// checkAndSpoolUpdate still find its digest.
+		o.SignedManifest, o.Update = nil, wire.Update{PayloadManifest: wire.Manifest{Hash: digest}}
+		u.cfg.StepRoundMachine(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: update, Norm: norm})
 	}
 }
 

@@ -44,22 +44,22 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		t.Fatal(err)
 	}
 	m.Codec = word
-	u := wire.Update{Kind: wire.KindTraining, Payload: m}
-	of := func(p []byte) *transfer.MemoryStorage {
-		data := transfer.NewMemoryStorage(len(p))
+	u := wire.Update{Kind: wire.KindTraining, PayloadManifest: m}
+	of := func(p []byte) *transfer.MemoryChunkStorage {
+		data := transfer.NewMemoryChunkStorage(len(p))
 		for k := range wire.ChunkCount(len(p)) {
-			if err := data.PutChunk(k, wire.ChunkOf(p, k)); err != nil {
+			if err := data.PutChunk(k, wire.ChunkPayload(p, k)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		return data
 	}
-	got, reason, err := (&Uploads{}).check(&u, int64(len(p)), of(p), limits{elements: d})
+	got, reason, err := (&Uploads{}).checkUpdate(&u, int64(len(p)), of(p), updateLimits{elementCount: d})
 	if err != nil || reason != 0 || got != norm { // the same bits as after a restart
 		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
 	}
-	short := limits{d, norm / 2}
-	if _, reason, err = (&Uploads{}).check(&u, int64(len(p)), of(p), short); reason != wire.RefuseNormTooLarge ||
+	short := updateLimits{d, norm / 2}
+	if _, reason, err = (&Uploads{}).checkUpdate(&u, int64(len(p)), of(p), short); reason != wire.RefuseNormTooLarge ||
 		err != nil {
 		t.Errorf("%s: a long one is refused as %v, error %v", word, reason, err)
 	}
@@ -72,7 +72,7 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		start = len(p) - 4 // behind an index
 	}
 	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])
-	_, reason, err = (&Uploads{}).check(&u, int64(len(p)), of(bad), limits{elements: d})
+	_, reason, err = (&Uploads{}).checkUpdate(&u, int64(len(p)), of(bad), updateLimits{elementCount: d})
 	if reason != wire.RefuseNotFinite || err != nil {
 		t.Errorf("%s: a NaN at the end is refused as %v, error %v", word, reason, err)
 	}
@@ -95,15 +95,16 @@ func TestUpdateChangedOnDisk(t *testing.T) {
 		}
 		m.Codec = spec.CodecRaw
 		data, err := spool.OpenPartialUpdate(name, m.Hash, int64(len(came)), wire.MaxChunkBytes,
-			func(k int) [32]byte { return m.Chunks[k] })
+			func(k int) [32]byte { return m.ChunkDigests[k] })
 		if err == nil {
 			err = data.PutChunk(0, nan)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		offer := &round.UpdateOffer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining, Payload: m}}
-		_, reason, err := (&Uploads{}).put(spool, offer, data, limits{elements: 2})
+		offer := &round.UpdateOffer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining,
+			PayloadManifest: m}}
+		_, reason, err := (&Uploads{}).checkAndWriteUpdate(spool, offer, data, updateLimits{elementCount: 2})
 		if blamed := reason == wire.RefuseNotFinite; blamed != (name == "came") || blamed == (err != nil) {
 			t.Errorf("%s: refused as %v, error %v", name, reason, err)
 		}

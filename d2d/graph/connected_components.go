@@ -8,39 +8,39 @@ import (
 
 // unionFind is a union-find structure over the nodes: parts that an edge joins become one.
 type unionFind struct {
-	parent         []int
+	parentByNode   []int
 	componentCount int
 }
 
 func newUnionFind(n int) *unionFind {
-	f := &unionFind{parent: make([]int, n)}
+	f := &unionFind{parentByNode: make([]int, n)}
 	f.reset()
 	return f
 }
 
 // reset parts all nodes again.
 func (f *unionFind) reset() {
-	f.componentCount = len(f.parent)
-	for i := range f.parent {
-		f.parent[i] = i
+	f.componentCount = len(f.parentByNode)
+	for i := range f.parentByNode {
+		f.parentByNode[i] = i
 	}
 }
 
 func (f *unionFind) findRoot(i int) int {
-	for f.parent[i] != i {
-		f.parent[i] = f.parent[f.parent[i]]
-		i = f.parent[i]
+	for f.parentByNode[i] != i {
+		f.parentByNode[i] = f.parentByNode[f.parentByNode[i]]
+		i = f.parentByNode[i]
 	}
 	return i
 }
 
-// union makes one part of the parts of i and j. The root of a part is its smallest node.
-func (f *unionFind) union(i, j int) {
+// uniteNodes makes one part of the parts of i and j. The root of a part is its smallest node.
+func (f *unionFind) uniteNodes(i, j int) {
 	i, j = f.findRoot(i), f.findRoot(j)
 	if i == j {
 		return
 	}
-	f.parent[max(i, j)] = min(i, j)
+	f.parentByNode[max(i, j)] = min(i, j)
 	f.componentCount--
 }
 
@@ -48,7 +48,7 @@ func (f *unionFind) union(i, j int) {
 func (g *Graph) Components() [][]int {
 	f := newUnionFind(g.nodeCount)
 	for _, e := range g.edges {
-		f.union(e.I, e.J)
+		f.uniteNodes(e.I, e.J)
 	}
 	parts := make([][]int, 0, f.componentCount)
 	at := make([]int, g.nodeCount)

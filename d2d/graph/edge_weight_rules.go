@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// weightsByRule returns the weights of a rule, one an edge.
-func (g *Graph) weightsByRule(rule spec.EdgeWeightRule) ([]float64, error) {
+// edgeWeightsByRule returns the weights of a rule, one an edge.
+func (g *Graph) edgeWeightsByRule(rule spec.EdgeWeightRule) ([]float64, error) {
 	switch rule {
 	case spec.EdgeWeightsMetropolis:
 		return metropolisWeights(make([]float64, len(g.edges)), g.edges, g.Degrees()), nil

@@ -17,10 +17,10 @@ type Point struct{ X, Y float64 }
 
 // Graph is an undirected graph without loops whose nodes are numbered from 0. It does not change once it is made.
 type Graph struct {
-	nodeCount int
-	edges     []Edge
-	ids       []string // nil: the numbers
-	positions []Point  // nil: unknown
+	nodeCount     int
+	edges         []Edge
+	nodeIDs       []string // nil: the numbers
+	nodePositions []Point  // nil: unknown
 }
 
 // New makes a graph of n nodes with these edges, whose ends and whose order may be anything. It fails on an end that is
@@ -69,14 +69,14 @@ func (g *Graph) NodeCount() int { return g.nodeCount }
 func (g *Graph) Edges() []Edge { return g.edges }
 
 // Positions are the places of the nodes, or nil. The caller must not change them.
-func (g *Graph) Positions() []Point { return g.positions }
+func (g *Graph) Positions() []Point { return g.nodePositions }
 
 // NodeID is the name of a node: its number, unless the graph came from a file with other names.
 func (g *Graph) NodeID(i int) string {
-	if g.ids == nil {
+	if g.nodeIDs == nil {
 		return strconv.Itoa(i)
 	}
-	return g.ids[i]
+	return g.nodeIDs[i]
 }
 
 // Adjacency are the edges as the mixing kernel wants them; edge k of the one is edge k of the other.

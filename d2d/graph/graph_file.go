@@ -25,8 +25,8 @@ func (e *GraphFileError) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
 }
 
-// Parse reads a graph file; file names it in errors. weights has one weight an edge of the graph, in the graph's order,
-// and is nil when the file gives none. The file is an edge list as CSV, whose first line is "from,to" or
+// ParseGraphFile reads a graph file; file names it in errors. weights has one weight an edge of the graph, in the
+// graph's order, and is nil when the file gives none. The file is an edge list as CSV, whose first line is "from,to" or
 // "from,to,weight",
 //
 //	from,to,weight
@@ -39,8 +39,8 @@ func (e *GraphFileError) Error() string {
 //
 // Nodes are numbered as JSON lists them; those of an edge list in the order of their ids, numerically if all are
 // whole numbers. Bad files give a [*GraphFileError].
-func Parse(data []byte, file string) (g *Graph, weights []float64, err error) {
-	r := &graphFileReader{file: file, indexByNodeID: map[string]int{}, positionByEdge: map[Edge]filePosition{}}
+func ParseGraphFile(data []byte, file string) (g *Graph, weights []float64, err error) {
+	r := &graphFileReader{fileName: file, indexByNodeID: map[string]int{}, positionByEdge: map[Edge]filePosition{}}
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
 		err = r.readJSON(data)
 	} else {
@@ -57,10 +57,10 @@ type filePosition struct{ line, column int }
 
 // graphFileReader gathers what either format says.
 type graphFileReader struct {
-	file           string
-	ids            []string
+	fileName       string
+	nodeIDs        []string
 	indexByNodeID  map[string]int // of the ids
-	positions      []Point
+	nodePositions  []Point
 	edges          []weightedEdge
 	positionByEdge map[Edge]filePosition
 }
@@ -71,7 +71,7 @@ type weightedEdge struct {
 }
 
 func (r *graphFileReader) errorAt(at filePosition, format string, args ...any) error {
-	return &GraphFileError{File: r.file, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
+	return &GraphFileError{File: r.fileName, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
 }
 
 // addEdge adds an edge between known nodes, at a place in the file.
@@ -97,14 +97,14 @@ func (r *graphFileReader) addEdge(at filePosition, from, to string, weight *floa
 
 // buildGraph is what was gathered.
 func (r *graphFileReader) buildGraph() (*Graph, []float64, error) {
-	if len(r.ids) == 0 {
+	if len(r.nodeIDs) == 0 {
 		return nil, nil, r.errorAt(filePosition{}, "the graph has no nodes")
 	}
 	sort.Slice(r.edges, func(i, j int) bool {
 		a, b := &r.edges[i], &r.edges[j]
 		return cmp.Or(cmp.Compare(a.I, b.I), cmp.Compare(a.J, b.J)) < 0
 	})
-	g := &Graph{nodeCount: len(r.ids), positions: r.positions}
+	g := &Graph{nodeCount: len(r.nodeIDs), nodePositions: r.nodePositions}
 	var weights []float64
 	for _, e := range r.edges {
 		g.edges = append(g.edges, e.Edge)
@@ -112,15 +112,15 @@ func (r *graphFileReader) buildGraph() (*Graph, []float64, error) {
 			weights = append(weights, *e.weight)
 		}
 	}
-	for i, id := range r.ids {
+	for i, id := range r.nodeIDs {
 		if id != strconv.Itoa(i) {
-			g.ids = r.ids
+			g.nodeIDs = r.nodeIDs
 		}
 	}
 	return g, weights, nil
 }
 
-// JSON renders a graph for [Parse], with a weight an edge unless weights is nil.
+// JSON renders a graph for [ParseGraphFile], with a weight an edge unless weights is nil.
 func (g *Graph) JSON(weights []float64) []byte {
 	var b bytes.Buffer
 	line := func(k int, v any) {
@@ -137,8 +137,8 @@ func (g *Graph) JSON(weights []float64) []byte {
 	b.WriteString(`{"nodes": [`)
 	for i := range g.nodeCount {
 		n := jsonNode{ID: g.NodeID(i)}
-		if g.positions != nil {
-			n.X, n.Y = &g.positions[i].X, &g.positions[i].Y
+		if g.nodePositions != nil {
+			n.X, n.Y = &g.nodePositions[i].X, &g.nodePositions[i].Y
 		}
 		line(i, n)
 	}

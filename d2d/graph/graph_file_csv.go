@@ -69,18 +69,18 @@ func (r *graphFileReader) readCSV(data []byte) error {
 func (r *graphFileReader) assignNodeNumbers() {
 	numbers := map[string]int{}
 	for id := range r.indexByNodeID {
-		r.ids = append(r.ids, id)
+		r.nodeIDs = append(r.nodeIDs, id)
 		if n, err := strconv.Atoi(id); err == nil {
 			numbers[id] = n
 		}
 	}
-	slices.SortFunc(r.ids, func(a, b string) int {
-		if len(numbers) == len(r.ids) {
+	slices.SortFunc(r.nodeIDs, func(a, b string) int {
+		if len(numbers) == len(r.nodeIDs) {
 			return cmp.Or(cmp.Compare(numbers[a], numbers[b]), cmp.Compare(a, b)) // "1" and "01" are two ids
 		}
 		return cmp.Compare(a, b)
 	})
-	for i, id := range r.ids {
+	for i, id := range r.nodeIDs {
 		r.indexByNodeID[id] = i
 	}
 }

@@ -27,8 +27,8 @@ func (r *graphFileReader) readJSON(data []byte) error {
 		at filePosition
 	}
 	var edges []placedEdge
-	d := &jsonDecoder{graphFileReader: r, data: data, dec: json.NewDecoder(bytes.NewReader(data))}
-	d.dec.DisallowUnknownFields()
+	d := &positionedJSONDecoder{graphFileReader: r, fileContent: data, decoder: json.NewDecoder(bytes.NewReader(data))}
+	d.decoder.DisallowUnknownFields()
 	err := d.readObject(func(key string, at filePosition) error {
 		switch key {
 		case "nodes":
@@ -74,51 +74,51 @@ func (r *graphFileReader) addNode(at filePosition, n jsonNode) error {
 	if _, twice := r.indexByNodeID[n.ID]; twice {
 		return r.errorAt(at, "node %s is there already", n.ID)
 	}
-	if (n.X == nil) != (n.Y == nil) || len(r.ids) > 0 && (n.X == nil) != (r.positions == nil) {
+	if (n.X == nil) != (n.Y == nil) || len(r.nodeIDs) > 0 && (n.X == nil) != (r.nodePositions == nil) {
 		return r.errorAt(at, "node %s: give all nodes both x and y, or none", n.ID)
 	}
 	if n.X != nil {
-		r.positions = append(r.positions, Point{*n.X, *n.Y})
+		r.nodePositions = append(r.nodePositions, Point{*n.X, *n.Y})
 	}
-	r.indexByNodeID[n.ID] = len(r.ids)
-	r.ids = append(r.ids, n.ID)
+	r.indexByNodeID[n.ID] = len(r.nodeIDs)
+	r.nodeIDs = append(r.nodeIDs, n.ID)
 	return nil
 }
 
-// jsonDecoder walks over a JSON text and knows where it is.
-type jsonDecoder struct {
+// positionedJSONDecoder walks over a JSON text and knows where it is.
+type positionedJSONDecoder struct {
 	*graphFileReader
-	data []byte
-	dec  *json.Decoder
+	fileContent []byte
+	decoder     *json.Decoder
 }
 
 // nextValuePosition is where the next value begins.
-func (d *jsonDecoder) nextValuePosition() filePosition {
-	at := int(d.dec.InputOffset())
-	for at < len(d.data) && strings.IndexByte(" \t\r\n,:", d.data[at]) >= 0 {
+func (d *positionedJSONDecoder) nextValuePosition() filePosition {
+	at := int(d.decoder.InputOffset())
+	for at < len(d.fileContent) && strings.IndexByte(" \t\r\n,:", d.fileContent[at]) >= 0 {
 		at++
 	}
 	return d.filePositionOf(at)
 }
 
 // filePositionOf turns an offset into line and column.
-func (d *jsonDecoder) filePositionOf(offset int) filePosition {
-	before := d.data[:min(offset, len(d.data))]
+func (d *positionedJSONDecoder) filePositionOf(offset int) filePosition {
+	before := d.fileContent[:min(offset, len(d.fileContent))]
 	return filePosition{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
 }
 
 // errorWithPosition is what the decoder says, with its place. A syntax error is somewhere in the value that began at.
-func (d *jsonDecoder) errorWithPosition(at filePosition, err error) error {
+func (d *positionedJSONDecoder) errorWithPosition(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return d.errorAt(d.filePositionOf(len(d.data)), "the text ends in the middle")
+		return d.errorAt(d.filePositionOf(len(d.fileContent)), "the text ends in the middle")
 	}
 	return d.errorAt(at, "%s", strings.TrimPrefix(err.Error(), "json: "))
 }
 
 // readDelimiter reads one of { } [ ].
-func (d *jsonDecoder) readDelimiter(want json.Delim) error {
+func (d *positionedJSONDecoder) readDelimiter(want json.Delim) error {
 	at := d.nextValuePosition()
-	token, err := d.dec.Token()
+	token, err := d.decoder.Token()
 	if err != nil {
 		return d.errorWithPosition(at, err)
 	}
@@ -129,13 +129,13 @@ func (d *jsonDecoder) readDelimiter(want json.Delim) error {
 }
 
 // readObject reads an object that ends the text and calls member for each key, at whose place the value is unread.
-func (d *jsonDecoder) readObject(member func(key string, at filePosition) error) error {
+func (d *positionedJSONDecoder) readObject(member func(key string, at filePosition) error) error {
 	if err := d.readDelimiter('{'); err != nil {
 		return err
 	}
-	for d.dec.More() {
+	for d.decoder.More() {
 		at := d.nextValuePosition()
-		key, err := d.dec.Token()
+		key, err := d.decoder.Token()
 		if err != nil {
 			return d.errorWithPosition(at, err)
 		}
@@ -147,18 +147,18 @@ func (d *jsonDecoder) readObject(member func(key string, at filePosition) error)
 		return err
 	}
 	at := d.nextValuePosition()
-	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
+	if _, err := d.decoder.Token(); !errors.Is(err, io.EOF) {
 		return d.errorAt(at, "want nothing behind the graph")
 	}
 	return nil
 }
 
 // readArray reads an array and calls element for each of its values, unread.
-func (d *jsonDecoder) readArray(element func() error) error {
+func (d *positionedJSONDecoder) readArray(element func() error) error {
 	if err := d.readDelimiter('['); err != nil {
 		return err
 	}
-	for d.dec.More() {
+	for d.decoder.More() {
 		if err := element(); err != nil {
 			return err
 		}
@@ -167,9 +167,9 @@ func (d *jsonDecoder) readArray(element func() error) error {
 }
 
 // readElement reads one value into v and tells where it began; fields is what v knows, for the error.
-func (d *jsonDecoder) readElement(v any, fields string) (filePosition, error) {
+func (d *positionedJSONDecoder) readElement(v any, fields string) (filePosition, error) {
 	at := d.nextValuePosition()
-	if err := d.dec.Decode(v); err != nil {
+	if err := d.decoder.Decode(v); err != nil {
 		err = d.errorWithPosition(at, err)
 		var file *GraphFileError
 		if errors.As(err, &file) {

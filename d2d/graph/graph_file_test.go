@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseCSV(t *testing.T) {
-	g, weights, err := graph.Parse([]byte("\ufefffrom,to,weight\nb,a,0.25\n# no comment,a,1e-1\nb, c,-0.5\n"),
+	g, weights, err := graph.ParseGraphFile([]byte("\ufefffrom,to,weight\nb,a,0.25\n# no comment,a,1e-1\nb, c,-0.5\n"),
 		"edges.csv")
 	if err != nil {
 		t.Fatal(err)
@@ -25,14 +25,14 @@ func TestParseCSV(t *testing.T) {
 	if g.NodeID(3) != "c" || g.Positions() != nil {
 		t.Errorf("node 3 is %q", g.NodeID(3))
 	}
-	g, weights, err = graph.Parse([]byte("from,to\n10,9\n9,2\n"), "edges.csv")
+	g, weights, err = graph.ParseGraphFile([]byte("from,to\n10,9\n9,2\n"), "edges.csv")
 	if err != nil || weights != nil || g.NodeID(0) != "2" || g.NodeID(2) != "10" {
 		t.Errorf("numbers are not in their order: %v, weights %v, error %v", g, weights, err)
 	}
 }
 
 func TestParseJSON(t *testing.T) {
-	g, weights, err := graph.Parse([]byte(`
+	g, weights, err := graph.ParseGraphFile([]byte(`
 		{"edges": [{"from": "left", "to": "right", "weight": 0.5}],
 		 "nodes": [{"id": "right", "x": 1, "y": 0}, {"id": "left", "x": -1, "y": 0.5}, {"id": "alone", "x": 0, "y": 7}]}`), "g.json")
 	if err != nil {
@@ -52,7 +52,7 @@ func TestJSONRoundTrip(t *testing.T) {
 	weights := mustMix(t, g, spec.EdgeWeightsMetropolis).EdgeWeights
 	for _, w := range [][]float64{nil, weights} {
 		text := g.JSON(w)
-		again, read, err := graph.Parse(text, "g.json")
+		again, read, err := graph.ParseGraphFile(text, "g.json")
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
@@ -98,7 +98,7 @@ func TestParseErrors(t *testing.T) {
 		{"no nodes", `{}`, "f: the graph has no nodes"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, _, err := graph.Parse([]byte(c.text), "f")
+			_, _, err := graph.ParseGraphFile([]byte(c.text), "f")
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("error %v\nwant  %s", err, c.want)
 			}
@@ -111,12 +111,12 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("from,to,weight\na,b,0.25\nb,c,0.5\n"))
 	f.Add([]byte(`{"nodes": [{"id": "a", "x": 1, "y": 2}, {"id": "b", "x": 1, "y": 2}], "edges": [{"from": "a", "to": "b"}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		g, weights, err := graph.Parse(data, "f")
+		g, weights, err := graph.ParseGraphFile(data, "f")
 		if err != nil {
 			return
 		}
 		text := g.JSON(weights)
-		again, read, err := graph.Parse(text, "again")
+		again, read, err := graph.ParseGraphFile(text, "again")
 		if err != nil || !slices.Equal(read, weights) || !slices.Equal(again.Edges(), g.Edges()) {
 			t.Fatalf("%q is written as %s and read as %+v, %v", data, text, again, err)
 		}

@@ -19,7 +19,7 @@ type MixingMatrix struct {
 // NewMixingMatrix weighs the edges of a graph by a rule. [spec.EdgeWeightsBestConstant] and [spec.EdgeWeightsFastest]
 // need a connected graph and fail with a [*DisconnectedError] on others.
 func NewMixingMatrix(g *Graph, rule spec.EdgeWeightRule) (*MixingMatrix, error) {
-	weights, err := g.weightsByRule(rule)
+	weights, err := g.edgeWeightsByRule(rule)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 // of the same points share them, so those of a larger radius have all the edges of those of a smaller one.
 func GeographicGraph(points []Point, radius float64) *Graph {
 	g := graphFromPredicate(len(points), func(i, j int) bool { return isWithinRadius(points[i], points[j], radius) })
-	g.positions = points
+	g.nodePositions = points
 	return g
 }
 
@@ -51,7 +51,7 @@ func ConnectedGeographicGraph(n int, radius float64, rng *rand.Rand) (*Graph, er
 		for i := 1; i < n && f.componentCount > 1; i++ {
 			for j := range i {
 				if isWithinRadius(points[i], points[j], radius) {
-					f.union(i, j)
+					f.uniteNodes(i, j)
 				}
 			}
 		}

@@ -55,13 +55,13 @@ func (m *MixingMatrix) SecondEigenvalue(linkUp float64) float64 {
 	if m.usesActiveMetropolis {
 		return secondLargestEigenvalue(expectedMetropolisSquare(m.Graph, linkUp))
 	}
-	return secondLargestEigenvalue(m.expectedSquare(linkUp))
+	return secondLargestEigenvalue(m.expectedSquaredMatrix(linkUp))
 }
 
-// expectedSquare is E[W²] when the edges l are up as independent b_l ∈ {0, 1} and W = I − L, L = Σ b_l w_l a_l a_lᵀ. As
-// E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L with all
-// links up.
-func (m *MixingMatrix) expectedSquare(p float64) *mat.SymDense {
+// expectedSquaredMatrix is E[W²] when the edges l are up as independent b_l ∈ {0, 1} and W = I − L, L = Σ b_l w_l a_l
+// a_lᵀ. As E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L
+// with all links up.
+func (m *MixingMatrix) expectedSquaredMatrix(p float64) *mat.SymDense {
 	squares := make([]float64, len(m.EdgeWeights))
 	for k, w := range m.EdgeWeights {
 		squares[k] = w * w

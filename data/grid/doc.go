@@ -1,7 +1,8 @@
 // Package grid makes rows of readings, on a grid of times, by the recipe of a task. It is pure: readings come in, rows
 // come out.
 //
-//	g, err := grid.NewRowBuilder(grid.Config{Recipe: recipe, ExpandedFeatures: features, Target: target, Zone: zone})
+//	g, err := grid.NewRowBuilder(grid.RowBuilderConfig{Recipe: recipe, ExpandedFeatures: features, Target: target,
+//		Zone: zone})
 //	for each reading, in the order of arrival {
 //		g.Add(reading)
 //		rows := g.TakeRows() // the new ones

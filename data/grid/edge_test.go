@@ -15,8 +15,8 @@ import (
 const hour = 60 * minute
 
 // hourly is a recipe of a temperature, an hour a point.
-func hourly(change func(c *grid.Config)) grid.Config {
-	c := grid.Config{
+func hourly(change func(c *grid.RowBuilderConfig)) grid.RowBuilderConfig {
+	c := grid.RowBuilderConfig{
 		Recipe: spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{
 			{Name: "temp", ValidRange: []float64{-50, 60}}, {Name: "wd", Classes: []string{"0", "N"}}}},
 		ExpandedFeatures: []string{"temp"}, Target: "temp in 1h",
@@ -32,7 +32,7 @@ func temp(at int64, v float64) grid.Reading { return grid.Reading{Input: "temp",
 
 // countOf tells how a grid counts the readings of an input.
 func countOf(g *grid.RowBuilder, place int) string {
-	counts, dropped, strange := g.Counts()
+	counts, dropped, strange := g.ReadingCounts()
 	c := counts[place]
 	return fmt.Sprint(c.Used, c.Unused, dropped, strange)
 }
@@ -77,17 +77,17 @@ func TestCountsSayWhere(t *testing.T) {
 	at := func(line, at int64, v float64) grid.Reading {
 		return grid.Reading{Input: "temp", Time: at, Value: v, Line: line}
 	}
-	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness = time.Hour })
+	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Lateness = time.Hour })
 	other := func(at int64) grid.Reading { return grid.Reading{Input: "wd", Time: at * hour, Text: "N", Line: 5} }
 	_, g := run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2)})
-	counts, _, _ := g.Counts()
+	counts, _, _ := g.ReadingCounts()
 	if n := counts[0]; n.LastRejected.Line != 3 || n.LastRejected.Time != 11*hour || n.LastGapTime != 0 ||
 		n.Unused[grid.ReasonOutOfRange] != 1 {
 		t.Errorf("%+v, want line 3", n)
 	}
 	_, g = run(t, c, []grid.Reading{at(2, 10*hour, 1), at(3, 11*hour, 99), at(4, 10*hour, 2), other(12),
 		other(13), at(6, 15*hour, 2), at(7, 16*hour, 3)})
-	counts, dropped, _ := g.Counts()
+	counts, dropped, _ := g.ReadingCounts()
 	if n := counts[0]; n.LastRejected.Line != 4 || n.LastRejected.Time != 10*hour || n.LastGapTime != 12*hour ||
 		n.Unused[grid.ReasonDuplicate] != 1 || n.Unused[grid.ReasonGap] != 1 || dropped != 1 ||
 		n.LastRejectedByReason[grid.ReasonOutOfRange] != (grid.RejectedReading{Why: grid.ReasonOutOfRange, Line: 3,
@@ -102,7 +102,7 @@ func TestCountsSayWhere(t *testing.T) {
 // TestStuck wants a value that stays for longer than it may not to be used from then on, until it changes, also if
 // another input goes on.
 func TestStuck(t *testing.T) {
-	c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].StuckAfter, c.Target = 2*time.Hour, "temp" })
+	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Inputs[0].StuckAfter, c.Target = 2*time.Hour, "temp" })
 	c.ExpandedFeatures, c.Recipe.Grid.Lateness = []string{"hour sin"}, time.Hour
 	var came []grid.Reading
 	for k, v := range []float64{5, 5, 5, 5, 5, 6, 6, 5, 5, 5, 5, 1, 2, 3} { // the first stays from 10 to 14
@@ -138,7 +138,7 @@ func TestJump(t *testing.T) {
 		"more in more time":     {[]int64{0, 4, 8, 13, 14}, []float64{2, 42, 1, 3, 2}, []float32{2, 42, 3, 2}},
 		"stuck on a new level":  {nil, []float64{1, 9, 50, 50, 50, 50, 50, 51}, []float32{1, 9, 50, 50, 51}},
 	} {
-		c := hourly(func(c *grid.Config) {
+		c := hourly(func(c *grid.RowBuilderConfig) {
 			c.Recipe.Inputs[0].MaxJump, c.Recipe.Inputs[0].StuckAfter = 10, 3*time.Hour
 			c.ExpandedFeatures, c.Target = []string{"hour sin"}, "temp"
 		})
@@ -159,7 +159,7 @@ func TestJump(t *testing.T) {
 
 // TestRefuse wants the first missing value to be told, and none before the reach of the columns.
 func TestRefuse(t *testing.T) {
-	c := hourly(func(c *grid.Config) {
+	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.MissingFill.Policy, c.ExpandedFeatures = grid.FillRefuse, []string{"temp lag 2h"}
 	})
 	g, err := grid.NewRowBuilder(c)
@@ -183,7 +183,7 @@ func TestRefuse(t *testing.T) {
 
 // TestSilence wants a wrong clock to cost no time, and rows to begin anew behind it.
 func TestSilence(t *testing.T) {
-	c := hourly(func(c *grid.Config) {
+	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.Recipe.Grid.Step, c.ExpandedFeatures, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
 		c.MissingFill = grid.FillRule{Policy: grid.FillLast, MaxLastValueAge: 10 * time.Second}
 	})
@@ -200,7 +200,7 @@ func TestSilence(t *testing.T) {
 
 // TestQueueIsBounded wants the oldest readings to leave early, and there to be no room for those before them.
 func TestQueueIsBounded(t *testing.T) {
-	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness, c.MaxQueuedReadings = 1000*time.Hour, 4 })
+	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Lateness, c.MaxQueuedReadings = 1000*time.Hour, 4 })
 	var came []grid.Reading
 	for k := int64(100); k < 110; k++ {
 		came = append(came, temp(k*hour, float64(k-100)))
@@ -216,7 +216,7 @@ func TestQueueIsBounded(t *testing.T) {
 
 // TestLabels wants rows to wait for their labels, in order, and to be dropped after the wait.
 func TestLabels(t *testing.T) {
-	c := hourly(func(c *grid.Config) {
+	c := hourly(func(c *grid.RowBuilderConfig) {
 		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.InputSeries{Name: "y", LabelLateness: 3 * time.Hour})
 		c.Target = "y"
 	})
@@ -273,8 +273,8 @@ func TestCalendarOnChangesOfTheClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := hourly(func(c *grid.Config) {
-			c.Recipe.Grid.Step, c.Zone = 15*time.Minute, zone(t, x.zone)
+		c := hourly(func(c *grid.RowBuilderConfig) {
+			c.Recipe.Grid.Step, c.CalendarZone = 15*time.Minute, zone(t, x.zone)
 			c.ExpandedFeatures, c.Target = []string{"hour sin", "hour cos", "weekday sin", "weekday cos"}, "temp"
 		})
 		rows, _ := run(t, c, []grid.Reading{temp(at.UnixNano(), 1), temp(at.UnixNano()+1, 1)})
@@ -290,11 +290,11 @@ func TestCalendarOnChangesOfTheClock(t *testing.T) {
 
 // TestNewRefuses what cannot be in a recipe, and short forms.
 func TestNewRefuses(t *testing.T) {
-	for want, change := range map[string]func(c *grid.Config){
-		"task.grid.step":   func(c *grid.Config) { c.Recipe.Grid.Step = 0 },
-		"task.features[0]": func(c *grid.Config) { c.ExpandedFeatures[0] = "sun" },
-		"short forms":      func(c *grid.Config) { c.ExpandedFeatures[0] = "hour" },
-		"task.inputs":      func(c *grid.Config) { c.Recipe = spec.RowRecipe{} },
+	for want, change := range map[string]func(c *grid.RowBuilderConfig){
+		"task.grid.step":   func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step = 0 },
+		"task.features[0]": func(c *grid.RowBuilderConfig) { c.ExpandedFeatures[0] = "sun" },
+		"short forms":      func(c *grid.RowBuilderConfig) { c.ExpandedFeatures[0] = "hour" },
+		"task.inputs":      func(c *grid.RowBuilderConfig) { c.Recipe = spec.RowRecipe{} },
 	} {
 		if _, err := grid.NewRowBuilder(hourly(change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -304,7 +304,7 @@ func TestNewRefuses(t *testing.T) {
 
 // TestMemoryIsFlat feeds a long stream; no reading may be kept behind the reach of the columns.
 func TestMemoryIsFlat(t *testing.T) {
-	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Step, c.Target = time.Second, "temp in 1s" })
+	c := hourly(func(c *grid.RowBuilderConfig) { c.Recipe.Grid.Step, c.Target = time.Second, "temp in 1s" })
 	g, err := grid.NewRowBuilder(c)
 	if err != nil {
 		t.Fatal(err)
@@ -326,7 +326,7 @@ func TestMemoryIsFlat(t *testing.T) {
 // TestSumHasNoLogarithm: readings of −½ that are added up to −1 have no log1p. The point is as one without readings,
 // and does not spoil the mean that fills gaps.
 func TestSumHasNoLogarithm(t *testing.T) {
-	c := hourly(func(c *grid.Config) {
+	c := hourly(func(c *grid.RowBuilderConfig) {
 		in := &c.Recipe.Inputs[0]
 		in.Resampling, in.Transform, in.ValidRange = spec.ResampleSum, spec.TransformLog1p, nil
 		c.MissingFill = grid.FillRule{Policy: grid.FillMean}

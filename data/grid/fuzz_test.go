@@ -50,7 +50,7 @@ func FuzzReadings(f *testing.F) {
 			g.AddReading(r)
 			came++
 		}
-		inputs, _, used := g.Counts()
+		inputs, _, used := g.ReadingCounts()
 		for _, c := range inputs {
 			used += c.Used
 		}

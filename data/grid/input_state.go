@@ -32,26 +32,27 @@ func isPresent(v float64) bool { return v == v }
 type inputState struct {
 	spec.InputSeries
 	missingValues      MissingValues
-	deviceRange        []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
+	deviceValidRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
 	classNumbers       []float64 // the classes as numbers, see numberFromText
-	count              InputReadingCounts
-	isNeeded           bool // by a column or the target
+	readingCounts      InputReadingCounts
+	isNeededByRows     bool // by a column or the target
 	pointValues        []float64
 	plausibility       plausibilityCheck // since the beginning, or a silence
 	openPointAggregate pointAggregate    // of the open point
 	hasReading         bool              // since the beginning, or a silence
 	lastPointValue     float64           // value of the point lastValuedPoint
 	lastValuedPoint    int64
-	sum                float64 // of all points with a value
-	valuedPoints       float64
-	pointsByClass      []int // how many points had each class
+	sumOfPointValues   float64 // of all points with a value
+	valuedPointCount   float64
+	pointCountByClass  []int // how many points had each class
 	lastGapPoint       int64 // the last point whose row was not made for lack of a value; −1 = none
 }
 
 // newInputState returns the state of an input without readings.
 func newInputState(in spec.InputSeries, missingValues MissingValues, deviceRange []float64) inputState {
-	n := inputState{InputSeries: in, missingValues: missingValues, deviceRange: deviceRange,
-		count: InputReadingCounts{Input: in.Name}, pointsByClass: make([]int, len(in.Classes)), lastGapPoint: -1}
+	n := inputState{InputSeries: in, missingValues: missingValues, deviceValidRange: deviceRange,
+		readingCounts: InputReadingCounts{Input: in.Name}, pointCountByClass: make([]int, len(in.Classes)),
+		lastGapPoint: -1}
 	for _, class := range in.Classes {
 		n.classNumbers = append(n.classNumbers, numberFromText(class))
 	}
@@ -60,9 +61,9 @@ func newInputState(in spec.InputSeries, missingValues MissingValues, deviceRange
 
 // InputReadingCounts is how many readings of an input were used and why others were not.
 type InputReadingCounts struct {
-	Input  string
-	Used   uint64
-	Newest int64 // time of the newest that was used or waits; 0 = none
+	Input      string
+	Used       uint64
+	NewestTime int64 // time of the newest that was used or waits; 0 = none
 	// Unused has readings, and under ReasonGap and ReasonNoLabel the rows that were not made because they lack the
 	// input.
 	Unused map[UnusedReason]uint64
@@ -70,8 +71,8 @@ type InputReadingCounts struct {
 	LastRejected         RejectedReading
 	LastRejectedByReason map[UnusedReason]RejectedReading // the last rejected reading by reason
 	// time of the last row that was not made for lack of this input; 0 = none
-	LastGapTime int64
-	Recent      RecentWrongShare
+	LastGapTime      int64
+	RecentWrongShare RecentWrongShare
 }
 
 // RejectedReading describes a rejected reading.
@@ -86,7 +87,7 @@ type RejectedReading struct {
 // countUsed counts a reading that is used.
 func (c *InputReadingCounts) countUsed() {
 	c.Used++
-	c.Recent.CountValue(false)
+	c.RecentWrongShare.CountValue(false)
 }
 
 func (c *InputReadingCounts) countUnused(why UnusedReason) {
@@ -100,7 +101,7 @@ func (c *InputReadingCounts) countUnused(why UnusedReason) {
 func (c *InputReadingCounts) countRejected(why UnusedReason, r Reading) {
 	c.countUnused(why)
 	if why.MeansWrongValue() {
-		c.Recent.CountValue(true)
+		c.RecentWrongShare.CountValue(true)
 	}
 	if c.LastRejectedByReason == nil {
 		c.LastRejectedByReason = map[UnusedReason]RejectedReading{}
@@ -122,7 +123,7 @@ func (in *inputState) acceptedValue(r Reading) (float64, UnusedReason) {
 		return 0, ReasonNotANumber
 	case v-v != 0:
 		return 0, ReasonNotFinite
-	case IsOutsideRange(v, in.ValidRange), IsOutsideRange(v, in.deviceRange),
+	case IsOutsideRange(v, in.ValidRange), IsOutsideRange(v, in.deviceValidRange),
 		in.Transform == spec.TransformLog1p && v <= -1:
 		return 0, ReasonOutOfRange
 	}
@@ -153,15 +154,15 @@ func IsOutsideRange(v float64, bounds []float64) bool {
 
 // pointAggregate joins the readings of a point.
 type pointAggregate struct {
-	n                   int
+	readingCount        int
 	sum, last, min, max float64
 }
 
-func (j *pointAggregate) add(v float64) {
-	if j.n == 0 {
+func (j *pointAggregate) addValue(v float64) {
+	if j.readingCount == 0 {
 		j.min, j.max = v, v
 	}
-	j.n++
+	j.readingCount++
 	j.sum, j.last, j.min, j.max = j.sum+v, v, min(j.min, v), max(j.max, v)
 }
 
@@ -169,9 +170,9 @@ func (j *pointAggregate) add(v float64) {
 func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	v := absentValue
 	switch {
-	case in.Resampling == spec.ResampleCount && (zero || j.n > 0):
-		v = float64(j.n)
-	case j.n == 0:
+	case in.Resampling == spec.ResampleCount && (zero || j.readingCount > 0):
+		v = float64(j.readingCount)
+	case j.readingCount == 0:
 	case in.Resampling == spec.ResampleLast:
 		v = j.last
 	case in.Resampling == spec.ResampleMax:
@@ -181,7 +182,7 @@ func (in *inputState) pointValue(j pointAggregate, zero bool) float64 {
 	case in.Resampling == spec.ResampleSum:
 		v = j.sum
 	default:
-		v = j.sum / float64(j.n)
+		v = j.sum / float64(j.readingCount)
 	}
 	if in.Transform == spec.TransformLog1p {
 		v = math.Log1p(v)
@@ -202,10 +203,10 @@ func (in *inputState) closePoint(k int64, m FillRule, step int64) (measured floa
 	case m.Policy == FillLast && in.hasReading && isPresent(in.lastPointValue) &&
 		time.Duration(k-in.lastValuedPoint) <= m.MaxLastValueAge/time.Duration(step):
 		v = in.lastPointValue
-	case m.Policy == FillMean && len(in.Classes) > 0 && in.valuedPoints > 0:
-		v = float64(slices.Index(in.pointsByClass, slices.Max(in.pointsByClass)))
-	case m.Policy == FillMean && in.valuedPoints > 0:
-		v = in.sum / in.valuedPoints
+	case m.Policy == FillMean && len(in.Classes) > 0 && in.valuedPointCount > 0:
+		v = float64(slices.Index(in.pointCountByClass, slices.Max(in.pointCountByClass)))
+	case m.Policy == FillMean && in.valuedPointCount > 0:
+		v = in.sumOfPointValues / in.valuedPointCount
 	}
 	if len(in.pointValues) > 0 {
 		in.pointValues[k%int64(len(in.pointValues))] = v
@@ -215,9 +216,9 @@ func (in *inputState) closePoint(k int64, m FillRule, step int64) (measured floa
 
 func (in *inputState) storePointValue(v float64, k int64) {
 	in.lastPointValue, in.lastValuedPoint = v, k
-	in.sum += v
-	in.valuedPoints++
+	in.sumOfPointValues += v
+	in.valuedPointCount++
 	if len(in.Classes) > 0 {
-		in.pointsByClass[int(v)]++
+		in.pointCountByClass[int(v)]++
 	}
 }

@@ -11,8 +11,8 @@ import (
 // NA, an empty cell and a configured number such as -9999 have the same meaning everywhere. The zero value contains
 // only the standard texts, such as NA and null, and NaN.
 type MissingValues struct {
-	words   []string // in lower case, in addition to the standard texts
-	numbers []float64
+	extraTexts []string // in lower case, in addition to the standard texts
+	numbers    []float64
 }
 
 // NewMissingValues returns a set that also contains the given texts and numbers. Texts are compared without case, and
@@ -24,7 +24,7 @@ func NewMissingValues(more []string) MissingValues {
 		if v, err := strconv.ParseFloat(text, 64); err == nil && v == v {
 			a.numbers = append(a.numbers, v)
 		} else {
-			a.words = append(a.words, text)
+			a.extraTexts = append(a.extraTexts, text)
 		}
 	}
 	return a
@@ -38,7 +38,7 @@ func (a *MissingValues) HasText(text string) bool {
 		"undefined", "unavailable", "unknown":
 		return true
 	}
-	if IsNaNText(text) || slices.Contains(a.words, text) {
+	if IsNaNText(text) || slices.Contains(a.extraTexts, text) {
 		return true
 	}
 	if len(a.numbers) == 0 {

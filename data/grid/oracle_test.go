@@ -13,13 +13,13 @@ import (
 
 // oracle makes rows by the definition, each from all readings, which it searches anew for every value.
 type oracle struct {
-	c        grid.Config
+	c        grid.RowBuilderConfig
 	readings []grid.Reading // in order of time, each input once at a time
 	first    int64          // point of the first reading
 	mark     int64          // the watermark at the end
 }
 
-func newOracle(c grid.Config, came []grid.Reading) *oracle {
+func newOracle(c grid.RowBuilderConfig, came []grid.Reading) *oracle {
 	o := &oracle{c: c, first: math.MaxInt64}
 	for _, r := range came {
 		same := func(s grid.Reading) bool {
@@ -154,7 +154,7 @@ func (o *oracle) filled(name string, k int64) float64 {
 
 func (o *oracle) column(name string, k int64) float64 {
 	words := strings.SplitN(name, " ", 3)
-	at := time.Unix(0, k*o.step()).In(o.c.Zone)
+	at := time.Unix(0, k*o.step()).In(o.c.CalendarZone)
 	day := at.Sub(time.Date(at.Year(), at.Month(), at.Day(), 0, 0, 0, 0, time.UTC))
 	_, offset := at.Zone()
 	turn := (day + time.Duration(offset)*time.Second).Seconds() / 86400
@@ -209,13 +209,13 @@ func statistic(by string, window []float64) float64 {
 		"std": math.Sqrt(squares / float64(len(window)))}[by]
 }
 
-// rows makes all rows whose targets are known.
+// untakenRows makes all rows whose targets are known.
 func (o *oracle) rows() (all grid.MadeRows) {
 	goal, err := spec.ParseColumnExpression(o.c.Target)
 	if err != nil {
 		panic(err)
 	}
-	ahead, wait, back := int64(goal.LagOrWindow)/o.step(), int64(o.input(goal.Input).LabelLateness), int64(0)
+	ahead, wait, back := int64(goal.LagOrWindow)/o.step(), int64(o.input(goal.InputName).LabelLateness), int64(0)
 	for _, f := range o.c.ExpandedFeatures {
 		switch c, _ := spec.ParseColumnExpression(f); {
 		case c.Operation == spec.OperationLag:
@@ -225,7 +225,7 @@ func (o *oracle) rows() (all grid.MadeRows) {
 		}
 	}
 	for k := o.first; (k+ahead)*o.step() < o.mark; k++ {
-		y := o.measured(goal.Input, k+ahead)
+		y := o.measured(goal.InputName, k+ahead)
 		if wait > 0 && y != y && k*o.step()+wait >= o.mark {
 			return all
 		}

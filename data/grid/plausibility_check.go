@@ -11,12 +11,12 @@ const minAgreeingReadings = 3
 
 // plausibilityCheck decide on readings of an input, which they get in order of time. The zero value has seen none.
 type plausibilityCheck struct {
-	firstEqual       timedValue // the first of the readings that are equal up to now
-	lastUsed         timedValue // the last that was used
-	outlier          timedValue // last reading, if it was too far from used
-	agreeingReadings int        // number of consecutive readings near outlier; 0 = outlier is not set
-	hasFirstEqual    bool       // same is set
-	hasLastUsed      bool       // used is set
+	firstEqualReading    timedValue // the first of the readings that are equal up to now
+	lastUsedReading      timedValue // the last that was used
+	outlierReading       timedValue // last reading, if it was too far from used
+	agreeingReadings     int        // number of consecutive readings near outlier; 0 = outlier is not set
+	hasFirstEqualReading bool       // same is set
+	hasLastUsedReading   bool       // used is set
 }
 
 type timedValue struct {
@@ -26,22 +26,22 @@ type timedValue struct {
 
 // rejectReason returns why a reading is not used; empty if it is.
 func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, step int64) UnusedReason {
-	if !d.hasFirstEqual || d.firstEqual.value != now.value {
-		d.firstEqual, d.hasFirstEqual = now, true
+	if !d.hasFirstEqualReading || d.firstEqualReading.value != now.value {
+		d.firstEqualReading, d.hasFirstEqualReading = now, true
 	}
 	switch {
-	case in.StuckAfter > 0 && now.time-d.firstEqual.time > int64(in.StuckAfter):
+	case in.StuckAfter > 0 && now.time-d.firstEqualReading.time > int64(in.StuckAfter):
 		return ReasonStuck
-	case in.MaxJump > 0 && d.hasLastUsed && now.isFarFrom(d.lastUsed, in.MaxJump, step):
-		if d.agreeingReadings > 0 && now.isFarFrom(d.outlier, in.MaxJump, step) {
+	case in.MaxJump > 0 && d.hasLastUsedReading && now.isFarFrom(d.lastUsedReading, in.MaxJump, step):
+		if d.agreeingReadings > 0 && now.isFarFrom(d.outlierReading, in.MaxJump, step) {
 			d.agreeingReadings = 0
 		}
-		d.outlier, d.agreeingReadings = now, d.agreeingReadings+1
+		d.outlierReading, d.agreeingReadings = now, d.agreeingReadings+1
 		if d.agreeingReadings < minAgreeingReadings {
 			return ReasonJump
 		}
 	}
-	d.lastUsed, d.hasLastUsed, d.agreeingReadings = now, true, 0
+	d.lastUsedReading, d.hasLastUsedReading, d.agreeingReadings = now, true, 0
 	return ""
 }
 

@@ -6,15 +6,15 @@ type queuedReading struct {
 	value  float64
 	source uint64
 	// index of the input in the high bits; below it the line, or the number in the order of arrival
-	inputAndNumber uint64
+	packedInputAndNumber uint64
 }
 
 const readingNumberBits = 48 // of a key, for the number
 
-func (w queuedReading) inputIndex() int { return int(w.inputAndNumber >> readingNumberBits) }
+func (w queuedReading) inputIndex() int { return int(w.packedInputAndNumber >> readingNumberBits) }
 
 func (w queuedReading) readingNumber() int64 {
-	return int64(w.inputAndNumber & (1<<readingNumberBits - 1))
+	return int64(w.packedInputAndNumber & (1<<readingNumberBits - 1))
 }
 
 // before compares by time, input, source and number. Arrival order matters only within one source, so that a sum over
@@ -28,7 +28,7 @@ func (w queuedReading) before(o queuedReading) bool {
 	case w.source != o.source:
 		return w.source < o.source
 	}
-	return w.inputAndNumber < o.inputAndNumber
+	return w.packedInputAndNumber < o.packedInputAndNumber
 }
 
 // readingQueue is a binary heap of readings. The first element is the first one in the order of queuedReading.before.

@@ -9,16 +9,16 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Config says which rows are made.
-type Config struct {
+// RowBuilderConfig says which rows are made.
+type RowBuilderConfig struct {
 	Recipe           spec.RowRecipe // with its defaults
 	ExpandedFeatures []string       // without short forms
 	Target           string         // empty = none, and rows have 0 in its place
-	Zone             *time.Location // of the calendar; nil = UTC
+	CalendarZone     *time.Location // of the calendar; nil = UTC
 	MissingFill      FillRule
 	MissingValues    MissingValues
 	// valid range [minimum, maximum] by input on this device, in addition to the recipe's
-	Ranges map[string][]float64
+	RangeByInput map[string][]float64
 	// AcceptTarget, if set, reports whether a target is valid. No rows are made with other targets.
 	AcceptTarget      func(y float64) bool
 	MaxQueuedReadings int  // maximum number of waiting readings; 0 = DefaultMaxQueuedReadings
@@ -48,9 +48,9 @@ type MadeRows struct {
 
 // RowBuilder makes rows. It serves one goroutine at a time.
 type RowBuilder struct {
-	zone              *time.Location
-	missing           FillRule
-	step              int64
+	calendarZone      *time.Location
+	missingFill       FillRule
+	gridStep          int64
 	lateness          int64
 	maxQueuedReadings int // of the queue
 	inputs            []inputState
@@ -61,29 +61,29 @@ type RowBuilder struct {
 	ignoresTargets    bool
 	acceptTarget      func(float64) bool
 
-	queue             readingQueue
-	lastReadingNumber int64 // of the last reading
-	numbersAreLines   bool  // numbers are lines
-	newestReadingTime int64 // of the times that came
-	watermark         int64 // readings before it are late
+	queue                  readingQueue
+	lastReadingNumber      int64 // of the last reading
+	readingNumbersAreLines bool  // numbers are lines
+	newestReadingTime      int64 // of the times that came
+	watermark              int64 // readings before it are late
 	// by input, the last reading that left the queue; its time is −1 before the first
-	lastReleased         []queuedReading
-	begun                bool
+	lastReleasedByInput  []queuedReading
+	hasFirstPoint        bool
 	firstPoint           int64  // the first point since the beginning, or a silence
 	openPoint            int64  // the point that is being joined; those before are closed
 	lastPointWithReading int64  // last point with a reading
 	pointHasReading      []bool // of closed points, in a ring: whether they have one
 
-	rows                 MadeRows
-	row                  []float32 // in the making
-	rowGaps              []rowGap  // values that the row lacks
-	droppedRows          uint64
-	unknownInputReadings uint64 // number of readings of inputs that the recipe does not name
-	missingValueErr      error
+	untakenRows              MadeRows
+	rowInProgress            []float32 // in the making
+	rowGaps                  []rowGap  // values that the row lacks
+	droppedRowCount          uint64
+	unknownInputReadingCount uint64 // number of readings of inputs that the recipe does not name
+	missingValueErr          error
 }
 
 // NewRowBuilder begins a grid. The error says what cannot be in the recipe or in the columns.
-func NewRowBuilder(c Config) (*RowBuilder, error) {
+func NewRowBuilder(c RowBuilderConfig) (*RowBuilder, error) {
 	var problems spec.ProblemList
 	c.Recipe.Check(&problems, "task")
 	if problems.ProblemCount() == 0 {
@@ -93,21 +93,21 @@ func NewRowBuilder(c Config) (*RowBuilder, error) {
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	g := &RowBuilder{zone: c.Zone, missing: c.MissingFill, step: int64(c.Recipe.Grid.Step),
+	g := &RowBuilder{calendarZone: c.CalendarZone, missingFill: c.MissingFill, gridStep: int64(c.Recipe.Grid.Step),
 		lateness: int64(c.Recipe.Grid.Lateness), maxQueuedReadings: c.MaxQueuedReadings, indexByInput: map[string]int{},
 		ignoresTargets: c.IsForPrediction || c.Target == "",
-		inputs:         make([]inputState, len(c.Recipe.Inputs)), lastReleased: make([]queuedReading,
+		inputs:         make([]inputState, len(c.Recipe.Inputs)), lastReleasedByInput: make([]queuedReading,
 			len(c.Recipe.Inputs)),
 		acceptTarget: c.AcceptTarget}
-	if g.zone == nil {
-		g.zone = time.UTC
+	if g.calendarZone == nil {
+		g.calendarZone = time.UTC
 	}
 	if g.maxQueuedReadings == 0 {
 		g.maxQueuedReadings = DefaultMaxQueuedReadings
 	}
 	for i, in := range c.Recipe.Inputs {
-		g.inputs[i] = newInputState(in, c.MissingValues, c.Ranges[in.Name])
-		g.indexByInput[in.Name], g.lastReleased[i].time = i, -1
+		g.inputs[i] = newInputState(in, c.MissingValues, c.RangeByInput[in.Name])
+		g.indexByInput[in.Name], g.lastReleasedByInput[i].time = i, -1
 	}
 	return g, g.prepareColumns(c.ExpandedFeatures, c.Target)
 }
@@ -133,20 +133,20 @@ func (g *RowBuilder) prepareColumns(features []string, target string) error {
 		if err != nil {
 			return err
 		}
-		g.target = newTargetState(g.newGridColumn(c), g.step)
+		g.target = newTargetState(g.newGridColumn(c), g.gridStep)
 	}
-	g.pointHasReading = make([]bool, g.lookbackPoints+int64(g.target.maxDelayPoints)+1)
+	g.pointHasReading = make([]bool, g.lookbackPoints+int64(g.target.maxRowWaitPoints)+1)
 	for in, n := range reach {
-		in.pointValues = make([]float64, n+g.target.maxDelayPoints+1)
+		in.pointValues = make([]float64, n+g.target.maxRowWaitPoints+1)
 	}
-	g.row = make([]float32, 0, len(features)+1)
+	g.rowInProgress = make([]float32, 0, len(features)+1)
 	return nil
 }
 
-// CountRejected counts a reading that the caller has rejected for the given reason.
-func (g *RowBuilder) CountRejected(r Reading, why UnusedReason) {
+// CountRejectedReading counts a reading that the caller has rejected for the given reason.
+func (g *RowBuilder) CountRejectedReading(r Reading, why UnusedReason) {
 	if i, there := g.indexByInput[r.Input]; there {
-		g.inputs[i].count.countRejected(why, r)
+		g.inputs[i].readingCounts.countRejected(why, r)
 	}
 }
 
@@ -154,12 +154,12 @@ func (g *RowBuilder) CountRejected(r Reading, why UnusedReason) {
 func (g *RowBuilder) AddReading(r Reading) {
 	i, there := g.indexByInput[r.Input]
 	if !there {
-		g.unknownInputReadings++
+		g.unknownInputReadingCount++
 		return
 	}
 	in := &g.inputs[i]
 	if g.lastReadingNumber++; r.Line > 0 {
-		g.lastReadingNumber, g.numbersAreLines = r.Line, true
+		g.lastReadingNumber, g.readingNumbersAreLines = r.Line, true
 	}
 	v, reason := in.acceptedValue(r)
 	wait := int64(in.LabelLateness)
@@ -172,7 +172,7 @@ func (g *RowBuilder) AddReading(r Reading) {
 	case r.Time < g.watermark-wait: // the queue was full
 		reason = ReasonNoRoom
 	case wait > 0 && in != g.target.input: // a label that nobody predicts
-		in.count.countUsed()
+		in.readingCounts.countUsed()
 	case wait > 0:
 		reason = g.target.addLabel(targetLabel{r.Time, r.Source, v}, g.gridPointAt(r.Time), g.maxQueuedReadings)
 	default:
@@ -180,16 +180,16 @@ func (g *RowBuilder) AddReading(r Reading) {
 			uint64(i)<<readingNumberBits | uint64(g.lastReadingNumber)&(1<<readingNumberBits-1)})
 	}
 	if reason != "" {
-		in.count.countRejected(reason, r)
+		in.readingCounts.countRejected(reason, r)
 		return
 	}
 	g.newestReadingTime = max(g.newestReadingTime, r.Time)
-	in.count.Newest = max(in.count.Newest, r.Time)
+	in.readingCounts.NewestTime = max(in.readingCounts.NewestTime, r.Time)
 	g.moveWatermark(r.Time - g.lateness)
 }
 
 // gridPointAt returns the point that stands for a time.
-func (g *RowBuilder) gridPointAt(t int64) int64 { return (t + g.step - 1) / g.step }
+func (g *RowBuilder) gridPointAt(t int64) int64 { return (t + g.gridStep - 1) / g.gridStep }
 
 // moveWatermark moves the watermark, if it is before to, and joins what it has passed.
 func (g *RowBuilder) moveWatermark(to int64) {
@@ -199,7 +199,7 @@ func (g *RowBuilder) moveWatermark(to int64) {
 		g.watermark = max(g.watermark, w.time)
 		g.aggregateReading(w)
 	}
-	if g.begun {
+	if g.hasFirstPoint {
 		g.closePointsBefore(g.gridPointAt(g.watermark))
 		g.makeOrDropRows()
 	}
@@ -209,31 +209,31 @@ func (g *RowBuilder) moveWatermark(to int64) {
 func (g *RowBuilder) aggregateReading(w queuedReading) {
 	i := w.inputIndex()
 	in := &g.inputs[i]
-	if last := g.lastReleased[i]; last.time == w.time && last.source == w.source {
-		in.count.countRejected(ReasonDuplicate, g.readingOf(w))
+	if last := g.lastReleasedByInput[i]; last.time == w.time && last.source == w.source {
+		in.readingCounts.countRejected(ReasonDuplicate, g.unpackQueuedReading(w))
 		return
 	}
-	g.lastReleased[i] = w
+	g.lastReleasedByInput[i] = w
 	k := g.gridPointAt(w.time)
-	if !g.begun {
-		g.begun = true
+	if !g.hasFirstPoint {
+		g.hasFirstPoint = true
 		g.startAtPoint(k)
 	}
 	g.closePointsBefore(k)
 	g.lastPointWithReading = k
-	if why := in.plausibility.rejectReason(&in.InputSeries, timedValue{w.time, w.value}, g.step); why != "" {
-		in.count.countRejected(why, g.readingOf(w))
+	if why := in.plausibility.rejectReason(&in.InputSeries, timedValue{w.time, w.value}, g.gridStep); why != "" {
+		in.readingCounts.countRejected(why, g.unpackQueuedReading(w))
 		return
 	}
 	in.hasReading = true
-	in.count.countUsed()
-	in.openPointAggregate.add(w.value)
+	in.readingCounts.countUsed()
+	in.openPointAggregate.addValue(w.value)
 }
 
-// readingOf returns a queued reading with its time, its value and, if it was read from a file, its line.
-func (g *RowBuilder) readingOf(w queuedReading) Reading {
+// unpackQueuedReading returns a queued reading with its time, its value and, if it was read from a file, its line.
+func (g *RowBuilder) unpackQueuedReading(w queuedReading) Reading {
 	r := Reading{Time: w.time, Value: w.value}
-	if g.numbersAreLines {
+	if g.readingNumbersAreLines {
 		r.Line = w.readingNumber()
 	}
 	return r
@@ -257,8 +257,8 @@ func (g *RowBuilder) closePointsBefore(k int64) {
 			return
 		}
 		for i := range g.inputs {
-			if in := &g.inputs[i]; in.isNeeded {
-				measured := in.closePoint(g.openPoint, g.missing, g.step)
+			if in := &g.inputs[i]; in.isNeededByRows {
+				measured := in.closePoint(g.openPoint, g.missingFill, g.gridStep)
 				if in == g.target.input && in.LabelLateness == 0 {
 					g.target.storeMeasuredValue(g.openPoint, measured)
 				}
@@ -290,12 +290,12 @@ func (g *RowBuilder) makeOrDropRows() {
 // makeRow makes the row of a point, or counts what it gaps. A row that needs a point at which nothing at all was
 // measured is not counted: the device was off.
 func (g *RowBuilder) makeRow(k int64, y float64) {
-	row, gaps, off := g.row[:0], g.rowGaps[:0], false
+	row, gaps, off := g.rowInProgress[:0], g.rowGaps[:0], false
 	lack := func(in *inputState, v float64, first, last int64) {
 		off = off || !g.allPointsHaveReading(first, last)
 		why := ReasonGap
 		switch {
-		case isPresent(v) && !finite32(v):
+		case isPresent(v) && !isFiniteAsFloat32(v):
 			why = ReasonNotFinite
 		case isPresent(v):
 			why = ReasonUnknownClass
@@ -308,28 +308,28 @@ func (g *RowBuilder) makeRow(k int64, y float64) {
 		v := c.valueAt(g, k)
 		if x := float32(v); x-x != 0 && c.input != nil {
 			first, last := c.pointRange(k)
-			if lack(c.input, v, first, last); g.missing.Policy == FillRefuse && g.missingValueErr == nil {
+			if lack(c.input, v, first, last); g.missingFill.Policy == FillRefuse && g.missingValueErr == nil {
 				g.missingValueErr = fmt.Errorf("%s: %q has no value, and a missing value is refused",
-					time.Unix(0, k*g.step).UTC().Format(time.RFC3339), c)
+					time.Unix(0, k*g.gridStep).UTC().Format(time.RFC3339), c)
 			}
 		}
 		row = append(row, float32(v))
 	}
-	if !finite32(y) || g.acceptTarget != nil && !g.ignoresTargets && !g.acceptTarget(y) {
-		lack(g.target.input, y, k+g.target.pointsAhead, k+g.target.pointsAhead)
+	if !isFiniteAsFloat32(y) || g.acceptTarget != nil && !g.ignoresTargets && !g.acceptTarget(y) {
+		lack(g.target.input, y, k+g.target.horizonPoints, k+g.target.horizonPoints)
 	}
 	switch g.rowGaps = gaps; {
 	case len(gaps) == 0:
-		g.rows.X = append(g.rows.X, row...)
-		g.rows.Y = append(g.rows.Y, float32(y))
-		g.rows.Times = append(g.rows.Times, k*g.step)
+		g.untakenRows.X = append(g.untakenRows.X, row...)
+		g.untakenRows.Y = append(g.untakenRows.Y, float32(y))
+		g.untakenRows.Times = append(g.untakenRows.Times, k*g.gridStep)
 	case !off:
 		g.countDroppedRow(k)
 	}
 }
 
-// finite32 reports whether a value is finite after the conversion to float32.
-func finite32(v float64) bool { x := float32(v); return x-x == 0 }
+// isFiniteAsFloat32 reports whether a value is finite after the conversion to float32.
+func isFiniteAsFloat32(v float64) bool { x := float32(v); return x-x == 0 }
 
 // rowGap is an input that has no value for a row, and why.
 type rowGap struct {
@@ -339,13 +339,13 @@ type rowGap struct {
 
 // countDroppedRow counts a row that is not made: once an input that it gaps.
 func (g *RowBuilder) countDroppedRow(k int64) {
-	g.droppedRows++
+	g.droppedRowCount++
 	for _, l := range g.rowGaps {
 		if l.lastGapPoint != k {
-			if l.count.countUnused(l.why); l.why.MeansWrongValue() {
-				l.count.Recent.CountValue(true)
+			if l.readingCounts.countUnused(l.why); l.why.MeansWrongValue() {
+				l.readingCounts.RecentWrongShare.CountValue(true)
 			}
-			l.lastGapPoint, l.count.LastGapTime = k, k*g.step
+			l.lastGapPoint, l.readingCounts.LastGapTime = k, k*g.gridStep
 		}
 	}
 }
@@ -360,15 +360,15 @@ func (g *RowBuilder) allPointsHaveReading(first, last int64) bool {
 	return true
 }
 
-// RequiredAndActualSpan returns two time spans. need is the span of readings that a row requires: from the first grid
-// point of its columns to the time at which its target is known. have is the span of the readings so far, rounded to
-// seconds.
-func (g *RowBuilder) RequiredAndActualSpan() (need, have time.Duration) {
-	need = time.Duration((g.lookbackPoints+g.target.pointsAhead+1)*g.step + g.lateness + g.target.labelLateness)
+// RequiredAndActualReadingSpan returns two time spans. need is the span of readings that a row requires: from the first
+// grid point of its columns to the time at which its target is known. have is the span of the readings so far, rounded
+// to seconds.
+func (g *RowBuilder) RequiredAndActualReadingSpan() (need, have time.Duration) {
+	need = time.Duration((g.lookbackPoints+g.target.horizonPoints+1)*g.gridStep + g.lateness + g.target.labelLateness)
 	if g.newestReadingTime > 0 {
 		first := g.newestReadingTime
-		if g.begun {
-			first = g.firstPoint * g.step
+		if g.hasFirstPoint {
+			first = g.firstPoint * g.gridStep
 		}
 		for _, w := range g.queue {
 			first = min(first, w.time)
@@ -380,21 +380,21 @@ func (g *RowBuilder) RequiredAndActualSpan() (need, have time.Duration) {
 
 // TakeRows returns the rows that have been made since the last call.
 func (g *RowBuilder) TakeRows() MadeRows {
-	rows := g.rows
-	g.rows = MadeRows{}
+	rows := g.untakenRows
+	g.untakenRows = MadeRows{}
 	return rows
 }
 
-// Counts returns what was used of each input and what was not. dropped is the number of rows that were not made because
-// a value was missing, except at the beginning and where the device was off; strange that of readings of inputs that
-// the recipe has not.
-func (g *RowBuilder) Counts() (inputs []InputReadingCounts, dropped, strange uint64) {
+// ReadingCounts returns what was used of each input and what was not. dropped is the number of rows that were not made
+// because a value was missing, except at the beginning and where the device was off; strange that of readings of inputs
+// that the recipe has not.
+func (g *RowBuilder) ReadingCounts() (inputs []InputReadingCounts, dropped, strange uint64) {
 	for i := range g.inputs {
-		c := g.inputs[i].count
+		c := g.inputs[i].readingCounts
 		c.Unused, c.LastRejectedByReason = maps.Clone(c.Unused), maps.Clone(c.LastRejectedByReason)
 		inputs = append(inputs, c)
 	}
-	return inputs, g.droppedRows, g.unknownInputReadings
+	return inputs, g.droppedRowCount, g.unknownInputReadingCount
 }
 
 // MissingValueError returns why the readings are of no use; nil if they are, or if a missing value is not refused.

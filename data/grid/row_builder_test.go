@@ -28,8 +28,8 @@ func zone(t *testing.T, name string) *time.Location {
 }
 
 // config is a recipe with every kind of input and column.
-func config(t *testing.T, target string, fill grid.FillRule) grid.Config {
-	return grid.Config{
+func config(t *testing.T, target string, fill grid.FillRule) grid.RowBuilderConfig {
+	return grid.RowBuilderConfig{
 		Recipe: spec.RowRecipe{
 			Grid: spec.TimeGrid{Step: 30 * time.Minute, Lateness: 50 * time.Minute}, Inputs: []spec.InputSeries{
 				{Name: "pm", ValidRange: []float64{0, 1000}, Transform: spec.TransformLog1p},
@@ -42,7 +42,7 @@ func config(t *testing.T, target string, fill grid.FillRule) grid.Config {
 			}}.WithDefaults(),
 		ExpandedFeatures: []string{"pm", "pm lag 1h", "temp mean 90m", "gust max 1h", "low min 1h", "pm std 2h", "rain",
 			"tips", "wd = N", "wd = S W", "hour sin", "hour cos", "weekday sin", "weekday cos"},
-		Target: target, Zone: zone(t, "Europe/Berlin"), MissingFill: fill,
+		Target: target, CalendarZone: zone(t, "Europe/Berlin"), MissingFill: fill,
 	}
 }
 
@@ -97,7 +97,7 @@ func shuffled(rng *rand.Rand, all []grid.Reading) []grid.Reading {
 }
 
 // run makes all rows of readings.
-func run(t *testing.T, c grid.Config, came []grid.Reading) (grid.MadeRows, *grid.RowBuilder) {
+func run(t *testing.T, c grid.RowBuilderConfig, came []grid.Reading) (grid.MadeRows, *grid.RowBuilder) {
 	t.Helper()
 	g, err := grid.NewRowBuilder(c)
 	if err != nil {
@@ -173,7 +173,7 @@ func TestRowsAreThoseOfTheDefinition(t *testing.T) {
 		rows += len(want.Y)
 		got, g := run(t, c, all)
 		same(t, name, got, want)
-		counts, _, _ := g.Counts()
+		counts, _, _ := g.ReadingCounts()
 		for _, in := range counts {
 			stuck, jumps = stuck+in.Unused[grid.ReasonStuck], jumps+in.Unused[grid.ReasonJump]
 			if in.Unused[grid.ReasonLate] > 0 {

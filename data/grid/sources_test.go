@@ -14,7 +14,7 @@ func TestSources(t *testing.T) {
 	values := []float64{1e16, 1, -1e16, 0.1}
 	var first []float32
 	for shift := range values {
-		c := hourly(func(c *grid.Config) {
+		c := hourly(func(c *grid.RowBuilderConfig) {
 			c.Recipe.Inputs[0].Resampling, c.Recipe.Inputs[0].ValidRange = spec.ResampleSum,
 				nil
 		})
@@ -27,7 +27,7 @@ func TestSources(t *testing.T) {
 			}
 		}
 		rows, g := run(t, c, came)
-		counts, _, _ := g.Counts()
+		counts, _, _ := g.ReadingCounts()
 		if n := counts[0]; n.Used != 12 || n.Unused[grid.ReasonDuplicate] != 12 { // the last hour waits
 			t.Errorf("%v", n)
 		}

@@ -7,15 +7,15 @@ import (
 
 // targetState is the target of rows: a later value of an input, or a label that may come later.
 type targetState struct {
-	input          *inputState
-	pointsAhead    int64 // points from a row to its target
-	labelLateness  int64 // of a label, in nanoseconds; 0 = no label
-	step           int64
-	maxDelayPoints int64 // points that a row may have to wait at most
+	input            *inputState
+	horizonPoints    int64 // points from a row to its target
+	labelLateness    int64 // of a label, in nanoseconds; 0 = no label
+	gridStep         int64
+	maxRowWaitPoints int64 // points that a row may have to wait at most
 
 	nextUndecidedPoint int64                   // the first point whose row is not decided
 	measuredValues     []float64               // of closed points, in a ring: what was measured
-	labels             map[int64][]targetLabel // by point, in order of time
+	labelsByPoint      map[int64][]targetLabel // by point, in order of time
 	labelCount         int                     // labels in all
 }
 
@@ -26,29 +26,29 @@ type targetLabel struct {
 }
 
 func newTargetState(c *gridColumn, step int64) targetState {
-	t := targetState{input: c.input, pointsAhead: c.lagOrWindowPoints, labelLateness: int64(c.input.LabelLateness),
-		step:   step,
-		labels: map[int64][]targetLabel{}}
-	t.maxDelayPoints = t.pointsAhead
+	t := targetState{input: c.input, horizonPoints: c.lagOrWindowPoints, labelLateness: int64(c.input.LabelLateness),
+		gridStep:      step,
+		labelsByPoint: map[int64][]targetLabel{}}
+	t.maxRowWaitPoints = t.horizonPoints
 	if t.labelLateness > 0 {
-		t.maxDelayPoints = t.labelLateness/step + 2 // the watermark is in the middle of a point
+		t.maxRowWaitPoints = t.labelLateness/step + 2 // the watermark is in the middle of a point
 	}
-	t.measuredValues = make([]float64, t.pointsAhead+1)
+	t.measuredValues = make([]float64, t.horizonPoints+1)
 	return t
 }
 
 // noTargetState is that of rows without a target.
 func noTargetState() targetState {
-	return targetState{measuredValues: make([]float64, 1), labels: map[int64][]targetLabel{}}
+	return targetState{measuredValues: make([]float64, 1), labelsByPoint: map[int64][]targetLabel{}}
 }
 
 // startAtPoint starts at a point, with no row to be decided before.
 func (t *targetState) startAtPoint(k int64) {
 	t.nextUndecidedPoint = k
-	for at, some := range t.labels {
+	for at, some := range t.labelsByPoint {
 		if at < k {
 			t.labelCount -= len(some)
-			delete(t.labels, at)
+			delete(t.labelsByPoint, at)
 		}
 	}
 }
@@ -66,16 +66,16 @@ func (t *targetState) addLabel(l targetLabel, k int64, most int) UnusedReason {
 	case t.labelCount >= most:
 		return ReasonNoRoom
 	}
-	some := t.labels[k]
+	some := t.labelsByPoint[k]
 	i, there := slices.BinarySearchFunc(some, l, func(a, b targetLabel) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.source, b.source))
 	})
 	if there {
 		return ReasonDuplicate
 	}
-	t.labels[k] = slices.Insert(some, i, l)
+	t.labelsByPoint[k] = slices.Insert(some, i, l)
 	t.labelCount++
-	t.input.count.countUsed()
+	t.input.readingCounts.countUsed()
 	return ""
 }
 
@@ -83,23 +83,23 @@ func (t *targetState) addLabel(l targetLabel, k int64, most int) UnusedReason {
 // come. Points before open are closed.
 func (t *targetState) nextTarget(open, watermark int64) (y float64, decided bool) {
 	if t.labelLateness == 0 {
-		at := t.nextUndecidedPoint + t.pointsAhead
+		at := t.nextUndecidedPoint + t.horizonPoints
 		return t.measuredValues[at%int64(len(t.measuredValues))], at < open
 	}
-	some := t.labels[t.nextUndecidedPoint]
+	some := t.labelsByPoint[t.nextUndecidedPoint]
 	if len(some) == 0 {
-		return absentValue, t.nextUndecidedPoint*t.step+t.labelLateness < watermark
+		return absentValue, t.nextUndecidedPoint*t.gridStep+t.labelLateness < watermark
 	}
 	var j pointAggregate
 	for _, l := range some {
-		j.add(l.value)
+		j.addValue(l.value)
 	}
 	return t.input.pointValue(j, false), true
 }
 
 // advancePoint goes on to the next point.
 func (t *targetState) advancePoint() {
-	t.labelCount -= len(t.labels[t.nextUndecidedPoint])
-	delete(t.labels, t.nextUndecidedPoint)
+	t.labelCount -= len(t.labelsByPoint[t.nextUndecidedPoint])
+	delete(t.labelsByPoint, t.nextUndecidedPoint)
 	t.nextUndecidedPoint++
 }

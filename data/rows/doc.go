@@ -1,3 +1,3 @@
 // Package rows makes rows of lines or readings and stores them. Several callers that want the same rows share them. Few
-// rows are in memory; many are in a file.
+// writtenRowCount are in memory; many are in a file.
 package rows

@@ -16,70 +16,73 @@ import (
 
 // gridRowMaker makes rows of the readings of a feed.
 type gridRowMaker struct {
-	feed             ReadingFeed
-	neededInputs     []string // inputs that the columns are made of
-	rules            ValueRules
-	config           grid.Config
-	noReadingsReason func() error // why there are no rows
-	permanentErr     error        // that keeps rows from ever being made
+	feed              ReadingFeed
+	neededInputs      []string // inputs that the columns are made of
+	rules             ValueRules
+	gridConfig        grid.RowBuilderConfig
+	explainNoReadings func() error // why there are no rows
+	permanentErr      error        // that keeps rows from ever being made
 
-	data.AtomicReport // the last report of the grid
-	grid              *grid.RowBuilder
-	order             *TimeOrderCheck // checks the times of the readings
+	data.AtomicQualityReport // the last report of the grid
+	rowBuilder               *grid.RowBuilder
+	order                    *TimeOrderCheck // checks the times of the readings
 	// the next restart passes the same readings on, so the outliers found remain valid
-	keepsOutliers bool
-	reads         RereadLimit
-	labels        TargetFilter
-	storeErr      error // error of storing rows
+	keepsOutliersOnRestart bool
+	rereadLimit            RereadLimit
+	targetFilter           TargetFilter
+	storeErr               error // error of storing rows
 }
 
 // ValueRules are the settings from the configuration that decide which values are used.
 type ValueRules struct {
-	Fill          grid.FillRule
+	MissingFill   grid.FillRule
 	MissingValues grid.MissingValues
-	Ranges        map[string][]float64 // valid range [minimum, maximum] by input
+	RangeByInput  map[string][]float64 // valid range [minimum, maximum] by input
 	MaxWrongShare float64              // maximum share of wrong values of an input
 	Now           func() time.Time
 }
 
 // ValueRulesFromConfig returns the rules of a section of the configuration.
 func ValueRulesFromConfig(c *data.Config, now func() time.Time) ValueRules {
-	return ValueRules{c.FillRule(), c.MissingValueRules(), c.Range, c.UnusableShareLimit(), now}
+	return ValueRules{c.FillRule(), c.MissingValueRules(), c.RangeByColumn, c.UnusableShareLimit(), now}
 }
 
-// NewGridRows returns the rows that are made of the readings of a feed. nothing returns the reason why there are no
-// readings.
-func NewGridRows(f ReadingFeed, w data.RowQuery, by ValueRules, at StorageSettings, nothing func() error) *SharedRows {
-	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, noReadingsReason: nothing,
-		config: grid.Config{Recipe: *w.Recipe, ExpandedFeatures: w.Features, Target: w.Target, MissingFill: by.Fill,
-			MissingValues: by.MissingValues, Ranges: by.Ranges, IsForPrediction: w.IsForPrediction}}
-	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
-		r.config.AcceptTarget = func(y float64) bool { return r.labels.Accept(y) } // restart replaces r.labels
+// NewRowsFromReadings returns the rows that are made of the readings of a feed. nothing returns the reason why there
+// are no readings.
+func NewRowsFromReadings(f ReadingFeed, w data.RowQuery, by ValueRules, at StorageSettings,
+	nothing func() error) *SharedRows {
+	r := &gridRowMaker{feed: f, neededInputs: w.Inputs(), rules: by, explainNoReadings: nothing,
+		gridConfig: grid.RowBuilderConfig{Recipe: *w.Recipe, ExpandedFeatures: w.Features, Target: w.Target,
+			MissingFill:   by.MissingFill,
+			MissingValues: by.MissingValues, RangeByInput: by.RangeByInput, IsForPrediction: w.IsForPrediction}}
+	if r.targetFilter.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
+		// restart replaces r.labels
+		r.gridConfig.AcceptTarget = func(y float64) bool { return r.targetFilter.Accept(y) }
 	}
-	m := &SharedRows{Maker: r, Raw: &RawRows{StorageSettings: at, Features: len(w.Features), HasTimes: true,
-		keepTail: w.IsForPrediction}}
-	zone, err := time.LoadLocation(w.Recipe.Grid.Zone) // the empty name is UTC
+	m := &SharedRows{Maker: r, Raw: &RawRows{StorageSettings: at, FeatureCount: len(w.Features), HasTimes: true,
+		keepsOnlyNewestRows: w.IsForPrediction}}
+	zone, err := time.LoadLocation(w.Recipe.Grid.TimeZone) // the empty name is UTC
 	if err != nil && slices.ContainsFunc(w.Features, isCalendarColumn) {
 		r.permanentErr = fmt.Errorf("the task's calendar columns need the time zone %s: %w: install the system's "+
 			"time zones "+
-			"(tzdata, on OpenWrt zoneinfo-all)", w.Recipe.Grid.Zone, err)
+			"(tzdata, on OpenWrt zoneinfo-all)", w.Recipe.Grid.TimeZone, err)
 	}
-	r.config.Zone = zone
+	r.gridConfig.CalendarZone = zone
 	if target, err := spec.ParseColumnExpression(w.Target); err == nil {
 		m.targetDelay = int64(target.LagOrWindow)
 	}
 	if r.permanentErr == nil {
-		r.restart(nil)
+		r.restartGrid(nil)
 	}
 	return m
 }
 
-// restart resets the grid and the order check before all readings are processed again. outliers contains the numbers of
-// the readings whose times are known to be outliers.
-func (r *gridRowMaker) restart(outliers map[uint64]bool) {
-	r.grid, r.permanentErr = grid.NewRowBuilder(r.config)
-	r.labels = r.labels.NextPass()
-	r.order = NewTimeOrderCheck(MaxLateness(&r.config.Recipe), r.rules.Now(), outliers)
+// restartGrid resets the grid and the order check before all readings are processed again. outliers contains the
+// numbers of the readings whose times are known to be outliers.
+func (r *gridRowMaker) restartGrid(outliers map[uint64]bool) {
+	r.rowBuilder, r.permanentErr = grid.NewRowBuilder(r.gridConfig)
+	r.targetFilter = r.targetFilter.FilterForNextPass()
+	r.order = NewTimeOrderCheck(MaxLateness(&r.gridConfig.Recipe), r.rules.Now(), outliers)
 }
 
 // isCalendarColumn reports whether a column needs a time zone.
@@ -102,9 +105,9 @@ func (r *gridRowMaker) AddNewRows(m *SharedRows) error {
 		return r.permanentErr
 	}
 	err := r.readNewReadings(m)
-	r.updateCounts(m.Rows)
-	if err == nil && m.Rows > 0 {
-		err = r.checkWrongShare()
+	r.updateQualityReport(m.RowCount)
+	if err == nil && m.RowCount > 0 {
+		err = r.checkWrongValueShare()
 	}
 	return err
 }
@@ -117,48 +120,48 @@ func (r *gridRowMaker) readNewReadings(m *SharedRows) error {
 	}
 	r.storeErr = nil
 	for {
-		err := r.readIntoGrid(m)
+		err := r.readReadingsIntoGrid(m)
 		r.storeRows(m)
 		if r.storeErr == nil {
 			r.storeErr = m.Raw.Flush()
 		}
 		if r.storeErr != nil {
-			m.Raw.Truncate(m.Rows)
+			m.Raw.Truncate(m.RowCount)
 			r.feed.Rewind("its rows could not be kept")
 			return r.storeErr
 		}
-		m.Rows = m.Raw.Len()
+		m.RowCount = m.Raw.Len()
 		if err == nil {
-			r.order.MarkFutureTail()
+			r.order.MarkFutureTailAsOutliers()
 		}
-		if err != nil || !NeedsReread(r.order, &r.labels) || !r.reads.Allow(r.order.lines) {
-			return cmp.Or(err, r.grid.MissingValueError())
+		if err != nil || !NeedsReread(r.order, &r.targetFilter) || !r.rereadLimit.AllowReread(r.order.lines) {
+			return cmp.Or(err, r.rowBuilder.MissingValueError())
 		}
-		r.keepsOutliers = r.order.FoundOutliers
+		r.keepsOutliersOnRestart = r.order.FoundOutliers
 		r.feed.Rewind("some of its readings turned out to be invalid")
 	}
 }
 
-// readIntoGrid passes the new readings to the grid.
-func (r *gridRowMaker) readIntoGrid(m *SharedRows) error {
+// readReadingsIntoGrid passes the new readings to the grid.
+func (r *gridRowMaker) readReadingsIntoGrid(m *SharedRows) error {
 	n := 0
 	r.order.SetCurrentTime(r.rules.Now())
 	restart := func(why string) {
 		outliers := map[uint64]bool(nil)
-		if r.keepsOutliers {
-			outliers, r.keepsOutliers = r.order.Outliers, false
+		if r.keepsOutliersOnRestart {
+			outliers, r.keepsOutliersOnRestart = r.order.Outliers, false
 		}
-		r.restart(outliers)
+		r.restartGrid(outliers)
 		m.DiscardRows(m.NewRawRows(), why)
 	}
 	return r.feed.Read(restart, func(x data.Reading) bool {
-		class := r.order.Classify(x.Time, x.SequenceNumber)
+		class := r.order.ClassifyTime(x.Time, x.SequenceNumber)
 		switch {
 		case x.Input == "": // contains only the time of a line
 		case class == TimeOutlier:
-			r.grid.CountRejected(x, grid.ReasonFutureTime)
+			r.rowBuilder.CountRejectedReading(x, grid.ReasonFutureTime)
 		default: // also TimeLate: the order only finds wrong clocks, and the grid knows the lateness of each input
-			r.grid.AddReading(x)
+			r.rowBuilder.AddReading(x)
 		}
 		if n++; n%readingsBetweenStores == 0 {
 			r.storeRows(m)
@@ -169,17 +172,17 @@ func (r *gridRowMaker) readIntoGrid(m *SharedRows) error {
 
 // storeRows adds the rows that were made.
 func (r *gridRowMaker) storeRows(m *SharedRows) {
-	if some := r.grid.TakeRows(); r.storeErr == nil && len(some.Y) > 0 {
+	if some := r.rowBuilder.TakeRows(); r.storeErr == nil && len(some.Y) > 0 {
 		r.storeErr = m.Raw.Add(some.X, some.Y, some.Times)
 	}
 }
 
-// checkWrongShare returns why the rows cannot be worked on: too much of an input is wrong. For predictions they will
-// do.
-func (r *gridRowMaker) checkWrongShare() error {
-	all := r.Report()
+// checkWrongValueShare returns why the rows cannot be worked on: too much of an input is wrong. For predictions they
+// will do.
+func (r *gridRowMaker) checkWrongValueShare() error {
+	all := r.QualityReport()
 	c, worst := r.columnWithMostWrongValues(&all)
-	if r.config.IsForPrediction || worst.CurrentShare() <= r.rules.MaxWrongShare {
+	if r.gridConfig.IsForPrediction || worst.CurrentShare() <= r.rules.MaxWrongShare {
 		return nil
 	}
 	return &data.FileError{File: c.LastUnusedWhere, Column: c.Name, ReasonCode: string(worst.MainReason),
@@ -191,10 +194,10 @@ func (r *gridRowMaker) checkWrongShare() error {
 
 // columnWithMostWrongValues returns the column of which the largest share of the values is wrong. Inputs that no column
 // needs do not count, and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
-func (r *gridRowMaker) columnWithMostWrongValues(all *data.Report) (of data.ColumnReport,
+func (r *gridRowMaker) columnWithMostWrongValues(all *data.QualityReport) (of data.ColumnReport,
 	worst data.WrongValueSummary) {
 	for _, c := range all.Columns {
-		if c.Name == "" || r.config.Recipe.InputIndex(c.Name) >= 0 && !slices.Contains(r.neededInputs, c.Name) {
+		if c.Name == "" || r.gridConfig.Recipe.InputIndex(c.Name) >= 0 && !slices.Contains(r.neededInputs, c.Name) {
 			continue
 		}
 		if b := c.SummarizeWrongValues(); b.CurrentShare() > worst.CurrentShare() {
@@ -206,7 +209,7 @@ func (r *gridRowMaker) columnWithMostWrongValues(all *data.Report) (of data.Colu
 
 // NoRowsError implements Maker: nothing has come, or what has come is not enough.
 func (r *gridRowMaker) NoRowsError(string) error {
-	all := r.Report()
+	all := r.QualityReport()
 	e := r.missingRowsCause(&all)
 	e.Problem = "no row can be made yet; " + all.String()
 	if why := r.explainMissingRows(&all); why != "" {
@@ -216,22 +219,22 @@ func (r *gridRowMaker) NoRowsError(string) error {
 }
 
 // explainMissingRows returns the reason why the readings so far are not enough for a row, or "" if it is unknown.
-func (r *gridRowMaker) explainMissingRows(all *data.Report) string {
+func (r *gridRowMaker) explainMissingRows(all *data.QualityReport) string {
 	newest := int64(0)
 	for _, name := range r.neededInputs {
 		c := all.EnsureColumn(name)
 		if c.Used == 0 {
-			if err := r.noReadingsReason(); err != nil {
+			if err := r.explainNoReadings(); err != nil {
 				return err.Error()
 			}
 			return ""
 		}
-		newest = max(newest, c.Newest)
+		newest = max(newest, c.NewestTime)
 	}
 	if newest < MinPlausibleUnixNanos {
 		return fmt.Sprintf("the newest reading is dated %s: check data.time_format", FormatTime(newest))
 	}
-	need, have := r.grid.RequiredAndActualSpan()
+	need, have := r.rowBuilder.RequiredAndActualReadingSpan()
 	if have < need {
 		return fmt.Sprintf("a row needs readings that span at least %s, but the readings so far span %s",
 			need, have)
@@ -241,7 +244,7 @@ func (r *gridRowMaker) explainMissingRows(all *data.Report) string {
 
 // missingRowsCause says what keeps rows from being made: a trouble of the source, an input without a reading that can
 // be used, or one of which much is wrong.
-func (r *gridRowMaker) missingRowsCause(all *data.Report) *data.FileError {
+func (r *gridRowMaker) missingRowsCause(all *data.QualityReport) *data.FileError {
 	for _, t := range all.Troubles {
 		if t.Kind != data.TroubleSilent && !t.Kind.ReadingsStillArrive() {
 			return &data.FileError{ReasonCode: string(t.Kind)}
@@ -249,7 +252,7 @@ func (r *gridRowMaker) missingRowsCause(all *data.Report) *data.FileError {
 	}
 	for _, name := range r.neededInputs {
 		c := all.EnsureColumn(name)
-		if c.Newest != 0 {
+		if c.NewestTime != 0 {
 			continue
 		}
 		e := &data.FileError{Column: name, ReasonCode: string(data.TroubleSilent)}
@@ -267,13 +270,13 @@ func (r *gridRowMaker) missingRowsCause(all *data.Report) *data.FileError {
 		TotalCount: worst.TotalCount}
 }
 
-// updateCounts takes note of what the grid has counted.
-func (r *gridRowMaker) updateCounts(rows int) {
-	counts, dropped, _ := r.grid.Counts()
-	all := data.Report{Rows: rows, BadRows: int(dropped)}
+// updateQualityReport takes note of what the grid has counted.
+func (r *gridRowMaker) updateQualityReport(rows int) {
+	counts, dropped, _ := r.rowBuilder.ReadingCounts()
+	all := data.QualityReport{Rows: rows, BadRows: int(dropped)}
 	for _, c := range counts {
-		e := data.ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused,
-			RecentWrongShare: c.Recent.Share()}
+		e := data.ColumnReport{Name: c.Input, Used: c.Used, NewestTime: c.NewestTime, Unused: c.Unused,
+			RecentWrongShare: c.RecentWrongShare.Share()}
 		if c.LastGapTime > 0 {
 			e.LastUnusedWhere = "the row at " + FormatTime(c.LastGapTime)
 			for why := range c.Unused { // of those without a rejected reading
@@ -285,27 +288,27 @@ func (r *gridRowMaker) updateCounts(rows int) {
 		}
 		if c.LastRejected.Why != "" {
 			last := e.LastUnusedByReason[c.LastRejected.Why]
-			e.LastUnusedWhere, e.Problem = cmp.Or(last.Where, e.LastUnusedWhere), last.Problem
+			e.LastUnusedWhere, e.LastUnusedProblem = cmp.Or(last.Where, e.LastUnusedWhere), last.Problem
 		}
 		all.Columns = append(all.Columns, e)
 	}
-	r.SetReport(all)
+	r.SetQualityReport(all)
 }
 
 // unusedValueOf returns the place and the description of a reading that the grid has rejected.
 func (r *gridRowMaker) unusedValueOf(input string, of grid.RejectedReading) data.UnusedValue {
-	e := data.UnusedValue{Problem: readingProblem(of)}
+	e := data.UnusedValue{Problem: describeRejectedReading(of)}
 	switch {
 	case of.Line > 0:
-		e.Where = r.feed.DescribePlace(input, of.Line)
+		e.Where = r.feed.DescribeReadingPlace(input, of.Line)
 	case of.Time > 0:
-		e.Where = strings.TrimSpace(r.feed.DescribePlace(input, 0) + " at " + FormatTime(of.Time))
+		e.Where = strings.TrimSpace(r.feed.DescribeReadingPlace(input, 0) + " at " + FormatTime(of.Time))
 	}
 	return e
 }
 
-// readingProblem describes a reading that the grid has rejected.
-func readingProblem(c grid.RejectedReading) string {
+// describeRejectedReading describes a reading that the grid has rejected.
+func describeRejectedReading(c grid.RejectedReading) string {
 	text := c.Text
 	if text == "" {
 		text = strconv.FormatFloat(c.Value, 'g', -1, 64)
@@ -330,20 +333,21 @@ func readingProblem(c grid.RejectedReading) string {
 // FormatTime returns a time in nanoseconds since 1970 as text for a message.
 func FormatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
-// Report implements data.Reporter. The feed counts the received values of an input and the values that it rejects. The
-// grid counts the values that it uses, which replace those of the feed, and the values that it rejects.
-func (r *gridRowMaker) Report() data.Report {
-	all, made := r.feed.Report(), r.AtomicReport.Report()
+// Report implements data.QualityReporter. The feed counts the received values of an input and the values that it
+// rejects. The rowBuilder counts the values that it uses, which replace those of the feed, and the values that it
+// rejects.
+func (r *gridRowMaker) QualityReport() data.QualityReport {
+	all, made := r.feed.QualityReport(), r.AtomicQualityReport.QualityReport()
 	all.Rows, all.BadRows = made.Rows, made.BadRows
 	for _, c := range made.Columns {
 		e := all.EnsureColumn(c.Name)
-		e.Problem = cmp.Or(c.Problem, e.Problem)
-		e.Used, e.Newest, e.LastUnusedWhere = c.Used, cmp.Or(c.Newest, e.Newest), cmp.Or(c.LastUnusedWhere,
+		e.LastUnusedProblem = cmp.Or(c.LastUnusedProblem, e.LastUnusedProblem)
+		e.Used, e.NewestTime, e.LastUnusedWhere = c.Used, cmp.Or(c.NewestTime, e.NewestTime), cmp.Or(c.LastUnusedWhere,
 			e.LastUnusedWhere)
 		// the grid judges the values that the feed has accepted
 		e.RecentWrongShare = 1 - (1-e.RecentWrongShare)*(1-c.RecentWrongShare)
 		for why, n := range c.Unused {
-			e.AddUnused(why, n)
+			e.AddUnusedCount(why, n)
 		}
 		for why, last := range c.LastUnusedByReason {
 			e.SetLastUnusedValue(why, last)
@@ -351,6 +355,6 @@ func (r *gridRowMaker) Report() data.Report {
 	}
 	_, worst := r.columnWithMostWrongValues(&all)
 	all.LargestWrongShare = worst.CurrentShare()
-	all.AddUnusedTroubles(r.neededInputs)
+	all.AddUnusedValueTroubles(r.neededInputs)
 	return all
 }

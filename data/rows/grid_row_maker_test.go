@@ -21,14 +21,14 @@ type fakeFeed struct {
 	read int
 	gone string // why those that were read are void
 	err  error
-	data.AtomicReport
+	data.AtomicQualityReport
 }
 
 type fedBy struct{ *fakeFeed }
 
-func (f fedBy) Report() data.Report { return f.AtomicReport.Report() }
+func (f fedBy) QualityReport() data.QualityReport { return f.AtomicQualityReport.QualityReport() }
 
-func (fedBy) DescribePlace(input string, line int64) string {
+func (fedBy) DescribeReadingPlace(input string, line int64) string {
 	if line > 0 {
 		return fmt.Sprintf("f.csv: line %d", line)
 	}
@@ -68,8 +68,8 @@ func (f fedBy) Rewind(why string) { f.gone = why }
 // gridRowsOf are rows made of a feed.
 func gridRowsOf(f *fakeFeed, w data.RowQuery, fill grid.FillRule) data.QueriedRows {
 	var s SharedRowsByKey
-	return s.Open(w, func() *SharedRows {
-		return NewGridRows(fedBy{f}, w, ValueRules{Fill: fill, MaxWrongShare: 0.2, Now: time.Now},
+	return s.OpenTaskRows(w, func() *SharedRows {
+		return NewRowsFromReadings(fedBy{f}, w, ValueRules{MissingFill: fill, MaxWrongShare: 0.2, Now: time.Now},
 			StorageSettings{MaxMemoryBytes: maxRowMemory}, silent)
 	})
 }
@@ -77,22 +77,26 @@ func gridRowsOf(f *fakeFeed, w data.RowQuery, fill grid.FillRule) data.QueriedRo
 // prepareFunc prepares rows in memory.
 type prepareFunc func(fresh *learner.Samples[float32], first bool) error
 
-func (f prepareFunc) Prepare(fresh *learner.Samples[float32], first bool) error {
+func (f prepareFunc) PrepareSamples(fresh *learner.Samples[float32], first bool) error {
 	return f(fresh, first)
 }
 
-func (prepareFunc) PrepareAgain([]float32, []float32) { panic("rows in memory were read from a file") }
+func (prepareFunc) PrepareRowsAgain([]float32, []float32) {
+	panic("rows in memory were read from a file")
+}
 
 // TestGridRowsReport wants what the feed and the grid have counted in one report: of a value both know nothing.
 func TestGridRowsReport(t *testing.T) {
 	f, w := &fakeFeed{}, hourly()
 	w.Recipe.Inputs[0].ValidRange = []float64{0, 50}
 	r := gridRowsOf(f, w, grid.FillRule{})
-	f.SetReport(data.Report{Columns: []data.ColumnReport{{Name: "x", Used: 99, Newest: 1, LastUnusedWhere: "site/x",
-		Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 2, grid.ReasonNotANumber: 1}}},
+	f.SetQualityReport(data.QualityReport{Columns: []data.ColumnReport{{Name: "x", Used: 99, NewestTime: 1,
+		LastUnusedWhere: "site/x",
+		Unused:          map[data.UnusedReason]uint64{grid.ReasonMissing: 2, grid.ReasonNotANumber: 1}}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent,
 			Text: "quiet"}}})
-	if got := r.(data.Reporter).Report(); got.Columns[0].LastUnusedWhere != "site/x" || got.Columns[0].Used != 99 {
+	if got := r.(data.QualityReporter).QualityReport(); got.Columns[0].LastUnusedWhere != "site/x" ||
+		got.Columns[0].Used != 99 {
 		t.Errorf("before anything was read: %+v", got)
 	}
 	f.hours(0, 10, 0)
@@ -103,10 +107,10 @@ func TestGridRowsReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := r.(data.Reporter).Report()
+	got := r.(data.QualityReporter).QualityReport()
 	c := got.Columns[0]
 	if s := c.String(); s != "10 used, 2 missing, 1 not_a_number, 1 out_of_range, 1 twice" ||
-		c.LastUnusedWhere != "from topic site/x at 1970-01-01T09:00:00Z" || c.Newest != 11*int64(time.Hour) ||
+		c.LastUnusedWhere != "from topic site/x at 1970-01-01T09:00:00Z" || c.NewestTime != 11*int64(time.Hour) ||
 		got.Rows != v.Rows.Len() || got.BadRows != 0 || len(got.Troubles) != 1 {
 		t.Errorf("%s, %+v", s, got)
 	}
@@ -116,7 +120,7 @@ func TestGridRowsReport(t *testing.T) {
 		"nothing has come; x: 0 used, 2 missing, 1 not_a_number, 1 out_of_range") {
 		t.Errorf("without rows: %v", err)
 	}
-	if c := r.(data.Reporter).Report().Columns[0]; c.LastUnusedWhere != "f.csv: line 7" {
+	if c := r.(data.QualityReporter).QualityReport().Columns[0]; c.LastUnusedWhere != "f.csv: line 7" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -159,7 +163,7 @@ func TestGridMaxBad(t *testing.T) {
 			e.TotalCount != want.TotalCount || !strings.HasPrefix(e.Where(), want.File)):
 			t.Errorf("error %+v, want %+v", err, want)
 		}
-		if got := rows.(data.Reporter).Report().LargestWrongShare; math.Abs(got-share) > 1e-9 {
+		if got := rows.(data.QualityReporter).QualityReport().LargestWrongShare; math.Abs(got-share) > 1e-9 {
 			t.Errorf("a share of %v, want %v", got, share)
 		}
 		if v, err := early.Snapshot(); (err != nil || v.Rows.Len() == 0) && k > 3 {
@@ -196,7 +200,7 @@ func TestGridRows(t *testing.T) {
 	f, fail := &fakeFeed{}, error(nil)
 	var firsts []bool
 	w := hourly()
-	w.Prepare = prepareFunc(func(s *learner.Samples[float32], first bool) error {
+	w.Preparer = prepareFunc(func(s *learner.Samples[float32], first bool) error {
 		firsts = append(firsts, first)
 		for i := range s.Len() {
 			x, _ := s.Row(i)
@@ -214,7 +218,7 @@ func TestGridRows(t *testing.T) {
 		t.Errorf("rows that Prepare refuses: %v", err)
 	}
 	fail = nil
-	view := func(version uint64, xs ...float32) data.View {
+	view := func(version uint64, xs ...float32) data.RowSnapshot {
 		t.Helper()
 		v, err := r.Snapshot()
 		if err != nil {
@@ -261,13 +265,13 @@ func TestNoHeldOutReadingIsTrainedOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := v.HeldOutBoundary(0.3)
-	trained, held := v.Split(b)
+	trained, held := v.SplitHeldOut(b)
 	if trained.Len() != v.Rows.Len()-held.Len()-4 || held.Len() != 15 {
 		t.Errorf("of %d rows %d are trained on and %d held out", v.Rows.Len(), trained.Len(), held.Len())
 	}
 	leaking := v
 	leaking.TargetDelay = 0
-	leaked, _ := leaking.Split(b)
+	leaked, _ := leaking.SplitHeldOut(b)
 
 	for i := range f.all {
 		if f.all[i].Time > b.Time.Add(-time.Hour).UnixNano() { // from the first point on that is held out
@@ -295,7 +299,7 @@ func TestGridRowsOfWhatCannotBe(t *testing.T) {
 	}{
 		"a column without an input": {func(w *data.RowQuery) { w.Features[0] = "y" }, "no input y"},
 		"a zone that is not there": {func(w *data.RowQuery) {
-			w.Features[0], w.Recipe.Grid.Zone = "hour sin", "Mars/Olympus"
+			w.Features[0], w.Recipe.Grid.TimeZone = "hour sin", "Mars/Olympus"
 		}, "install the system's time zones"},
 		"a missing value": {func(*data.RowQuery) {}, "a missing value is refused"},
 	} {
@@ -342,9 +346,9 @@ func TestEarlyRowsAreFew(t *testing.T) {
 	f := &fakeFeed{}
 	w := hourly()
 	w.IsForPrediction = true
-	of := NewGridRows(fedBy{f}, w, ValueRules{MaxWrongShare: 0.2, Now: time.Now},
+	of := NewRowsFromReadings(fedBy{f}, w, ValueRules{MaxWrongShare: 0.2, Now: time.Now},
 		StorageSettings{MaxMemoryBytes: 20_000}, silent)
-	r := &TaskRows{Shared: of, want: w}
+	r := &TaskRows{Shared: of, query: w}
 	for n := 10; n < 5000; n += 500 {
 		f.hours(n-10, n+490, 0)
 		v, err := r.Snapshot()
@@ -360,7 +364,7 @@ func TestEarlyRowsAreFew(t *testing.T) {
 }
 
 // rowTimes returns the times of a view's rows.
-func rowTimes(v data.View) []int64 {
+func rowTimes(v data.RowSnapshot) []int64 {
 	all := make([]int64, v.Times.Len())
 	v.Times.CopyTo(all, 0)
 	return all
@@ -371,9 +375,9 @@ func rowTimes(v data.View) []int64 {
 func TestOutliersOfAReplacedFile(t *testing.T) {
 	f := &fakeFeed{}
 	f.hours(0, 30, 0)
-	m := NewGridRows(fedBy{f}, hourly(), ValueRules{MaxWrongShare: 0.2, Now: time.Now},
+	m := NewRowsFromReadings(fedBy{f}, hourly(), ValueRules{MaxWrongShare: 0.2, Now: time.Now},
 		StorageSettings{MaxMemoryBytes: maxRowMemory}, silent)
-	r := &TaskRows{Shared: m, want: hourly()}
+	r := &TaskRows{Shared: m, query: hourly()}
 	all, err := r.Snapshot()
 	if err != nil {
 		t.Fatal(err)

@@ -11,14 +11,14 @@ import (
 // and nothing that a view has is changed.
 type RawRows struct {
 	StorageSettings
-	Features int
-	HasTimes bool
-	keepTail bool // only the newest rows are kept, in memory
+	FeatureCount        int
+	HasTimes            bool
+	keepsOnlyNewestRows bool // only the newest rows are kept, in memory
 
-	x, y          []float32
-	times         []int64
-	droppedBefore int      // number of older rows, with keepTail
-	File          *RowFile // in place of memory
+	x, y            []float32
+	times           []int64
+	droppedRowCount int      // number of older rows, with keepsOnlyNewestRows
+	File            *RowFile // in place of memory
 }
 
 // Len is how many rows were added.
@@ -26,20 +26,20 @@ func (r *RawRows) Len() int {
 	if r.File != nil {
 		return r.File.len()
 	}
-	return r.droppedBefore + len(r.y)
+	return r.droppedRowCount + len(r.y)
 }
 
 // Add appends rows. After an error some of them may have been added: the caller removes them with Truncate.
 func (r *RawRows) Add(x, y []float32, times []int64) error {
 	if r.File == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.MaxMemoryBytes {
-		if r.keepTail {
+		if r.keepsOnlyNewestRows {
 			r.dropOlderHalf()
 		} else if err := r.moveToFile(); err != nil {
 			return err
 		}
 	}
 	if r.File != nil {
-		return r.File.add(x, y, times)
+		return r.File.addRows(x, y, times)
 	}
 	r.x, r.y, r.times = append(r.x, x...), append(r.y, y...), append(r.times, times...)
 	return nil
@@ -48,19 +48,19 @@ func (r *RawRows) Add(x, y []float32, times []int64) error {
 // dropOlderHalf drops the older half.
 func (r *RawRows) dropOlderHalf() {
 	n := len(r.y) / 2
-	r.droppedBefore += n
-	r.x = append([]float32(nil), r.x[n*r.Features:]...)
+	r.droppedRowCount += n
+	r.x = append([]float32(nil), r.x[n*r.FeatureCount:]...)
 	r.y = append([]float32(nil), r.y[n:]...)
 	r.times = append([]int64(nil), r.times[min(n, len(r.times)):]...)
 }
 
 // moveToFile moves the rows to a file.
 func (r *RawRows) moveToFile() error {
-	f, err := newRowFile(r.Folder, r.Features, r.HasTimes)
+	f, err := newRowFile(r.Folder, r.FeatureCount, r.HasTimes)
 	if err != nil {
 		return err
 	}
-	if err = f.add(r.x, r.y, r.times); err == nil {
+	if err = f.addRows(r.x, r.y, r.times); err == nil {
 		err = f.flush()
 	}
 	if err != nil {
@@ -88,18 +88,18 @@ func (r *RawRows) Truncate(n int) {
 	case r.File != nil:
 		r.File.truncate(n)
 	default:
-		n -= r.droppedBefore
-		r.x, r.y, r.times = r.x[:n*r.Features], r.y[:n], r.times[:min(n, len(r.times))]
+		n -= r.droppedRowCount
+		r.x, r.y, r.times = r.x[:n*r.FeatureCount], r.y[:n], r.times[:min(n, len(r.times))]
 	}
 }
 
 // firstSamples are the first n rows as they are; of recent ones, those that are left.
 func (r *RawRows) firstSamples(n int) *learner.Samples[float32] {
 	if r.File != nil {
-		return learner.NewTableSamples(r.Features, n, learner.StoredTable[float32](&rowFileTable{file: r.File}))
+		return learner.NewTableSamples(r.FeatureCount, n, learner.StoredTable[float32](&preparedRowFile{file: r.File}))
 	}
-	n -= r.droppedBefore
-	return learner.NewSamples(r.Features, r.x[:n*r.Features], r.y[:n])
+	n -= r.droppedRowCount
+	return learner.NewSamples(r.FeatureCount, r.x[:n*r.FeatureCount], r.y[:n])
 }
 
 // firstRowTimes are the times of the same rows; nil if they have none.
@@ -109,9 +109,9 @@ func (r *RawRows) firstRowTimes(n int) *data.RowTimes {
 		return nil
 	case r.File != nil:
 		f := r.File
-		return data.NewStoredRowTimes(n, func(dst []int64, from int) { f.read(nil, nil, dst, from) })
+		return data.NewStoredRowTimes(n, func(dst []int64, from int) { f.readRows(nil, nil, dst, from) })
 	}
-	return data.NewRowTimes(r.times[:n-r.droppedBefore])
+	return data.NewRowTimes(r.times[:n-r.droppedRowCount])
 }
 
 // Err is why rows could not be read.
@@ -122,16 +122,16 @@ func (r *RawRows) Err() error {
 	return r.File.err()
 }
 
-// rowFileTable is the rows of a file in a task's terms.
-type rowFileTable struct {
+// preparedRowFile is the rows of a file in a task's terms.
+type preparedRowFile struct {
 	file     *RowFile
 	preparer data.RowPreparer // nil = as they are
 }
 
 // ReadRows implements learner.StoredTable.
-func (t *rowFileTable) ReadRows(x, y []float32, from int) {
-	if t.file.read(x, y, nil, from) && t.preparer != nil {
-		t.preparer.PrepareAgain(x, y)
+func (t *preparedRowFile) ReadRows(x, y []float32, from int) {
+	if t.file.readRows(x, y, nil, from) && t.preparer != nil {
+		t.preparer.PrepareRowsAgain(x, y)
 	}
 }
 

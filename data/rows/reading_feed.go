@@ -6,10 +6,10 @@ import "github.com/fedmesh/fedmesh/data"
 // time, except Report, which counts the values that were received or rejected and names what keeps readings from
 // arriving.
 type ReadingFeed interface {
-	data.Reporter
-	// DescribePlace returns the place of a reading of an input: a file and a line if the reading has a line, otherwise
-	// a topic.
-	DescribePlace(input string, line int64) string
+	data.QualityReporter
+	// DescribeReadingPlace returns the place of a reading of an input: a file and a line if the reading has a line,
+	// otherwise a topic.
+	DescribeReadingPlace(input string, line int64) string
 	// Changed reports whether Read would pass anything on. It is cheap, and may return true although nothing has
 	// arrived.
 	Changed() bool

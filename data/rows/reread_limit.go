@@ -3,7 +3,7 @@ package rows
 // NeedsReread reports whether another pass over the source would use different lines, because it found outliers or
 // because the wrong number was accepted for the second class. order is nil if the lines have no time.
 func NeedsReread(order *TimeOrderCheck, labels *TargetFilter) bool {
-	return order != nil && order.FoundOutliers || labels.acceptsMinority()
+	return order != nil && order.FoundOutliers || labels.acceptsRarerSecondClass()
 }
 
 // RereadLimit limits the number of rereads because of lines that turned out to be invalid. Otherwise a sensor whose
@@ -13,9 +13,9 @@ type RereadLimit struct {
 	RereadCount      int // number of rereads
 }
 
-// Allow reports whether a source with this number of rows may be read again, and counts the reread if so. After more
-// than MaxUnconditionalRereads rereads, at least an eighth of its rows must be new.
-func (r *RereadLimit) Allow(rows int) bool {
+// AllowReread reports whether a source with this number of rows may be read again, and counts the reread if so. After
+// more than MaxUnconditionalRereads rereads, at least an eighth of its rows must be new.
+func (r *RereadLimit) AllowReread(rows int) bool {
 	if r.RereadCount > MaxUnconditionalRereads && rows-r.rowsAtLastReread < rows/8 {
 		return false
 	}

@@ -34,18 +34,18 @@ type RowFile struct {
 	Folder           string
 	MinFreeDisk      int64 // the room on its disk that it does not take
 	File             *os.File
-	width            int // of features and target
+	valuesPerRow     int // of features and target
 	hasTimes         bool
 	rowBytes         int64                 // of a row
-	rows             int                   // that are written
-	buffer           []byte                // of those behind
+	writtenRowCount  int                   // that are written
+	writeBuffer      []byte                // of those behind
 	spaceCheckedSize int64                 // the size up to which there is room on the disk
-	failed           atomic.Pointer[error] // of the first read that failed
+	firstReadErr     atomic.Pointer[error] // of the first read that failed
 }
 
 // newRowFile makes a file for rows of so many features in a folder.
 func newRowFile(folder string, features int, timed bool) (*RowFile, error) {
-	f := &RowFile{Folder: folder, MinFreeDisk: MinFreeDiskBytes, width: features + 1, hasTimes: timed,
+	f := &RowFile{Folder: folder, MinFreeDisk: MinFreeDiskBytes, valuesPerRow: features + 1, hasTimes: timed,
 		rowBytes: 4 * (int64(features) + 1)}
 	if timed {
 		f.rowBytes += 8
@@ -77,20 +77,20 @@ func (f *RowFile) explainNeededSpace(err error) error {
 }
 
 // len is how many rows were added.
-func (f *RowFile) len() int { return f.rows + len(f.buffer)/int(f.rowBytes) }
+func (f *RowFile) len() int { return f.writtenRowCount + len(f.writeBuffer)/int(f.rowBytes) }
 
-// add appends rows, soon.
-func (f *RowFile) add(x, y []float32, times []int64) error {
-	features := f.width - 1
+// addRows appends rows, soon.
+func (f *RowFile) addRows(x, y []float32, times []int64) error {
+	features := f.valuesPerRow - 1
 	for i, target := range y {
 		for _, v := range x[i*features:][:features] {
-			f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(v))
+			f.writeBuffer = littleEndian.AppendUint32(f.writeBuffer, math.Float32bits(v))
 		}
-		f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(target))
+		f.writeBuffer = littleEndian.AppendUint32(f.writeBuffer, math.Float32bits(target))
 		if f.hasTimes {
-			f.buffer = littleEndian.AppendUint64(f.buffer, uint64(times[i]))
+			f.writeBuffer = littleEndian.AppendUint64(f.writeBuffer, uint64(times[i]))
 		}
-		if len(f.buffer) >= writeBufferBytes {
+		if len(f.writeBuffer) >= writeBufferBytes {
 			if err := f.flush(); err != nil {
 				return err
 			}
@@ -101,41 +101,42 @@ func (f *RowFile) add(x, y []float32, times []int64) error {
 
 // flush writes what was added.
 func (f *RowFile) flush() error {
-	at := int64(f.rows) * f.rowBytes
-	end := at + int64(len(f.buffer))
+	at := int64(f.writtenRowCount) * f.rowBytes
+	end := at + int64(len(f.writeBuffer))
 	if end > f.spaceCheckedSize {
-		if free, known := store.FreeDiskBytes(f.Folder); known && free < f.MinFreeDisk+int64(len(f.buffer)) {
+		if free, known := store.FreeDiskBytes(f.Folder); known && free < f.MinFreeDisk+int64(len(f.writeBuffer)) {
 			return f.explainNeededSpace(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must "+
 				"stay free: "+
 				"free some space", free>>20, at>>20, f.MinFreeDisk>>20))
 		}
 		f.spaceCheckedSize = end
 	}
-	if _, err := f.File.WriteAt(f.buffer, at); err != nil {
+	if _, err := f.File.WriteAt(f.writeBuffer, at); err != nil {
 		return f.explainNeededSpace(err)
 	}
-	f.rows += len(f.buffer) / int(f.rowBytes)
-	f.buffer = f.buffer[:0]
+	f.writtenRowCount += len(f.writeBuffer) / int(f.rowBytes)
+	f.writeBuffer = f.writeBuffer[:0]
 	return nil
 }
 
 // truncate forgets rows from one on, which no view has.
 func (f *RowFile) truncate(n int) {
-	f.buffer = f.buffer[:0]
-	f.rows = min(f.rows, n)
-	f.spaceCheckedSize = min(f.spaceCheckedSize, int64(f.rows)*f.rowBytes) // others may take the room
-	_ = f.File.Truncate(int64(f.rows) * f.rowBytes)                        // for others, on a disk that is full
+	f.writeBuffer = f.writeBuffer[:0]
+	f.writtenRowCount = min(f.writtenRowCount, n)
+	f.spaceCheckedSize = min(f.spaceCheckedSize, int64(f.writtenRowCount)*f.rowBytes) // others may take the room
+	// for others, on a disk that is full
+	_ = f.File.Truncate(int64(f.writtenRowCount) * f.rowBytes)
 }
 
 // rawRowBuffers are buffers for rows as they are in a file.
 var rawRowBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// read fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot
+// readRows fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot
 // be read is NaN in x, and 0 elsewhere, and makes the result false.
-func (f *RowFile) read(x, y []float32, times []int64, from int) bool {
+func (f *RowFile) readRows(x, y []float32, times []int64, from int) bool {
 	raw := rawRowBuffers.Get().(*[]byte)
 	defer rawRowBuffers.Put(raw)
-	features, most := f.width-1, max(1, readBufferBytes/int(f.rowBytes))
+	features, most := f.valuesPerRow-1, max(1, readBufferBytes/int(f.rowBytes))
 	for n, done := max(len(y), len(times)), 0; done < n; {
 		rows := min(most, n-done)
 		if need := rows * int(f.rowBytes); cap(*raw) < need {
@@ -143,7 +144,8 @@ func (f *RowFile) read(x, y []float32, times []int64, from int) bool {
 		}
 		b := (*raw)[:rows*int(f.rowBytes)]
 		if _, err := f.File.ReadAt(b, int64(from+done)*f.rowBytes); err != nil {
-			f.markUnreadable(err, x[min(len(x), done*features):], y[min(len(y), done):], times[min(len(times), done):])
+			f.markRowsUnreadable(err, x[min(len(x), done*features):], y[min(len(y), done):], times[min(len(times),
+				done):])
 			return false
 		}
 		for ; rows > 0; rows-- {
@@ -154,7 +156,7 @@ func (f *RowFile) read(x, y []float32, times []int64, from int) bool {
 				y[done] = math.Float32frombits(littleEndian.Uint32(b[4*features:]))
 			}
 			if times != nil {
-				times[done] = int64(littleEndian.Uint64(b[4*f.width:]))
+				times[done] = int64(littleEndian.Uint64(b[4*f.valuesPerRow:]))
 			}
 			b, done = b[f.rowBytes:], done+1
 		}
@@ -162,10 +164,10 @@ func (f *RowFile) read(x, y []float32, times []int64, from int) bool {
 	return true
 }
 
-// markUnreadable notes that rows cannot be read.
-func (f *RowFile) markUnreadable(err error, x, y []float32, times []int64) {
+// markRowsUnreadable notes that rows cannot be read.
+func (f *RowFile) markRowsUnreadable(err error, x, y []float32, times []int64) {
 	err = fmt.Errorf("the rows that are kept in %s cannot be read: %w", f.Folder, err)
-	f.failed.CompareAndSwap(nil, &err)
+	f.firstReadErr.CompareAndSwap(nil, &err)
 	for i := range x {
 		x[i] = float32(math.NaN())
 	}
@@ -175,7 +177,7 @@ func (f *RowFile) markUnreadable(err error, x, y []float32, times []int64) {
 
 // err is why rows could not be read; nil if all could.
 func (f *RowFile) err() error {
-	if e := f.failed.Load(); e != nil {
+	if e := f.firstReadErr.Load(); e != nil {
 		return *e
 	}
 	return nil

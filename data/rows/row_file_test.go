@@ -21,20 +21,20 @@ func TestRoomThatWasGivenBack(t *testing.T) {
 		t.Skip("this system does not tell the room on a disk")
 	}
 	put := func(rows int) error {
-		return errors.Join(f.add(make([]float32, rows), make([]float32, rows), nil), f.flush())
+		return errors.Join(f.addRows(make([]float32, rows), make([]float32, rows), nil), f.flush())
 	}
 	if err := put(1000); err != nil {
 		t.Fatal(err)
 	}
 	f.truncate(600)
 	f.MinFreeDisk = 1 << 60 // others have taken it
-	if err := put(400); err == nil || !strings.Contains(err.Error(), "must stay free") || f.rows != 600 {
-		t.Errorf("%d rows, error %v", f.rows, err)
+	if err := put(400); err == nil || !strings.Contains(err.Error(), "must stay free") || f.writtenRowCount != 600 {
+		t.Errorf("%d rows, error %v", f.writtenRowCount, err)
 	}
 	f.truncate(600)
 	f.MinFreeDisk = MinFreeDiskBytes
-	if err := put(400); err != nil || f.rows != 1000 {
-		t.Errorf("with room: %d rows, error %v", f.rows, err)
+	if err := put(400); err != nil || f.writtenRowCount != 1000 {
+		t.Errorf("with room: %d rows, error %v", f.writtenRowCount, err)
 	}
 }
 

@@ -20,7 +20,7 @@ func BenchmarkDraw(b *testing.B) {
 	}
 	f, err := newRowFile(b.TempDir(), features, false)
 	if err == nil {
-		err = f.add(x, y, nil)
+		err = f.addRows(x, y, nil)
 	}
 	if err == nil {
 		err = f.flush()
@@ -37,12 +37,12 @@ func BenchmarkDraw(b *testing.B) {
 	draw := func(b *testing.B, from *learner.Samples[float32]) {
 		var batch learner.Batch[float32]
 		for b.Loop() {
-			from.Draw(&batch, 32, rng)
+			from.DrawBatch(&batch, 32, rng)
 		}
 	}
 	b.Run("memory", func(b *testing.B) { draw(b, learner.NewSamples(features, x, y)) })
 	b.Run("pread", func(b *testing.B) {
-		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](&rowFileTable{file: f})))
+		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](&preparedRowFile{file: f})))
 	})
 	b.Run("mmap", func(b *testing.B) {
 		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](mapping(mapped))))

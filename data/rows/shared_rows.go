@@ -14,7 +14,7 @@ import (
 type RowMaker interface {
 	// Changed reports whether make would find anything. It is cheap.
 	Changed() bool
-	data.Reporter
+	data.QualityReporter
 	// AddNewRows adds the rows that have come.
 	AddNewRows(m *SharedRows) error
 	// NoRowsError says why there are no rows. renewed is why those that were there are void; empty if there were none.
@@ -26,19 +26,19 @@ type SharedRows struct {
 	Maker       RowMaker
 	Name        string // in errors; may be empty
 	Raw         *RawRows
-	targetDelay int64 // data.View.TargetDelay
+	targetDelay int64 // data.RowSnapshot.TargetDelay
 	rowsVersion
 	replacementReason string // they were renewed
 
-	columns               []string // names of the features, and of the target if there is one
-	outliers              atomic.Pointer[[]data.SourceTrouble]
+	columnNames           []string // names of the features, and of the target if there is one
+	outlierTroubles       atomic.Pointer[[]data.SourceTrouble]
 	outlierCheckedVersion rowsVersion // of the rows, when outliers were looked for
 }
 
 // Report implements Reporter.
-func (m *SharedRows) Report() data.Report {
-	all := m.Maker.Report()
-	if found := m.outliers.Load(); found != nil {
+func (m *SharedRows) QualityReport() data.QualityReport {
+	all := m.Maker.QualityReport()
+	if found := m.outlierTroubles.Load(); found != nil {
 		all.Troubles = append(all.Troubles, *found...)
 	}
 	return all
@@ -47,54 +47,56 @@ func (m *SharedRows) Report() data.Report {
 // findOutliers searches for outliers again if the rows have grown by a tenth, or were replaced.
 func (m *SharedRows) findOutliers() {
 	if m.outlierCheckedVersion.replacementCount != m.replacementCount {
-		m.outliers.Store(nil)
+		m.outlierTroubles.Store(nil)
 	}
-	if m.outlierCheckedVersion.replacementCount == m.replacementCount && m.Rows < m.outlierCheckedVersion.Rows+max(1,
-		m.outlierCheckedVersion.Rows/10) || m.Raw.keepTail ||
-		m.Rows < data.MinValuesForTrouble {
+	if m.outlierCheckedVersion.replacementCount == m.replacementCount &&
+		m.RowCount < m.outlierCheckedVersion.RowCount+max(1,
+			m.outlierCheckedVersion.RowCount/10) || m.Raw.keepsOnlyNewestRows ||
+		m.RowCount < data.MinValuesForTrouble {
 		return
 	}
 	m.outlierCheckedVersion = m.rowsVersion
 	var found []data.SourceTrouble
-	for _, o := range learner.FindOutliers(m.Raw.firstSamples(m.Rows)) {
-		if o.Column < len(m.columns) { // else rows have no target
+	for _, o := range learner.FindOutliers(m.Raw.firstSamples(m.RowCount)) {
+		if o.ColumnIndex < len(m.columnNames) { // else rows have no target
 			found = append(found, data.SourceTrouble{Kind: data.TroubleOutlier,
 				Text: fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
 					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
 					"data.missing_values, or set data.range",
-					data.UTF8Text(m.columns[o.Column]), o.OutlierCount, m.Rows, float32(o.WorstOutlier), o.LowestInlier,
+					data.UTF8Text(m.columnNames[o.ColumnIndex]), o.OutlierCount, m.RowCount, float32(o.WorstOutlier),
+					o.LowestInlier,
 					o.HighestInlier)})
 		}
 	}
-	m.outliers.Store(&found)
+	m.outlierTroubles.Store(&found)
 }
 
 // rowsVersion identifies a version of the rows.
 type rowsVersion struct {
-	Rows             int // of raw, in views
+	RowCount         int // of raw, in views
 	replacementCount int // how many times they were renewed
 }
 
 // DiscardRows discards all rows.
 func (m *SharedRows) DiscardRows(raw *RawRows, why string) {
-	if m.Rows > 0 {
+	if m.RowCount > 0 {
 		m.replacementCount++
 		m.replacementReason = why
 	}
-	m.Raw, m.Rows = raw, 0
+	m.Raw, m.RowCount = raw, 0
 }
 
 // NewRawRows returns a place for rows like those of m.
 func (m *SharedRows) NewRawRows() *RawRows {
-	return &RawRows{StorageSettings: m.Raw.StorageSettings, Features: m.Raw.Features, HasTimes: m.Raw.HasTimes,
-		keepTail: m.Raw.keepTail}
+	return &RawRows{StorageSettings: m.Raw.StorageSettings, FeatureCount: m.Raw.FeatureCount, HasTimes: m.Raw.HasTimes,
+		keepsOnlyNewestRows: m.Raw.keepsOnlyNewestRows}
 }
 
 // SharedRowsByKey contains the rows of a source, keyed by the options of their callers.
 type SharedRowsByKey map[string]weak.Pointer[SharedRows]
 
-// Open returns the rows that are wanted, which make begins if nobody has them.
-func (s *SharedRowsByKey) Open(w data.RowQuery, make func() *SharedRows) data.QueriedRows {
+// OpenTaskRows returns the rows that are wanted, which make begins if nobody has them.
+func (s *SharedRowsByKey) OpenTaskRows(w data.RowQuery, make func() *SharedRows) data.QueriedRows {
 	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.IsForPrediction, w.Labels)
 	if *s == nil {
 		*s = SharedRowsByKey{}
@@ -107,10 +109,10 @@ func (s *SharedRowsByKey) Open(w data.RowQuery, make func() *SharedRows) data.Qu
 			}
 		}
 		m = make()
-		m.columns = w.Columns()
+		m.columnNames = w.Columns()
 		(*s)[key] = weak.Make(m)
 	}
-	return &TaskRows{Shared: m, want: w, lastVersion: rowsVersion{replacementCount: m.replacementCount},
+	return &TaskRows{Shared: m, query: w, lastVersion: rowsVersion{replacementCount: m.replacementCount},
 		preparedReplacementCount: m.replacementCount}
 }
 
@@ -118,15 +120,15 @@ func (s *SharedRowsByKey) Open(w data.RowQuery, make func() *SharedRows) data.Qu
 // of a file are brought into these terms whenever they are read.
 type TaskRows struct {
 	Shared                   *SharedRows
-	want                     data.RowQuery
-	lastVersion              rowsVersion   // of the rows that were made, at the last snapshot
-	preparedReplacementCount int           // as of made, when the rows below were
-	preparedRows             int           // rows that Prepare has seen
-	x, y                     []float32     // these, if they are in memory and there is a Prepare
-	table                    *rowFileTable // of these, if they are in a file
-	viewRows                 int           // rows of the last view, with those that are gone
-	view                     data.View     // the last one
-	replacementReason        string        // the rows of the last view were given up; until it is told
+	query                    data.RowQuery
+	lastVersion              rowsVersion      // of the rows that were made, at the last snapshot
+	preparedReplacementCount int              // as of made, when the rows below were
+	preparedRowCount         int              // rows that Prepare has seen
+	x, y                     []float32        // these, if they are in memory and there is a Prepare
+	preparedFile             *preparedRowFile // of these, if they are in a file
+	lastSnapshotRowCount     int              // rows of the last view, with those that are gone
+	lastSnapshot             data.RowSnapshot // the last one
+	replacementReason        string           // the rows of the last view were given up; until it is told
 }
 
 // Changed implements Rows.
@@ -135,10 +137,10 @@ func (r *TaskRows) Changed() bool {
 }
 
 // Report implements Reporter.
-func (r *TaskRows) Report() data.Report { return r.Shared.Report() }
+func (r *TaskRows) QualityReport() data.QualityReport { return r.Shared.QualityReport() }
 
 // Snapshot implements Rows.
-func (r *TaskRows) Snapshot() (data.View, error) {
+func (r *TaskRows) Snapshot() (data.RowSnapshot, error) {
 	err := r.Shared.Maker.AddNewRows(r.Shared)
 	if err == nil {
 		r.Shared.findOutliers()
@@ -146,33 +148,34 @@ func (r *TaskRows) Snapshot() (data.View, error) {
 	before := r.lastVersion
 	r.lastVersion = r.Shared.rowsVersion
 	if err != nil {
-		return data.View{}, err
+		return data.RowSnapshot{}, err
 	}
 	if r.preparedReplacementCount != r.Shared.replacementCount {
-		if r.viewRows > 0 {
+		if r.lastSnapshotRowCount > 0 {
 			r.replacementReason = r.Shared.replacementReason
 		}
-		r.preparedReplacementCount, r.preparedRows, r.x, r.y, r.table, r.viewRows = r.Shared.replacementCount, 0, nil,
+		r.preparedReplacementCount, r.preparedRowCount, r.x, r.y, r.preparedFile,
+			r.lastSnapshotRowCount = r.Shared.replacementCount, 0, nil,
 			nil, nil, 0
 	}
-	if r.Shared.Rows == 0 {
-		return data.View{}, r.Shared.Maker.NoRowsError(r.replacementReason)
+	if r.Shared.RowCount == 0 {
+		return data.RowSnapshot{}, r.Shared.Maker.NoRowsError(r.replacementReason)
 	}
-	if err := r.prepare(); err != nil {
+	if err := r.prepareNewRows(); err != nil {
 		r.lastVersion = before // they may be accepted later
 		if r.Shared.Name != "" {
 			err = fmt.Errorf("%s: %w", r.Shared.Name, err)
 		}
-		return data.View{}, err
+		return data.RowSnapshot{}, err
 	}
-	if r.viewRows != r.Shared.Rows {
-		r.viewRows = r.Shared.Rows
-		r.view = data.View{Version: r.view.Version + 1, Rows: r.samples(),
-			Times:       r.Shared.Raw.firstRowTimes(r.viewRows),
+	if r.lastSnapshotRowCount != r.Shared.RowCount {
+		r.lastSnapshotRowCount = r.Shared.RowCount
+		r.lastSnapshot = data.RowSnapshot{Version: r.lastSnapshot.Version + 1, Rows: r.samples(),
+			Times:       r.Shared.Raw.firstRowTimes(r.lastSnapshotRowCount),
 			TargetDelay: r.Shared.targetDelay, ReplacementReason: r.replacementReason, ReadErr: r.Shared.Raw.Err}
 		r.replacementReason = ""
 	}
-	return r.view, nil
+	return r.lastSnapshot, nil
 }
 
 // samples are the rows that are ready.
@@ -180,45 +183,46 @@ func (r *TaskRows) samples() *learner.Samples[float32] {
 	raw := r.Shared.Raw
 	switch {
 	case raw.File != nil:
-		if r.table == nil || r.table.file != raw.File {
-			r.table = &rowFileTable{file: raw.File, preparer: r.want.Prepare}
+		if r.preparedFile == nil || r.preparedFile.file != raw.File {
+			r.preparedFile = &preparedRowFile{file: raw.File, preparer: r.query.Preparer}
 		}
 		r.x, r.y = nil, nil
-		return learner.NewTableSamples(raw.Features, r.preparedRows, learner.StoredTable[float32](r.table))
-	case r.want.Prepare != nil:
-		return learner.NewSamples(raw.Features, r.x, r.y)
+		return learner.NewTableSamples(raw.FeatureCount, r.preparedRowCount,
+			learner.StoredTable[float32](r.preparedFile))
+	case r.query.Preparer != nil:
+		return learner.NewSamples(raw.FeatureCount, r.x, r.y)
 	}
-	return raw.firstSamples(r.preparedRows)
+	return raw.firstSamples(r.preparedRowCount)
 }
 
-// prepare brings the rows that have come into the task's terms, or finds that they cannot be.
-func (r *TaskRows) prepare() error {
-	raw, from, to := r.Shared.Raw, r.preparedRows, r.Shared.Rows
-	if r.want.Prepare == nil || from == to {
-		r.preparedRows = to
+// prepareNewRows brings the rows that have come into the task's terms, or finds that they cannot be.
+func (r *TaskRows) prepareNewRows() error {
+	raw, from, to := r.Shared.Raw, r.preparedRowCount, r.Shared.RowCount
+	if r.query.Preparer == nil || from == to {
+		r.preparedRowCount = to
 		return nil
 	}
-	n := raw.Features
+	n := raw.FeatureCount
 	if raw.File == nil {
 		x, y := slices.Clone(raw.x[from*n:to*n]), slices.Clone(raw.y[from:to])
-		if err := r.want.Prepare.Prepare(learner.NewSamples(n, x, y), from == 0); err != nil {
+		if err := r.query.Preparer.PrepareSamples(learner.NewSamples(n, x, y), from == 0); err != nil {
 			return err
 		}
-		r.x, r.y, r.preparedRows = append(r.x, x...), append(r.y, y...), to
+		r.x, r.y, r.preparedRowCount = append(r.x, x...), append(r.y, y...), to
 		return nil
 	}
-	some := raw.firstSamples(to).SkipFirst(from).All()
+	some := raw.firstSamples(to).SkipFirstSamples(from).All()
 	for at := from; at < to; at += maxRowsPerPrepare {
 		b := some.RowRange(at-from, maxRowsPerPrepare)
 		if err := raw.Err(); err != nil {
 			return err
 		}
-		// the result is discarded: this checks the labels, and rowFileTable prepares the rows whenever they are read
-		if err := r.want.Prepare.Prepare(learner.NewSamples(n, b.X, b.Y), at == 0); err != nil {
+		// the result is discarded: this checks the labels, and preparedRowFile prepares the rows whenever they are read
+		if err := r.query.Preparer.PrepareSamples(learner.NewSamples(n, b.X, b.Y), at == 0); err != nil {
 			return err
 		}
 	}
-	r.preparedRows = to
+	r.preparedRowCount = to
 	return nil
 }
 

@@ -4,12 +4,13 @@ import "github.com/fedmesh/fedmesh/learner"
 
 // TargetFilter accepts the targets that are valid labels of a task. In a binary set, the second class is either 0 or
 // −1, and a source that contains both has errors. The filter accepts the number that occurred first and rejects the
-// other. If the rejected number becomes more frequent, acceptsMinority is true and the source has to be read again.
+// other. If the rejected number becomes more frequent, acceptsRarerSecondClass is true and the source has to be read
+// again.
 type TargetFilter struct {
 	learner.LabelSet
 	zeros, minusOnes      int
-	acceptMinusOne        bool // the second class is −1 and 0 is rejected; else the reverse
-	hasDecidedSecondClass bool // acceptMinusOne is set
+	acceptsMinusOne       bool // the second class is −1 and 0 is rejected; else the reverse
+	hasDecidedSecondClass bool // acceptsMinusOne is set
 }
 
 // Accept reports whether a target is a valid label, and counts zeros and minus ones.
@@ -17,7 +18,7 @@ func (l *TargetFilter) Accept(y float64) bool {
 	switch {
 	case !l.Contains(y):
 		return false
-	case !l.Binary || y == 1:
+	case !l.IsBinary || y == 1:
 		return true
 	case y == 0:
 		l.zeros++
@@ -25,20 +26,21 @@ func (l *TargetFilter) Accept(y float64) bool {
 		l.minusOnes++
 	}
 	if !l.hasDecidedSecondClass {
-		l.acceptMinusOne, l.hasDecidedSecondClass = y == -1, true
+		l.acceptsMinusOne, l.hasDecidedSecondClass = y == -1, true
 	}
-	return l.acceptMinusOne == (y == -1)
+	return l.acceptsMinusOne == (y == -1)
 }
 
-// NextPass returns the filter for another pass over the source. It accepts the more frequent number from the first row
-// on.
-func (l *TargetFilter) NextPass() TargetFilter {
-	accept := l.acceptMinusOne != l.acceptsMinority()
-	return TargetFilter{LabelSet: l.LabelSet, acceptMinusOne: accept, hasDecidedSecondClass: l.hasDecidedSecondClass}
+// FilterForNextPass returns the filter for another pass over the source. It accepts the more frequent number from the
+// first row on.
+func (l *TargetFilter) FilterForNextPass() TargetFilter {
+	accept := l.acceptsMinusOne != l.acceptsRarerSecondClass()
+	return TargetFilter{LabelSet: l.LabelSet, acceptsMinusOne: accept, hasDecidedSecondClass: l.hasDecidedSecondClass}
 }
 
-// acceptsMinority reports whether the rejected number for the second class is more frequent than the accepted one.
-func (l *TargetFilter) acceptsMinority() bool {
-	return l.hasDecidedSecondClass && (l.acceptMinusOne && l.zeros > l.minusOnes || !l.acceptMinusOne &&
+// acceptsRarerSecondClass reports whether the rejected number for the second class is more frequent than the accepted
+// one.
+func (l *TargetFilter) acceptsRarerSecondClass() bool {
+	return l.hasDecidedSecondClass && (l.acceptsMinusOne && l.zeros > l.minusOnes || !l.acceptsMinusOne &&
 		l.minusOnes > l.zeros)
 }

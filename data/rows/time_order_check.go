@@ -19,7 +19,7 @@ import (
 //
 // The lines with ascending timestamps form the main chain. A late line starts an alternative chain: the main chain
 // without its last part, whose timestamps are later than the late line. Following lines extend one chain or both. The
-// alternative replaces the main chain as soon as one of two conditions holds:
+// alternativeChain replaces the main chain as soon as one of two conditions holds:
 //   - it has gained more lines than it omits, or 8 times as many if the clock was set back by more than 400 days: a
 //     clock that was reset, for example to the year 2000, is more probable than so many lines with times ahead;
 //   - the omitted lines are in the future and the line that extends it is not.
@@ -30,9 +30,9 @@ type TimeOrderCheck struct {
 	Lateness            int64 // maximum difference by which a line may be older than the newest line, in nanoseconds
 	latestPlausibleTime int64 // latest timestamp that is not in the future; 0 if the device does not know the time
 
-	chain       []chainEntry // the most recent entries of the main chain
-	trimmed     bool         // older entries of chain were dropped
-	alternative struct {
+	mainChain        []chainEntry // the most recent entries of the main chain
+	isChainTrimmed   bool         // older entries of chain were dropped
+	alternativeChain struct {
 		start   int          // index in chain of the first omitted entry
 		entries []chainEntry // entries after chain[:start]; empty = no alternative
 	}
@@ -46,8 +46,8 @@ type TimeOrderCheck struct {
 
 // chainEntry is a line of a chain.
 type chainEntry struct {
-	newest int64  // newest timestamp of the chain up to this line
-	number uint64 // number of the line
+	newestTime int64  // newest timestamp of the chain up to this line
+	lineNumber uint64 // number of the line
 }
 
 // timeOrderClass is the result of TimeOrderCheck.Classify.
@@ -95,84 +95,87 @@ func (o *TimeOrderCheck) SetCurrentTime(now time.Time) {
 // Clone returns a copy with its own chains, for lines that may have to be undone. The copy shares the set of outliers.
 func (o *TimeOrderCheck) Clone() *TimeOrderCheck {
 	n := *o
-	n.chain, n.alternative.entries = slices.Clone(o.chain), slices.Clone(o.alternative.entries)
+	n.mainChain, n.alternativeChain.entries = slices.Clone(o.mainChain), slices.Clone(o.alternativeChain.entries)
 	return &n
 }
 
-// Classify returns the class of the next line. If it is called again for the same line, it returns the same class.
-func (o *TimeOrderCheck) Classify(at int64, number uint64) timeOrderClass {
+// ClassifyTime returns the class of the next line. If it is called again for the same line, it returns the same class.
+func (o *TimeOrderCheck) ClassifyTime(at int64, number uint64) timeOrderClass {
 	if o.lines > 0 && o.lastNumber == number {
 		return o.lastClass
 	}
 	o.lines++
-	o.lastNumber, o.lastClass = number, o.classifyNew(at, number)
+	o.lastNumber, o.lastClass = number, o.classifyNewTime(at, number)
 	return o.lastClass
 }
 
-func (o *TimeOrderCheck) classifyNew(at int64, number uint64) timeOrderClass {
+func (o *TimeOrderCheck) classifyNewTime(at int64, number uint64) timeOrderClass {
 	if o.Outliers[number] {
 		return TimeOutlier
 	}
-	if len(o.chain) == 0 || at >= o.chain[len(o.chain)-1].newest-o.Lateness {
-		if len(o.alternative.entries) > 0 {
-			o.alternative.entries = appendEntry(o.alternative.entries, at, number)
+	if len(o.mainChain) == 0 || at >= o.mainChain[len(o.mainChain)-1].newestTime-o.Lateness {
+		if len(o.alternativeChain.entries) > 0 {
+			o.alternativeChain.entries = appendChainEntry(o.alternativeChain.entries, at, number)
 		}
-		o.chain = appendEntry(o.chain, at, number)
-		o.trim()
+		o.mainChain = appendChainEntry(o.mainChain, at, number)
+		o.trimChain()
 		return TimeInOrder
 	}
-	start := o.firstAfter(at + o.Lateness)
-	if start == 0 && o.trimmed {
+	start := o.firstEntryAfter(at + o.Lateness)
+	if start == 0 && o.isChainTrimmed {
 		return TimeLate
 	}
-	if i := o.firstAfter(at - 1); o.chain[i].newest == at {
+	if i := o.firstEntryAfter(at - 1); o.mainChain[i].newestTime == at {
 		// A repeated timestamp, as in the hour when clocks are set back, is no evidence against the first occurrence.
 		return TimeLate
 	}
-	switch n := len(o.alternative.entries); {
-	case n > 0 && start <= o.alternative.start && at >= o.alternative.entries[n-1].newest-o.Lateness:
-		o.alternative.entries = appendEntry(o.alternative.entries, at, number)
-	case n < 2 || start > o.alternative.start:
-		o.alternative.start, o.alternative.entries = start, appendEntry(o.alternative.entries[:0], at, number)
+	switch n := len(o.alternativeChain.entries); {
+	case n > 0 && start <= o.alternativeChain.start && at >= o.alternativeChain.entries[n-1].newestTime-o.Lateness:
+		o.alternativeChain.entries = appendChainEntry(o.alternativeChain.entries, at, number)
+	case n < 2 || start > o.alternativeChain.start:
+		o.alternativeChain.start, o.alternativeChain.entries = start, appendChainEntry(o.alternativeChain.entries[:0],
+			at, number)
 	default:
 		return TimeLate // in both chains
 	}
-	omitted := o.chain[o.alternative.start:]
+	omitted := o.mainChain[o.alternativeChain.start:]
 	needed := len(omitted)
-	if omitted[0].newest-o.alternative.entries[0].newest > int64(MinClockResetJump) {
+	if omitted[0].newestTime-o.alternativeChain.entries[0].newestTime > int64(MinClockResetJump) {
 		needed *= clockResetFactor
 	}
-	if len(o.alternative.entries) > needed ||
-		o.latestPlausibleTime != 0 && omitted[0].newest > o.latestPlausibleTime && at <= o.latestPlausibleTime {
-		o.markOutliers(o.alternative.start)
-		o.chain, o.alternative.entries = append(o.chain, o.alternative.entries...), o.alternative.entries[:0]
+	if len(o.alternativeChain.entries) > needed ||
+		o.latestPlausibleTime != 0 && omitted[0].newestTime > o.latestPlausibleTime && at <= o.latestPlausibleTime {
+		o.markOutliers(o.alternativeChain.start)
+		o.mainChain, o.alternativeChain.entries = append(o.mainChain, o.alternativeChain.entries...),
+			o.alternativeChain.entries[:0]
 	}
 	return TimeLate
 }
 
-// appendEntry appends a line to a chain.
-func appendEntry(chain []chainEntry, at int64, number uint64) []chainEntry {
+// appendChainEntry appends a line to a chain.
+func appendChainEntry(chain []chainEntry, at int64, number uint64) []chainEntry {
 	if n := len(chain); n > 0 {
-		at = max(at, chain[n-1].newest)
+		at = max(at, chain[n-1].newestTime)
 	}
 	return append(chain, chainEntry{at, number})
 }
 
-// firstAfter returns the index of the first entry of the main chain whose timestamp is later than t, or len(o.chain).
-func (o *TimeOrderCheck) firstAfter(t int64) int {
-	return sort.Search(len(o.chain), func(i int) bool { return o.chain[i].newest > t })
+// firstEntryAfter returns the index of the first entry of the main chain whose timestamp is later than t, or
+// len(o.chain).
+func (o *TimeOrderCheck) firstEntryAfter(t int64) int {
+	return sort.Search(len(o.mainChain), func(i int) bool { return o.mainChain[i].newestTime > t })
 }
 
-// trim drops the oldest entries of the main chain when it has reached 2*trimmedChainLength entries. An alternative that
-// starts at a dropped entry is abandoned.
-func (o *TimeOrderCheck) trim() {
-	if len(o.chain) < 2*trimmedChainLength {
+// trimChain drops the oldest entries of the main chain when it has reached 2*trimmedChainLength entries. An alternative
+// that starts at a dropped entry is abandoned.
+func (o *TimeOrderCheck) trimChain() {
+	if len(o.mainChain) < 2*trimmedChainLength {
 		return
 	}
-	n := len(o.chain) - trimmedChainLength
-	o.chain, o.trimmed = append(o.chain[:0], o.chain[n:]...), true
-	if o.alternative.start -= n; o.alternative.start < 0 {
-		o.alternative.entries = o.alternative.entries[:0]
+	n := len(o.mainChain) - trimmedChainLength
+	o.mainChain, o.isChainTrimmed = append(o.mainChain[:0], o.mainChain[n:]...), true
+	if o.alternativeChain.start -= n; o.alternativeChain.start < 0 {
+		o.alternativeChain.entries = o.alternativeChain.entries[:0]
 	}
 }
 
@@ -181,25 +184,26 @@ func (o *TimeOrderCheck) markOutliers(start int) {
 	if o.Outliers == nil {
 		o.Outliers = map[uint64]bool{}
 	}
-	for _, entry := range o.chain[start:] {
+	for _, entry := range o.mainChain[start:] {
 		if len(o.Outliers) == maxOutliers {
 			break
 		}
-		o.Outliers[entry.number], o.FoundOutliers = true, true
+		o.Outliers[entry.lineNumber], o.FoundOutliers = true, true
 	}
-	o.chain = o.chain[:start]
+	o.mainChain = o.mainChain[:start]
 }
 
-// MarkFutureTail marks the last lines of a source as outliers if they are in the future, follow at least one line that
-// is not, and jump by more than minTailJump. If all timestamps of a source are in the future, MarkFutureTail marks
-// none: the clock of the device may be the one that is wrong.
-func (o *TimeOrderCheck) MarkFutureTail() {
+// MarkFutureTailAsOutliers marks the last lines of a source as outliers if they are in the future, follow at least one
+// line that is not, and jump by more than minTailJump. If all timestamps of a source are in the future,
+// MarkFutureTailAsOutliers marks none: the clock of the device may be the one that is wrong.
+func (o *TimeOrderCheck) MarkFutureTailAsOutliers() {
 	if o.latestPlausibleTime == 0 {
 		return
 	}
-	start := o.firstAfter(o.latestPlausibleTime)
-	if start > 0 && start < len(o.chain) && o.chain[start].newest-o.chain[start-1].newest > int64(minTailJump) &&
-		o.chain[start].newest-o.latestPlausibleTime > int64(minTailJump) {
+	start := o.firstEntryAfter(o.latestPlausibleTime)
+	if start > 0 && start < len(o.mainChain) &&
+		o.mainChain[start].newestTime-o.mainChain[start-1].newestTime > int64(minTailJump) &&
+		o.mainChain[start].newestTime-o.latestPlausibleTime > int64(minTailJump) {
 		o.markOutliers(start)
 	}
 }
@@ -228,7 +232,7 @@ const MaxFutureSkew = 5 * time.Minute
 
 // RejectReason classifies a line and returns the reason for which its time is rejected, or "" if it is in order.
 func (o *TimeOrderCheck) RejectReason(at, number int64) data.UnusedReason {
-	switch o.Classify(at, uint64(number)) {
+	switch o.ClassifyTime(at, uint64(number)) {
 	case TimeLate:
 		return grid.ReasonLate
 	case TimeOutlier:

@@ -23,9 +23,9 @@ type fileCase struct {
 	config data.Config
 	want   data.RowQuery
 	rows   int
-	faults string              // of the survey: column, reason, number, and line of the first one
-	change survey.ConfigChange // that the survey asks for; the rows are those behind it
-	advice string              // of the survey, which is followed for the rows
+	faults string                       // of the survey: column, reason, number, and line of the first one
+	change survey.SuggestedConfigChange // that the survey asks for; the rows are those behind it
+	advice string                       // of the survey, which is followed for the rows
 }
 
 // hourlyInputs wants the temperature one hour ahead.
@@ -96,10 +96,10 @@ func cases() []fileCase {
 		{file: "epoch-ns/ns.csv", config: data.Config{TimeColumn: "time", TimeFormat: "unix_ns"}, want: climate,
 			rows: 57},
 		{file: "epoch-ns/ns.csv", config: data.Config{TimeColumn: "time"}, want: climate, rows: 57,
-			change: survey.ConfigChange{Key: "time_format", Value: "unix_ns"}},
+			change: survey.SuggestedConfigChange{Key: "time_format", Value: "unix_ns"}},
 		{file: "epoch-ns/s-as-ms.csv", config: data.Config{TimeColumn: "time", TimeFormat: "unix_ms"}, want: climate,
 			rows:   57,
-			change: survey.ConfigChange{Key: "time_format", Value: "unix"}},
+			change: survey.SuggestedConfigChange{Key: "time_format", Value: "unix"}},
 		{file: "three-meters-one-second/data.csv", config: data.Config{TimeColumn: "time"},
 			want: flow(spec.ResampleSum),
 			rows: 37},
@@ -112,11 +112,12 @@ func cases() []fileCase {
 		{file: "na-of-a-class/na.csv", config: data.Config{TimeColumn: "time"}, want: wind, rows: 82},
 		{file: "na-of-a-class/empty.csv", config: data.Config{TimeColumn: "time"}, want: wind, rows: 82},
 		{file: "na-of-a-class/floats.csv", config: data.Config{TimeColumn: "time"}, want: numbers, rows: 82},
-		{file: "new-label/data.csv", config: data.Config{TimeColumn: "t"}, want: labelled(learner.LabelSet{Classes: 3}),
+		{file: "new-label/data.csv", config: data.Config{TimeColumn: "t"},
+			want:   labelled(learner.LabelSet{ClassCount: 3}),
 			rows:   119,
 			faults: "y unknown_class 1 92"},
 		{file: "new-label/two.csv", config: data.Config{TimeColumn: "t"},
-			want:   labelled(learner.LabelSet{Binary: true}),
+			want:   labelled(learner.LabelSet{IsBinary: true}),
 			rows:   119,
 			faults: "y unknown_class 1 32"},
 	}
@@ -131,11 +132,11 @@ func TestCases(t *testing.T) {
 			config.CSVPath = filepath.Join("testdata/cases", c.file)
 			found := storedAt(t, &config, "").Survey(&c.want)
 			if c.change.Key != "" {
-				if len(found.Changes) != 1 || found.Changes[0].Key != c.change.Key ||
-					found.Changes[0].Value != c.change.Value {
-					t.Fatalf("changes %+v, want %+v", found.Changes, c.change)
+				if len(found.ConfigChanges) != 1 || found.ConfigChanges[0].Key != c.change.Key ||
+					found.ConfigChanges[0].Value != c.change.Value {
+					t.Fatalf("changes %+v, want %+v", found.ConfigChanges, c.change)
 				}
-				config = *survey.ApplyConfigChanges(&config, found.Changes)
+				config = *survey.ApplyConfigChanges(&config, found.ConfigChanges)
 			}
 			if c.advice != "" {
 				applyAdvice(t, found, c.advice, &config)
@@ -161,9 +162,10 @@ func TestCases(t *testing.T) {
 			if err != nil {
 				t.Fatal("the agent: ", err)
 			}
-			if view.Rows.Len() != c.rows || checked.View.Rows.Len() != c.rows {
-				t.Errorf("%d rows, and by the check %d; want %d; %s", view.Rows.Len(), checked.View.Rows.Len(), c.rows,
-					rows.(data.Reporter).Report())
+			if view.Rows.Len() != c.rows || checked.Snapshot.Rows.Len() != c.rows {
+				t.Errorf("%d rows, and by the check %d; want %d; %s", view.Rows.Len(), checked.Snapshot.Rows.Len(),
+					c.rows,
+					rows.(data.QualityReporter).QualityReport())
 			}
 			if strings.HasPrefix(c.file, "three-meters-one-second/") {
 				want := float32(60)
@@ -258,7 +260,7 @@ func TestTimesAhead(t *testing.T) {
 		good = slices.Delete(good, tt.place, tt.place+len(tt.ahead))
 		for what, w := range map[string]data.RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
 			"readings": hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"})} {
-			read := func(lines []string, grows bool) ([]float32, data.Report) {
+			read := func(lines []string, grows bool) ([]float32, data.QualityReport) {
 				x, _, report := readLines(t, w, lines, grows)
 				return x, report
 			}
@@ -285,9 +287,9 @@ func TestTimesAhead(t *testing.T) {
 }
 
 // readLines follows a file to which lines are appended, at once or one by one. It returns the features of the rows, the
-// path of the file, and the report.
+// currentFilePath of the file, and the report.
 func readLines(t *testing.T, w data.RowQuery, lines []string, grows bool) (x []float32, path string,
-	report data.Report) {
+	report data.QualityReport) {
 	t.Helper()
 	h, r := followGrowing(t, w)
 	for n := range lines {
@@ -301,7 +303,7 @@ func readLines(t *testing.T, w data.RowQuery, lines []string, grows bool) (x []f
 			t.Fatalf("line %d: %v", n, err)
 		}
 	}
-	return x, h.path, r.(data.Reporter).Report()
+	return x, h.path, r.(data.QualityReporter).QualityReport()
 }
 
 // followGrowing follows a file to which a test adds lines.
@@ -327,7 +329,7 @@ func TestFirstLabelIsWrong(t *testing.T) {
 		}
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 		h.put(t, "x,y\n"+strings.Join(lines, "\n")+"\n")
-		w := data.RowQuery{Features: []string{"x"}, Target: "y", Labels: learner.LabelSet{Binary: true}}
+		w := data.RowQuery{Features: []string{"x"}, Target: "y", Labels: learner.LabelSet{IsBinary: true}}
 		c := data.Config{CSVPath: h.path}
 		s, err := Open(&c)
 		if err != nil {
@@ -337,7 +339,7 @@ func TestFirstLabelIsWrong(t *testing.T) {
 		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 30 {
 			t.Errorf("first %s: %+v, %v", wrong, v, err)
 		}
-		if n := r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.RereadCount; n != 1 {
+		if n := r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).rereadLimit.RereadCount; n != 1 {
 			t.Errorf("first %s: the file was read again %d times, want once", wrong, n)
 		}
 		faults := storedAt(t, &c, "").Survey(&w).Faults
@@ -380,7 +382,7 @@ func TestClockThatIsAlwaysAhead(t *testing.T) {
 		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*data.FileError)) {
 			t.Fatal(err)
 		}
-		reads = r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.RereadCount
+		reads = r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).rereadLimit.RereadCount
 	}
 	if reads > rows.MaxUnconditionalRereads+60 {
 		t.Errorf("the file was read %d times", reads)

@@ -139,10 +139,10 @@ func TestAddedField(t *testing.T) {
 		"6,a,b,20.5,51,ok\n7,a,b,20.6,50,ok":   1,
 		"x,6,20.5,51,ok\nx,7,20.6,50,ok":       0,
 	} {
-		var recent recentRecords
+		var recent recentCSVRecords
 		for range 3 {
 			for _, line := range above {
-				recent.add(strings.Split(line, ","))
+				recent.addRecord(strings.Split(line, ","))
 			}
 		}
 		var wider [][]string
@@ -153,8 +153,8 @@ func TestAddedField(t *testing.T) {
 			t.Errorf("%q: field %d, want %d", lines, got, want)
 		}
 	}
-	var few recentRecords
-	few.add([]string{"1", "20.5"})
+	var few recentCSVRecords
+	few.addRecord([]string{"1", "20.5"})
 	if got := few.insertedFieldPosition([][]string{{"2", "1013", "20.5"}}); got != -1 {
 		t.Errorf("with only one earlier record: field %d, want -1", got)
 	}
@@ -197,7 +197,7 @@ func TestUnclosedQuotes(t *testing.T) {
 	h.put(t, text)
 	v, err := r.Snapshot()
 	if err != nil || v.Rows.Len() != 30 || v.Rows.All().X[20] != 40 {
-		t.Errorf("%v, %v; %v", v.Rows, err, r.(data.Reporter).Report())
+		t.Errorf("%v, %v; %v", v.Rows, err, r.(data.QualityReporter).QualityReport())
 	}
 }
 
@@ -246,18 +246,18 @@ func TestBadFilesOfFolder(t *testing.T) {
 			if err != nil || v.Rows.Len() < 48+tt.more || tt.more == 0 && v.Rows.Len() != 48 {
 				t.Fatalf("%+v, %v", v, err)
 			}
-			troubles := r.(data.Reporter).Report().Troubles
+			troubles := r.(data.QualityReporter).QualityReport().Troubles
 			if len(troubles) != 1 || troubles[0].Kind != data.TroubleUnusedValues || !strings.Contains(troubles[0].Text,
 				tt.file) {
 				t.Errorf("troubles %q", troubles)
 			}
 			survey := storedAt(t, &config, "").Survey(&w)
-			if len(survey.Changes) > 0 || len(survey.Faults) == 0 || survey.Faults[0].FirstFaults[0].File == "" &&
+			if len(survey.ConfigChanges) > 0 || len(survey.Faults) == 0 || survey.Faults[0].FirstFaults[0].File == "" &&
 				!strings.Contains(survey.Faults[0].FirstFaults[0].Problem, tt.file) {
-				t.Errorf("the check: %+v, changes %+v", survey.Faults, survey.Changes)
+				t.Errorf("the check: %+v, changes %+v", survey.Faults, survey.ConfigChanges)
 			}
-			if survey.Lines != v.Rows.Len() {
-				t.Errorf("the check has %d lines, the agent %d rows", survey.Lines, v.Rows.Len())
+			if survey.LineCount != v.Rows.Len() {
+				t.Errorf("the check has %d lines, the agent %d rows", survey.LineCount, v.Rows.Len())
 			}
 			put(t, filepath.Join(dir, tt.file), strings.Replace(dayFile(3, 4), "time", "time", 1))
 			if strings.HasSuffix(tt.file, ".csv") { // it is complete now
@@ -322,7 +322,7 @@ func TestLinesReadOnce(t *testing.T) {
 				t.Errorf("%v, %v; want %v", v.Rows.All().X, err, tt.want)
 			}
 			where := ""
-			for _, c := range r.(data.Reporter).Report().Columns {
+			for _, c := range r.(data.QualityReporter).QualityReport().Columns {
 				if c.Unused[grid.ReasonMalformed] > 0 {
 					_, where, _ = strings.Cut(c.LastUnusedWhere, ": ")
 				}
@@ -398,7 +398,7 @@ func TestHeaderOfAnotherInput(t *testing.T) {
 	h, r := followGrowing(t, hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"}))
 	h.put(t, text)
 	_, err := r.Snapshot()
-	report := r.(data.Reporter).Report()
+	report := r.(data.QualityReporter).QualityReport()
 	temp, hum := report.EnsureColumn("temp"), report.EnsureColumn("hum")
 	if temp.Used != 20 || hum.Used != 19 { // the last one waits
 		t.Errorf("%v, %v", err, report)

@@ -50,7 +50,7 @@ func TestClassCells(t *testing.T) {
 		for _, class := range tt.classes {
 			want.Features = append(want.Features, "temp = "+class)
 		}
-		check := func(where string, view data.View, report data.Report) {
+		check := func(where string, view data.RowSnapshot, report data.QualityReport) {
 			t.Helper()
 			var x []float32
 			if view.Rows != nil {
@@ -87,12 +87,12 @@ func TestClassCells(t *testing.T) {
 			if err := os.WriteFile(c.CSVPath, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			stored, err := OpenStored(&c, store.LocalDisk, "")
+			stored, err := OpenStoredSource(&c, store.LocalDisk, "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			made, _ := survey.DescribeRows(stored, want)
-			check("file", made.View, made.Report)
+			check("file", made.Snapshot, made.QualityReport)
 			used := uint64(4)
 			if tt.class == "" {
 				used = 0

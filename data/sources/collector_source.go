@@ -12,26 +12,26 @@ import (
 
 // readingIntake receives messages or lines and passes their readings to a recorder.
 type readingIntake interface {
-	// begin starts the intake. end stops it.
-	begin(*readingRecorder) (end func() error, err error)
+	// beginIntake starts the intake. end stops it.
+	beginIntake(*readingRecorder) (end func() error, err error)
 	// probe returns why no reading can arrive, or nil.
 	probe() error
 }
 
-// collectorSource implements data.Collector: it records the readings of an intake in a ring.
+// collectorSource implements data.ReadingCollector: it records the readings of an intake in a ring.
 type collectorSource struct {
-	intake         readingIntake
-	rules          rows.ValueRules // without the clock, which Open adds
-	rowStorage     rows.StorageSettings
-	openRows       rows.SharedRowsByKey
-	recorder       *readingRecorder // nil before Start
-	stopCollecting func() error
+	intake          readingIntake
+	rules           rows.ValueRules // without the clock, which Open adds
+	rowStorage      rows.StorageSettings
+	sharedRowsByKey rows.SharedRowsByKey
+	recorder        *readingRecorder // nil before Start
+	stopCollecting  func() error
 }
 
 // Start implements Collector.
 func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
 	r := newReadingRecorder(e, newSourceStats(e.Now, e.Logger))
-	if s.stopCollecting, err = s.intake.begin(r); err != nil {
+	if s.stopCollecting, err = s.intake.beginIntake(r); err != nil {
 		return errors.Join(err, r.close())
 	}
 	s.recorder = r
@@ -41,13 +41,13 @@ func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
 // OpenRows implements Source.
 func (s *collectorSource) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
-		return rowsWithoutInputs{}
+		return unreadableRowsWithoutInputs{}
 	}
 	wanted := w.Inputs()
-	return s.openRows.Open(w, func() *rows.SharedRows {
+	return s.sharedRowsByKey.OpenTaskRows(w, func() *rows.SharedRows {
 		by := s.rules
 		by.Now = s.recorder.env.Now
-		return rows.NewGridRows(s.recorder.newFeed(wanted), w, by, s.rowStorage, func() error {
+		return rows.NewRowsFromReadings(s.recorder.newReadingFeed(wanted), w, by, s.rowStorage, func() error {
 			return s.recorder.noReadingsError(wanted)
 		})
 	})
@@ -65,11 +65,11 @@ func (s *collectorSource) Probe() error {
 }
 
 // Report implements Reporter, for those who have no rows of it.
-func (s *collectorSource) Report() data.Report {
+func (s *collectorSource) QualityReport() data.QualityReport {
 	if s.recorder == nil {
-		return data.Report{}
+		return data.QualityReport{}
 	}
-	r := data.Report{Columns: s.recorder.stats.columnReports()}
+	r := data.QualityReport{Columns: s.recorder.stats.columnReports()}
 	var inputs []string
 	for _, c := range r.Columns {
 		if c.Name != "" { // else it is of payloads that cannot be read
@@ -94,8 +94,8 @@ func (r *readingRecorder) noReadingsError(wanted []string) error {
 	for _, c := range r.stats.columnReports() {
 		if c.ReceivedValues > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
 			why = "the received values cannot be used"
-			if c.Problem != "" {
-				why += fmt.Sprintf(": %s: %s", c.LastUnusedWhere, c.Problem)
+			if c.LastUnusedProblem != "" {
+				why += fmt.Sprintf(": %s: %s", c.LastUnusedWhere, c.LastUnusedProblem)
 				break
 			}
 		}
@@ -103,15 +103,15 @@ func (r *readingRecorder) noReadingsError(wanted []string) error {
 	for _, t := range r.stats.currentTroubles(wanted) {
 		why += "; " + t.Text
 	}
-	return &data.FileError{File: r.env.Dir, Problem: why}
+	return &data.FileError{File: r.env.RingFolder, Problem: why}
 }
 
-// rowsWithoutInputs are those of a task that has columns and no inputs.
-type rowsWithoutInputs struct{}
+// unreadableRowsWithoutInputs are those of a task that has columns and no inputs.
+type unreadableRowsWithoutInputs struct{}
 
-func (rowsWithoutInputs) Changed() bool { return false }
+func (unreadableRowsWithoutInputs) Changed() bool { return false }
 
-func (rowsWithoutInputs) Snapshot() (data.View, error) {
-	return data.View{}, errors.New("the task wants the columns of a file, and the source has readings: " +
+func (unreadableRowsWithoutInputs) Snapshot() (data.RowSnapshot, error) {
+	return data.RowSnapshot{}, errors.New("the task wants the columns of a file, and the source has readings: " +
 		"give the task inputs (task.inputs), or the device a file (data.source: csv)")
 }

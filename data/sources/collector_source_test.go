@@ -106,7 +106,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 		recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
 			{Name: "b"}}}.WithDefaults()
 		h, e := make(t), envAt(t.TempDir())
-		e.Connect = h.connect
+		e.ConnectBroker = h.connect
 		var problems spec.ProblemList
 		c := h.config()
 		if CheckConfig(&c, &problems, "data"); problems.Err() != nil {
@@ -115,13 +115,13 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 		var want []data.Reading
 		for life := range 3 {
 			s := started(t, c, e)
-			if got := come(t, s.recorder.newFeed(nil)); !same(got, want) {
+			if got := come(t, s.recorder.newReadingFeed(nil)); !same(got, want) {
 				t.Errorf("life %d begins with %+v, want %+v", life, got, want)
 			}
 			if err := s.Probe(); (err == nil) != (life > 0) {
 				t.Errorf("life %d: %v", life, err)
 			}
-			// each life has sent readings of three seconds, of which the newest may change yet
+			// forEachReading life has sent readings of three seconds, of which the newest may change yet
 			v, err := s.OpenRows(data.RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe}).Snapshot()
 			if life == 0 && (err == nil || !strings.Contains(err.Error(), "nothing has come since")) ||
 				life == 1 && (err != nil || v.Rows.Len() != 1) || life == 2 && (err != nil || v.Rows.Len() != 3) {
@@ -137,7 +137,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 			tick := time.NewTicker(time.Millisecond)
 			for !slices.ContainsFunc(s.recorder.stats.columnReports(), func(c data.ColumnReport) bool {
 				return c.Name == "b" && c.Used == 3 && c.Unused[grid.ReasonMalformed] == 1 &&
-					c.Newest == want[len(want)-1].Time
+					c.NewestTime == want[len(want)-1].Time
 			}) {
 				<-tick.C
 			}

@@ -10,7 +10,7 @@ import (
 )
 
 // CheckConfigAgainstFile adds warnings about a section that was validated before: the reason why its file cannot be
-// read now, columns that are missing in the header, and paths that look like parts of topics.
+// progress now, columns that are missing in the header, and paths that look like parts of topics.
 func CheckConfigAgainstFile(c *data.Config, problems *spec.ProblemList, section string) {
 	if c.Kind() == data.SourceMQTT {
 		checkTopicPaths(c, problems, section)
@@ -24,7 +24,7 @@ func CheckConfigAgainstFile(c *data.Config, problems *spec.ProblemList, section 
 	}
 	s := &csvSurvey{file: source.(*csvFile)}
 	s.dialect = s.file.filter.dialect
-	s.header, err = headerOf(c.CSVPath, &s.dialect)
+	s.header, err = readFileHeader(c.CSVPath, &s.dialect)
 	keys := map[string]string{} // of the section, by column
 	if c.TimeColumn != "" {
 		keys[c.TimeColumn] = "time"
@@ -36,7 +36,7 @@ func CheckConfigAgainstFile(c *data.Config, problems *spec.ProblemList, section 
 		keys[name] = "where." + name
 	}
 	names := slices.Sorted(maps.Keys(keys))
-	if d, found := s.betterDelimiter(names); found && (len(names) > 0 || len(s.header) <= 1) {
+	if d, found := s.findBetterDelimiter(names); found && (len(names) > 0 || len(s.header) <= 1) {
 		problems.Require(false, section+".delimiter", "%s has %q between its columns; set it to that", c.CSVPath,
 			string(d))
 		return

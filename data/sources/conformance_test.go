@@ -22,7 +22,7 @@ import (
 type harness interface {
 	config() data.Config
 	add(t *testing.T, rows ...[3]float32)
-	// recordDamage makes what was written, and what is there, unreadable; mend undoes it.
+	// recordRingDamage makes what was written, and what is there, unreadable; mend undoes it.
 	damage(t *testing.T)
 	mend(t *testing.T)
 	// renew puts other rows in the place of all.
@@ -201,7 +201,7 @@ func elements(s *learner.Samples[float32]) (x, y []float32) {
 }
 
 // timesOf are the times of a view's rows.
-func timesOf(v data.View) []int64 {
+func timesOf(v data.RowSnapshot) []int64 {
 	if v.Times == nil {
 		return nil
 	}
@@ -241,24 +241,24 @@ func follow(t *testing.T, h harness) *followed {
 		source.(*csvFile).rowStorage = rows.StorageSettings{Folder: h.folder}
 	}
 	f.source = source
-	f.rows = source.OpenRows(data.RowQuery{Features: []string{"a", "b"}, Target: "y", Prepare: f})
+	f.rows = source.OpenRows(data.RowQuery{Features: []string{"a", "b"}, Target: "y", Preparer: f})
 	return f
 }
 
 // Prepare implements Preparer: the target becomes ten times larger, which shows whether one is prepared twice.
-func (f *followed) Prepare(s *learner.Samples[float32], first bool) error {
+func (f *followed) PrepareSamples(s *learner.Samples[float32], first bool) error {
 	if f.batches++; first {
 		f.prepared = 0
 	}
 	b := s.All()
-	if f.PrepareAgain(b.X, b.Y); f.refuse == nil {
+	if f.PrepareRowsAgain(b.X, b.Y); f.refuse == nil {
 		f.prepared += s.Len()
 	}
 	return f.refuse
 }
 
 // PrepareAgain implements Preparer.
-func (*followed) PrepareAgain(_, y []float32) {
+func (*followed) PrepareRowsAgain(_, y []float32) {
 	for i := range y {
 		y[i] *= 10
 	}
@@ -272,7 +272,7 @@ func (f *followed) changed(want bool) {
 }
 
 // wants takes a view.
-func (f *followed) wants(version uint64, rows ...[3]float32) data.View {
+func (f *followed) wants(version uint64, rows ...[3]float32) data.RowSnapshot {
 	f.t.Helper()
 	v, err := f.rows.Snapshot()
 	if err != nil {
@@ -328,7 +328,7 @@ func (h *csvHarness) content() string {
 	return string(text)
 }
 
-// put writes in place, at a time of its own: two writes within a tick of the file system's clock look alike.
+// recordReading writes in place, at a time of its own: two writes within a tick of the file system's clock look alike.
 func (h *csvHarness) put(t *testing.T, text string) {
 	t.Helper()
 	at := time.Now()

@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// recordLayout describes the fields that a reader expects, after the records it has read.
-type recordLayout struct {
+// csvRecordLayout describes the fields that a reader expects, after the records it has read.
+type csvRecordLayout struct {
 	fieldCount     int  // expected number of fields of a record; 0 = not known yet
 	sawHeaderWidth bool // a record had as many fields as the header
 	// hasTrailingDelimiter is true if a line ended with a delimiter after the last column. An empty last field is then
@@ -22,16 +22,17 @@ type recordLayout struct {
 	// insertedFieldNumber is the number of an added field in front of the last column; 0 = no such field. Lines with
 	// this field are invalid until a header names it.
 	insertedFieldNumber int
-	recent              recentRecords
+	recentRecords       recentCSVRecords
 }
 
-func (l *recordLayout) cloneLayout() recordLayout {
+func (l *csvRecordLayout) cloneLayout() csvRecordLayout {
 	c := *l
-	c.recent = l.recent.clone()
+	c.recentRecords = l.recentRecords.clone()
 	return c
 }
 
-// describeFieldCountProblem describes a line with n fields instead of want. For insertedFieldNumber see recordLayout.
+// describeFieldCountProblem describes a line with n fields instead of want. For insertedFieldNumber see
+// csvRecordLayout.
 func describeFieldCountProblem(n, want, insertedAt int, text string) string {
 	problem := fmt.Sprintf("%s where the header has %d: %s", formatCount(n, "field"), want, data.QuoteForMessage(text))
 	if insertedAt > 0 && n > want {
@@ -53,21 +54,22 @@ func describeAddedFields(n, want int) string {
 // it: more of the next lines have n fields than have the present number. Otherwise the last line may contain a
 // delimiter in a field, as in "rain, heavy", or it may consist of two lines whose line break was lost in a power cut.
 // known is false if there is no next line yet. example is the first of the examined records with n fields.
-func (r *recordReader) hasFieldCountChanged(n int) (example []string, changed, known bool) {
+func (r *csvRecordReader) hasFieldCountChanged(n int) (example []string, changed, known bool) {
 	const examined = 8
-	votes, next := 0, recordReader{delimiter: r.delimiter, recordLayout: recordLayout{fieldCount: max(n, r.fieldCount)}}
+	votes, next := 0, csvRecordReader{delimiter: r.delimiter, csvRecordLayout: csvRecordLayout{fieldCount: max(n,
+		r.fieldCount)}}
 	if r.hasTrailingDelimiter {
 		next.fieldCount = r.headerFieldCount
 	}
 	for i := range examined {
 		line, err := r.peekLine(i)
 		if err != nil {
-			return example, votes > 0, i > 0 || r.isComplete || !errors.Is(err, io.EOF)
+			return example, votes > 0, i > 0 || r.isTextComplete || !errors.Is(err, io.EOF)
 		}
 		if line.problem != "" {
 			continue
 		}
-		switch next.parse(data.UTF8Text(string(line.text))); len(next.fields) {
+		switch next.parseLine(data.UTF8Text(string(line.text))); len(next.fields) {
 		case n:
 			votes++
 			if example == nil {
@@ -80,9 +82,9 @@ func (r *recordReader) hasFieldCountChanged(n int) (example []string, changed, k
 	return example, votes > 0, true
 }
 
-// recentRecords contains the last records with the expected number of fields. They show which field was added if later
-// records have more.
-type recentRecords struct {
+// recentCSVRecords contains the last records with the expected number of fields. They show which field was added if
+// later records have more.
+type recentCSVRecords struct {
 	records     [][]string
 	oldestIndex int // index of the record that add replaces next
 }
@@ -92,7 +94,7 @@ const (
 	minRecentRecords = 4 // minimum number that shows the usual values
 )
 
-func (r *recentRecords) add(record []string) {
+func (r *recentCSVRecords) addRecord(record []string) {
 	if len(r.records) < maxRecentRecords {
 		r.records = append(r.records, slices.Clone(record))
 		return
@@ -102,8 +104,8 @@ func (r *recentRecords) add(record []string) {
 }
 
 // clone returns a copy that shares no memory with r.
-func (r *recentRecords) clone() recentRecords {
-	c := recentRecords{make([][]string, len(r.records)), r.oldestIndex}
+func (r *recentCSVRecords) clone() recentCSVRecords {
+	c := recentCSVRecords{make([][]string, len(r.records)), r.oldestIndex}
 	for i, record := range r.records {
 		c.records[i] = slices.Clone(record)
 	}
@@ -116,7 +118,7 @@ func (r *recentRecords) clone() recentRecords {
 //
 // It compares the values: the additional fields are at the position where the fewest columns change their range of
 // values or turn from numbers into texts. They follow the last column unless another position is better.
-func (r *recentRecords) insertedFieldPosition(wider [][]string) int {
+func (r *recentCSVRecords) insertedFieldPosition(wider [][]string) int {
 	if len(r.records) < minRecentRecords {
 		return -1
 	}
@@ -130,7 +132,7 @@ func (r *recentRecords) insertedFieldPosition(wider [][]string) int {
 			if c >= position {
 				now += extra
 			}
-			if columnValueRange(r.records, c).differs(columnValueRange(wider, now)) {
+			if columnValueRange(r.records, c).suggestsOtherColumn(columnValueRange(wider, now)) {
 				changed++
 			}
 		}
@@ -146,8 +148,8 @@ func (r *recentRecords) insertedFieldPosition(wider [][]string) int {
 // valueRange describes the values of a column in some records.
 type valueRange struct {
 	least, most float64 // of the numbers
-	numbers     int
-	texts       int // values that are no numbers, without empty ones
+	numberCount int
+	textCount   int // values that are no numbers, without empty ones
 }
 
 func columnValueRange(records [][]string, column int) valueRange {
@@ -158,24 +160,24 @@ func columnValueRange(records [][]string, column int) valueRange {
 		switch {
 		case text == "":
 		case err != nil || math.IsNaN(number):
-			v.texts++
+			v.textCount++
 		default:
-			v.numbers++
+			v.numberCount++
 			v.least, v.most = min(v.least, number), max(v.most, number)
 		}
 	}
 	return v
 }
 
-// differs reports whether later values are probably those of another column: texts in place of numbers, or numbers at
-// a distance of more than three times the wider range.
-func (v valueRange) differs(later valueRange) bool {
+// suggestsOtherColumn reports whether later values are probably those of another column: texts in place of numbers, or
+// numbers at a distance of more than three times the wider range.
+func (v valueRange) suggestsOtherColumn(later valueRange) bool {
 	switch {
-	case v.numbers+v.texts == 0 || later.numbers+later.texts == 0:
+	case v.numberCount+v.textCount == 0 || later.numberCount+later.textCount == 0:
 		return false
-	case (v.numbers > v.texts) != (later.numbers > later.texts):
+	case (v.numberCount > v.textCount) != (later.numberCount > later.textCount):
 		return true
-	case v.numbers == 0 || later.numbers == 0:
+	case v.numberCount == 0 || later.numberCount == 0:
 		return false
 	}
 	distance := max(later.least-v.most, v.least-later.most)

@@ -15,23 +15,23 @@ import (
 
 // columnMapping says where the wanted columns are.
 type columnMapping struct {
-	file   string
-	filter RowFilter
-	header []string
+	fileName string
+	filter   RowFilter
+	header   []string
 	// delimiter of the file, from its line sep= or from the configuration; 0 = the default
-	delimiter     rune
-	names         []string // of the features, then of the target if any; or of the inputs
-	columns       []int    // index of each name in the header; -1 = an input that the file does not have
-	isTextColumn  []bool   // whether each column contains the texts of classes; nil = none does
-	target        int      // which of them is the target; -1 = none
-	time          int      // the place of the time; -1 = there is none
-	where         rowConditions
-	headerProblem string // why the lines below this header cannot be used; empty = they can
+	delimiter       rune
+	wantedNames     []string // of the features, then of the target if any; or of the inputs
+	columnIndexes   []int    // index of each name in the header; -1 = an input that the file does not have
+	isTextColumn    []bool   // whether each column contains the texts of classes; nil = none does
+	targetNameIndex int      // which of them is the target; -1 = none
+	timeColumnIndex int      // the place of the time; -1 = there is none
+	rowConditions   rowConditions
+	headerProblem   string // why the lines below this header cannot be used; empty = they can
 }
 
-// isHeader reports whether a record is a header: it contains the name of the time column, and no time in this column.
-// Without a time column, it contains the names of the first two wanted columns, or of the only one.
-func (t *columnMapping) isHeader(record []string) bool {
+// isHeaderRecord reports whether a record is a header: it contains the name of the time column, and no time in this
+// column. Without a time column, it contains the names of the first two wanted columns, or of the only one.
+func (t *columnMapping) isHeaderRecord(record []string) bool {
 	has := func(name string) bool {
 		return slices.ContainsFunc(record, func(field string) bool {
 			return len(field) >= len(name) && strings.TrimSpace(field) == name
@@ -41,13 +41,13 @@ func (t *columnMapping) isHeader(record []string) bool {
 		if !has(name) {
 			return false
 		}
-		if t.time < 0 || t.time >= len(record) {
+		if t.timeColumnIndex < 0 || t.timeColumnIndex >= len(record) {
 			return true
 		}
-		_, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time]))
+		_, err := t.filter.dialect.timeFormat.parseTime(strings.TrimSpace(record[t.timeColumnIndex]))
 		return err != nil
 	}
-	first := t.names[:min(2, len(t.names))]
+	first := t.wantedNames[:min(2, len(t.wantedNames))]
 	for _, name := range first {
 		if !has(t.filter.dialect.fileColumnName(name)) {
 			return false
@@ -56,15 +56,15 @@ func (t *columnMapping) isHeader(record []string) bool {
 	return len(first) > 0
 }
 
-// isPlausible reports whether a record has a time in the time column, and in each wanted column a number, the text of a
-// class, or a missing value.
-func (t *columnMapping) isPlausible(record []string) bool {
-	if t.time >= 0 {
-		if _, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time])); err != nil {
+// isPlausibleRecord reports whether a record has a time in the time column, and in each wanted column a number, the
+// text of a class, or a missing value.
+func (t *columnMapping) isPlausibleRecord(record []string) bool {
+	if t.timeColumnIndex >= 0 {
+		if _, err := t.filter.dialect.timeFormat.parseTime(strings.TrimSpace(record[t.timeColumnIndex])); err != nil {
 			return false
 		}
 	}
-	for i, column := range t.columns {
+	for i, column := range t.columnIndexes {
 		if column < 0 || i < len(t.isTextColumn) && t.isTextColumn[i] {
 			continue
 		}
@@ -79,25 +79,26 @@ func (t *columnMapping) isPlausible(record []string) bool {
 type rowConditions []rowCondition
 
 type rowCondition struct {
-	column int
-	value  string
+	columnIndex  int
+	requiredText string
 }
 
-func (c rowConditions) match(record []string) bool {
+func (c rowConditions) matchRecord(record []string) bool {
 	for _, one := range c {
-		if strings.TrimSpace(record[one.column]) != one.value {
+		if strings.TrimSpace(record[one.columnIndex]) != one.requiredText {
 			return false
 		}
 	}
 	return true
 }
 
-// findColumns returns a table with the places of the wanted columns in a header. missing contains the columns that the
-// header does not name exactly once. Their place in the table is -1. With allowTwice, the first of several columns with
-// the same name is found.
-func findColumns(file string, header, names []string, filter RowFilter, allowTwice bool) (t *columnMapping,
+// findWantedColumns returns a table with the places of the wanted columns in a header. missing contains the columns
+// that the readHeader does not name exactly once. Their place in the table is -1. With allowTwice, the first of several
+// columns with the same name is found.
+func findWantedColumns(file string, header, names []string, filter RowFilter, allowTwice bool) (t *columnMapping,
 	missing []missingColumn) {
-	t = &columnMapping{file: file, filter: filter, header: header, names: names, target: -1, time: -1}
+	t = &columnMapping{fileName: file, filter: filter, header: header, wantedNames: names, targetNameIndex: -1,
+		timeColumnIndex: -1}
 	find := func(column, name string, wanted bool) int {
 		at := slices.Index(header, name)
 		twice := at >= 0 && !allowTwice && slices.Contains(header[at+1:], name)
@@ -108,14 +109,15 @@ func findColumns(file string, header, names []string, filter RowFilter, allowTwi
 		return at
 	}
 	for _, name := range names {
-		t.columns = append(t.columns, find(name, filter.dialect.fileColumnName(name), true))
+		t.columnIndexes = append(t.columnIndexes, find(name, filter.dialect.fileColumnName(name), true))
 	}
 	if filter.TimeColumn != "" {
-		t.time = find(filter.TimeColumn, filter.TimeColumn, false)
+		t.timeColumnIndex = find(filter.TimeColumn, filter.TimeColumn, false)
 	}
 	for _, name := range slices.Sorted(maps.Keys(filter.RequiredTextByColumn)) {
 		if at := find(name, name, false); at >= 0 {
-			t.where = append(t.where, rowCondition{column: at, value: filter.RequiredTextByColumn[name]})
+			t.rowConditions = append(t.rowConditions, rowCondition{columnIndex: at,
+				requiredText: filter.RequiredTextByColumn[name]})
 		}
 	}
 	return t, missing
@@ -129,13 +131,13 @@ type missingColumn struct {
 	isNamedTwice bool   // the header names it more than once
 }
 
-// missingError returns the error for a column that the header does not name exactly once.
-func (t *columnMapping) missingError(m missingColumn) *data.FileError {
-	e := &data.FileError{File: t.file, Line: 1, Column: m.fileColumn,
+// missingColumnError returns the error for a column that the header does not name exactly once.
+func (t *columnMapping) missingColumnError(m missingColumn) *data.FileError {
+	e := &data.FileError{File: t.fileName, Line: 1, Column: m.fileColumn,
 		Problem: "twice in the header: rename one of them"}
 	if !m.isNamedTwice {
 		e.Problem = "missing; the columns are " + quoteNames(t.header) +
-			t.filter.dialect.skipRowsHint(t.file, []string{m.fileColumn})
+			t.filter.dialect.skipRowsHint(t.fileName, []string{m.fileColumn})
 	}
 	return e
 }
@@ -151,28 +153,28 @@ func newColumnMapping(file string, header, features []string, target string, fil
 		}
 		known[name] = true
 	}
-	t, missing := findColumns(file, header, names, filter, false)
+	t, missing := findWantedColumns(file, header, names, filter, false)
 	if len(missing) > 0 {
-		return nil, t.missingError(missing[0])
+		return nil, t.missingColumnError(missing[0])
 	}
 	if target != "" {
-		t.target = len(features)
+		t.targetNameIndex = len(features)
 	}
 	return t, nil
 }
 
 // cell is a cell of a wanted column, and its value.
-type cell struct {
-	text  string            // without surrounding space
-	class string            // text of an input with classes, if it is not a number
-	value float64           // finite, or NaN with a class
-	why   data.UnusedReason // why there is no value
+type csvCell struct {
+	text      string            // without surrounding space
+	className string            // text of an input with classes, if it is not a number
+	value     float64           // finite, or NaN with a class
+	why       data.UnusedReason // why there is no value
 }
 
 // cell returns the cell of the wanted column i. If classes is not empty, the column contains the texts of these
 // classes.
-func (t *columnMapping) cell(record []string, i int, classes []string) (c cell) {
-	c.text = strings.TrimSpace(record[t.columns[i]])
+func (t *columnMapping) readCell(record []string, i int, classes []string) (c csvCell) {
+	c.text = strings.TrimSpace(record[t.columnIndexes[i]])
 	switch {
 	case len(classes) == 0:
 		c.value, c.why = t.filter.dialect.parseNumber(c.text)
@@ -181,10 +183,10 @@ func (t *columnMapping) cell(record []string, i int, classes []string) (c cell) 
 	default:
 		// a text that is none of the classes may be a number in the notation of the file: with a decimal comma, 1,0 is
 		// the class 1
-		c.class, c.value = c.text, math.NaN()
+		c.className, c.value = c.text, math.NaN()
 		if !slices.Contains(classes, c.text) {
 			if v, why := t.filter.dialect.parseNumber(c.text); why == "" {
-				c.class, c.value = "", v
+				c.className, c.value = "", v
 			}
 		}
 	}
@@ -194,84 +196,85 @@ func (t *columnMapping) cell(record []string, i int, classes []string) (c cell) 
 // checkNumber returns why a number in the wanted column i of a row is not used.
 func (t *columnMapping) checkNumber(i int, v float64, labels *rows.TargetFilter) data.UnusedReason {
 	switch {
-	case grid.IsOutsideRange(v, t.filter.ranges[t.names[i]]):
+	case grid.IsOutsideRange(v, t.filter.rangeByColumn[t.wantedNames[i]]):
 		return grid.ReasonOutOfRange
-	case i == t.target && !labels.Accept(v):
+	case i == t.targetNameIndex && !labels.Accept(v):
 		return grid.ReasonUnknownClass
 	}
 	return ""
 }
 
 // add appends a row, or counts the reason why it is unusable. number is the result of readPosition.number for the line.
-func (b *rowBatch[T]) add(t *columnMapping, record []string, line int, number int64) error {
+func (b *rowBatch[T]) addRow(t *columnMapping, record []string, line int, number int64) error {
 	at, bad := b.parseRowTime(t, record, line)
 	if bad == nil && b.order != nil {
-		bad = b.checkTimeOrder(t, record, line, at, number)
+		bad = b.checkRowTimeOrder(t, record, line, at, number)
 	}
 	if bad == nil {
-		b.columnCounts[len(t.columns)].countUsed()
+		b.columnCounts[len(t.columnIndexes)].countUsedCell()
 	}
 	x := len(b.x)
 	if bad == nil {
-		bad = b.appendNumbers(t, record, line, at)
+		bad = b.appendRowCells(t, record, line, at)
 	}
 	if bad == nil {
 		y := T(0)
-		if t.target >= 0 {
+		if t.targetNameIndex >= 0 {
 			last := len(b.x) - 1
 			b.x, y = b.x[:last], b.x[last]
 		}
 		b.y = append(b.y, y)
-		if t.time >= 0 {
+		if t.timeColumnIndex >= 0 {
 			b.times = append(b.times, at)
 		}
 		b.used++
-		b.recent.CountValue(false)
+		b.recentUnusableShare.CountValue(false)
 		return nil
 	}
 	b.x = b.x[:x]
-	if b.countUnusable(bad); t.filter.failsOnBadRow() {
+	if b.countUnusableRow(bad); t.filter.failsOnUnusableRow() {
 		return bad
 	}
 	return nil
 }
 
-// checkTimeOrder returns an error if the row is late or its time is an outlier.
-func (b *rowBatch[T]) checkTimeOrder(t *columnMapping, record []string, line int, at, number int64) *data.FileError {
-	text := strings.TrimSpace(record[t.time])
+// checkRowTimeOrder returns an error if the row is late or its time is an outlier.
+func (b *rowBatch[T]) checkRowTimeOrder(t *columnMapping, record []string, line int, at, number int64) *data.FileError {
+	text := strings.TrimSpace(record[t.timeColumnIndex])
 	why := b.order.RejectReason(at, number)
 	if why == "" {
 		b.newestRowTime = max(b.newestRowTime, at)
 		return nil
 	}
-	b.columnCounts[len(t.columns)].countRejected(rejectedCell{t.file, line, text, why})
-	return &data.FileError{File: t.file, Line: line, Column: t.filter.TimeColumn,
+	b.columnCounts[len(t.columnIndexes)].countRejectedCell(rejectedCell{t.fileName, line, text, why})
+	return &data.FileError{File: t.fileName, Line: line, Column: t.filter.TimeColumn,
 		Problem:    data.DescribeCellProblem(text, why),
 		ReasonCode: string(why)}
 }
 
-// appendNumbers appends the cells of a row, the target too. It returns the first problem that keeps the row from being
+// appendRowCells appends the cells of a row, the target too. It returns the first problem that keeps the row from being
 // used.
-func (b *rowBatch[T]) appendNumbers(t *columnMapping, record []string, line int, at int64) (bad *data.FileError) {
-	for i := range t.columns {
-		cell, c := t.cell(record, i, nil), &b.columnCounts[i]
+func (b *rowBatch[T]) appendRowCells(t *columnMapping, record []string, line int, at int64) (bad *data.FileError) {
+	for i := range t.columnIndexes {
+		cell, c := t.readCell(record, i, nil), &b.columnCounts[i]
 		v := cell.value
 		x, why := convertNumber[T](v, cell.why)
 		if why == "" {
-			why = t.checkNumber(i, v, &b.labels)
+			why = t.checkNumber(i, v, &b.targetFilter)
 		}
 		if why == "" {
 			c.addValue(v, at)
 			b.x = append(b.x, x)
 			continue
 		}
-		c.countRejected(rejectedCell{t.file, line, cell.text, why})
+		c.countRejectedCell(rejectedCell{t.fileName, line, cell.text, why})
 		filled := false
-		if i != t.target { // a target is never made up
-			v, filled = c.fillValue(t.filter.missing, at)
+		if i != t.targetNameIndex { // a target is never made up
+			v, filled = c.fillValue(t.filter.missingFill, at)
 		}
 		if !filled && bad == nil {
-			bad = &data.FileError{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
+			bad = &data.FileError{File: t.fileName, Line: line,
+				Column:  t.filter.dialect.fileColumnName(t.wantedNames[i]),
 				Problem: data.DescribeCellProblem(cell.text, why), ReasonCode: string(why)}
 		}
 		b.x = append(b.x, T(v))
@@ -280,19 +283,19 @@ func (b *rowBatch[T]) appendNumbers(t *columnMapping, record []string, line int,
 }
 
 // parseRowTime reads the time of a row. It is 0 if rows have none.
-func (y *readState) parseRowTime(t *columnMapping, record []string, line int) (int64, *data.FileError) {
-	if t.time < 0 {
+func (y *csvReadState) parseRowTime(t *columnMapping, record []string, line int) (int64, *data.FileError) {
+	if t.timeColumnIndex < 0 {
 		return 0, nil
 	}
-	text := strings.TrimSpace(record[t.time])
-	at, err := t.filter.dialect.time.parse(text)
+	text := strings.TrimSpace(record[t.timeColumnIndex])
+	at, err := t.filter.dialect.timeFormat.parseTime(text)
 	if err == nil {
 		return at, nil
 	}
-	y.columnCounts[len(t.columns)].countRejected(rejectedCell{t.file, line, text, grid.ReasonBadTime})
-	return 0, &data.FileError{File: t.file, Line: line, Column: t.filter.TimeColumn,
+	y.columnCounts[len(t.columnIndexes)].countRejectedCell(rejectedCell{t.fileName, line, text, grid.ReasonBadTime})
+	return 0, &data.FileError{File: t.fileName, Line: line, Column: t.filter.TimeColumn,
 		ReasonCode: string(grid.ReasonBadTime),
-		Problem:    data.QuoteForMessage(text) + " is not a time " + t.filter.dialect.time.example()}
+		Problem:    data.QuoteForMessage(text) + " is not a time " + t.filter.dialect.timeFormat.exampleTime()}
 }
 
 // convertNumber returns a number as T has it, and why it cannot be used: why, or that it is too large for T.

@@ -17,20 +17,21 @@ import (
 // csvDialect is how a file is written. The zero value has commas between fields and points in numbers.
 type csvDialect struct {
 	delimiter              rune              // between fields; 0 = a comma
-	decimalComma           bool              // in numbers, in place of the point
-	thousands              string            // separator between thousands, which only a survey removes; empty = none
+	usesDecimalComma       bool              // in numbers, in place of the point
+	thousandsSeparator     string            // separator between thousands, which only a survey removes; empty = none
 	fileColumnByTaskColumn map[string]string // the names in the file, by those of the task
-	time                   timeFormat
+	timeFormat             timeFormat
 	missingValues          grid.MissingValues
-	skip                   int    // number of lines above the header
-	comment                string // prefix of lines to skip; empty = none
+	preambleLineCount      int    // number of lines above the header
+	commentPrefix          string // prefix of lines to skip; empty = none
 }
 
-func dialectOf(c *data.Config) (d csvDialect, err error) {
-	d.fileColumnByTaskColumn, d.decimalComma, d.skip, d.comment = c.ColumnByInput, c.DecimalSeparator == ",",
+func dialectFromConfig(c *data.Config) (d csvDialect, err error) {
+	d.fileColumnByTaskColumn, d.usesDecimalComma, d.preambleLineCount, d.commentPrefix = c.ColumnByInput,
+		c.DecimalSeparator == ",",
 		c.SkipRows, c.CommentPrefix
 	d.missingValues = c.MissingValueRules()
-	if d.time, err = newTimeFormat(c.TimeFormat, c.TimeZone); err != nil {
+	if d.timeFormat, err = newTimeFormat(c.TimeFormat, c.TimeZone); err != nil {
 		return d, err
 	}
 	if c.Delimiter != "" {
@@ -52,25 +53,26 @@ func checkDialect(delimiter, decimal string) error {
 	return nil
 }
 
-// reader returns a reader for the records of a text. If at is a place behind the beginning of a file, the text
+// newRecordReader returns a reader for the records of a text. If at is a place behind the beginning of a file, the text
 // continues there, and the reader uses the header and the delimiter found before. If at is nil, the text is a whole
 // file.
-func (d *csvDialect) reader(text io.Reader, at *readPosition) *recordReader {
-	r := &recordReader{buffer: bufio.NewReaderSize(text, maxFileEndBytes), delimiter: ',', comment: d.comment}
+func (d *csvDialect) newRecordReader(text io.Reader, at *readPosition) *csvRecordReader {
+	r := &csvRecordReader{buffer: bufio.NewReaderSize(text, maxFileEndBytes), delimiter: ',',
+		commentPrefix: d.commentPrefix}
 	if d.delimiter != 0 {
 		r.delimiter = d.delimiter
 	}
 	if at != nil {
-		r.noAddedColumns, r.isComplete = at.noAddedColumns, at.hasLaterFile || !at.resumable
+		r.forbidsAddedColumns, r.isTextComplete = at.forbidsAddedColumns, at.hasLaterFile || !at.isResumable
 	}
 	if at != nil && at.offset > 0 {
-		r.headerFieldCount, r.recordLayout = len(at.table.header), at.cloneLayout()
+		r.headerFieldCount, r.csvRecordLayout = len(at.table.header), at.cloneLayout()
 		if r.delimiter = at.table.delimiter; r.delimiter == 0 {
 			r.delimiter = ','
 		}
 		return r
 	}
-	r.skip = d.skip
+	r.preambleLineCount = d.preambleLineCount
 	return r
 }
 
@@ -88,12 +90,12 @@ func (d *csvDialect) parseNumber(text string) (float64, data.UnusedReason) {
 		return 0, grid.ReasonMissing
 	}
 	number := text
-	if d.thousands != "" {
-		if plain, _, ok := withoutThousands(text, d.thousands); ok {
+	if d.thousandsSeparator != "" {
+		if plain, _, ok := removeThousandsSeparators(text, d.thousandsSeparator); ok {
 			text, number = plain, plain
 		}
 	}
-	if d.decimalComma {
+	if d.usesDecimalComma {
 		if strings.Contains(text, ".") {
 			return 0, grid.ReasonNotANumber
 		}
@@ -125,19 +127,19 @@ func (d *csvDialect) skipRowsHint(file string, names []string) string {
 	}
 	defer text.Close()
 	all := *d
-	all.skip = 0
-	c := all.reader(text, nil)
+	all.preambleLineCount = 0
+	c := all.newRecordReader(text, nil)
 	for range maxHeaderSearchRecords {
 		record, err := c.Read()
 		if err != nil {
 			return ""
 		}
-		line, _ := c.FieldPos(0)
+		line, _ := c.FieldPosition(0)
 		for i, name := range record {
 			record[i] = strings.TrimSpace(name)
 		}
 		missing := func(name string) bool { return !slices.Contains(record, name) }
-		if line != d.skip+1 && !slices.ContainsFunc(names, missing) {
+		if line != d.preambleLineCount+1 && !slices.ContainsFunc(names, missing) {
 			return fmt.Sprintf("; the column is named in line %d: set data.skip_rows to %d", line, line-1)
 		}
 	}
@@ -147,10 +149,11 @@ func (d *csvDialect) skipRowsHint(file string, names []string) string {
 // maxHeaderSearchRecords is the number of records that skipRowsHint searches for the column names.
 const maxHeaderSearchRecords = 100
 
-// withoutThousands returns a number such as 1,000 or 1,000.5 without the separators between its groups of three digits.
-// ok is false if the text is not such a number. sure is false if the separator may be a decimal comma or point, as in
+// removeThousandsSeparators returns a number such as 1,000 or 1,000.5 without the separators between its groups of
+// three digits. ok is false if the text is not such a number. sure is false if the separator may be a decimal comma or
+// point, as in
 // 1,000.
-func withoutThousands(text, separator string) (number string, sure, ok bool) {
+func removeThousandsSeparators(text, separator string) (number string, sure, ok bool) {
 	digits := strings.TrimLeft(text, "+-")
 	sign := text[:len(text)-len(digits)]
 	whole, fraction := digits, ""

@@ -15,43 +15,45 @@ import (
 // what is in the file.
 
 // guessConfigChange returns a change of the dialect that the file needs, if there is one, and makes it.
-func (s *csvSurvey) guessConfigChange() (survey.ConfigChange, bool) {
+func (s *csvSurvey) guessConfigChange() (survey.SuggestedConfigChange, bool) {
 	if d, found := s.guessDelimiter(); found {
-		c := survey.ConfigChange{Key: "delimiter", Value: string(d),
-			Why: fmt.Sprintf("the file has %q between its columns", string(d))}
+		c := survey.SuggestedConfigChange{Key: "delimiter", Value: string(d),
+			Reason: fmt.Sprintf("the file has %q between its columns", string(d))}
 		s.dialect.delimiter = d
 		return c, true
 	}
-	if s.otherDecimalCells > s.thisDecimalCells && s.otherDecimalCells > s.nonNumbers/2 && s.dialect.thousands == "" {
-		return s.changeDecimal(), true
+	if s.otherDecimalCells > s.thisDecimalCells && s.otherDecimalCells > s.nonNumbers/2 &&
+		s.dialect.thousandsSeparator == "" {
+		return s.changeDecimalSeparator(), true
 	}
-	if s.goodTimes > s.unreadableTimes.SeenCount && s.LatestTime.UnixNano() < rows.MinPlausibleUnixNanos {
-		if format := s.dialect.time.plausibleFormat(s.EarliestTime.UnixNano(), s.LatestTime.UnixNano()); format != "" {
-			s.dialect.time.format = format
-			why := "the times would be before 1990" + zoneHint(format, s.dialect.time.zone)
-			return survey.ConfigChange{Key: "time_format", Value: format, Why: why}, true
+	if s.readableTimeCount > s.unreadableTimes.SeenCount && s.LatestTime.UnixNano() < rows.MinPlausibleUnixNanos {
+		if format := s.dialect.timeFormat.findPlausibleFormat(s.EarliestTime.UnixNano(),
+			s.LatestTime.UnixNano()); format != "" {
+			s.dialect.timeFormat.format = format
+			why := "the times would be before 1990" + zoneHint(format, s.dialect.timeFormat.zone)
+			return survey.SuggestedConfigChange{Key: "time_format", Value: format, Reason: why}, true
 		}
 	}
-	if s.goodTimes == 0 && len(s.unreadableTimes.All) > 0 {
-		if format, why := guessTimeFormat(s.unreadableTimes.All, s.dialect.time.zone); format != "" {
-			s.dialect.time.format = format
-			return survey.ConfigChange{Key: "time_format", Value: format, Why: why}, true
+	if s.readableTimeCount == 0 && len(s.unreadableTimes.All) > 0 {
+		if format, why := guessTimeFormat(s.unreadableTimes.All, s.dialect.timeFormat.zone); format != "" {
+			s.dialect.timeFormat.format = format
+			return survey.SuggestedConfigChange{Key: "time_format", Value: format, Reason: why}, true
 		}
 	}
-	return survey.ConfigChange{}, false
+	return survey.SuggestedConfigChange{}, false
 }
 
 // guessDelimiter looks for a delimiter that makes more of the wanted columns.
 func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
-	if s.want == nil && s.file.filter.TimeColumn == "" && len(s.header) > 1 || s.countMissingColumns() == 0 &&
+	if s.query == nil && s.file.filter.TimeColumn == "" && len(s.header) > 1 || s.countMissingColumns() == 0 &&
 		len(s.header) > 1 {
 		return 0, false
 	}
-	return s.betterDelimiter(s.wantedFileColumns())
+	return s.findBetterDelimiter(s.wantedFileColumns())
 }
 
-// betterDelimiter looks for a delimiter with which the header has more of these names; without names, more of any.
-func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
+// findBetterDelimiter looks for a delimiter with which the header has more of these names; without names, more of any.
+func (s *csvSurvey) findBetterDelimiter(names []string) (best rune, found bool) {
 	most := countKnownNames(names, s.header)
 	for _, r := range ";\t,|" {
 		if r == cmp.Or(s.dialect.delimiter, ',') {
@@ -59,7 +61,7 @@ func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
 		}
 		d := s.dialect
 		d.delimiter = r
-		header, err := headerOf(s.file.path, &d)
+		header, err := readFileHeader(s.file.path, &d)
 		if err != nil {
 			continue
 		}
@@ -70,8 +72,8 @@ func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
 	return best, found
 }
 
-// headerOf returns the names in the first line of a file.
-func headerOf(path string, d *csvDialect) ([]string, error) {
+// readFileHeader returns the names in the first line of a file.
+func readFileHeader(path string, d *csvDialect) ([]string, error) {
 	paths, err := expandPath(path)
 	if err != nil {
 		return nil, err
@@ -81,7 +83,7 @@ func headerOf(path string, d *csvDialect) ([]string, error) {
 		return nil, err
 	}
 	defer r.Close()
-	return d.reader(r, nil).header(paths[0])
+	return d.newRecordReader(r, nil).readHeader(paths[0])
 }
 
 // countMissingColumns returns how many columns are not in the file.
@@ -97,13 +99,13 @@ func (s *csvSurvey) countMissingColumns() (n int) {
 // wantedFileColumns returns the names in the file of the wanted columns, as far as they are known.
 func (s *csvSurvey) wantedFileColumns() (names []string) {
 	switch {
-	case s.want == nil:
+	case s.query == nil:
 	case s.linesAreReadings:
-		for _, in := range survey.NeededInputs(s.want) {
+		for _, in := range survey.NeededInputs(s.query) {
 			names = append(names, s.dialect.fileColumnName(in.Name))
 		}
 	default:
-		for _, name := range s.want.Columns() {
+		for _, name := range s.query.Columns() {
 			names = append(names, s.dialect.fileColumnName(name))
 		}
 	}
@@ -126,8 +128,8 @@ func countKnownNames(names, header []string) (n int) {
 	return n
 }
 
-// countDecimalCell counts a cell by the decimal with which it is a number.
-func (s *csvSurvey) countDecimalCell(text string, why data.UnusedReason) {
+// countCellByDecimal counts a cell by the decimal with which it is a number.
+func (s *csvSurvey) countCellByDecimal(text string, why data.UnusedReason) {
 	if why == "" {
 		if strings.ContainsAny(text, ".,") {
 			s.thisDecimalCells++
@@ -135,41 +137,41 @@ func (s *csvSurvey) countDecimalCell(text string, why data.UnusedReason) {
 		return
 	}
 	with := s.dialect
-	with.decimalComma = !with.decimalComma
+	with.usesDecimalComma = !with.usesDecimalComma
 	_, why = with.parseNumber(text)
 	if why == "" {
 		s.otherDecimalCells++
 	}
-	if why == "" || s.want != nil { // without a task a column may be of texts
+	if why == "" || s.query != nil { // without a task a column may be of texts
 		s.nonNumbers++
 	}
 }
 
-// changeDecimal replaces the decimal comma of the dialect with a point, or the point with a comma. If this character
-// separates thousands in the file, it removes the separators instead and returns a change of the file.
-func (s *csvSurvey) changeDecimal() survey.ConfigChange {
+// changeDecimalSeparator replaces the decimal comma of the dialect with a point, or the point with a comma. If this
+// character separates thousands in the file, it removes the separators instead and returns a change of the file.
+func (s *csvSurvey) changeDecimalSeparator() survey.SuggestedConfigChange {
 	separator := ","
-	if s.dialect.decimalComma {
+	if s.dialect.usesDecimalComma {
 		separator = "."
 	}
 	between := cmp.Or(s.dialect.delimiter, ',') == ','
 	number, _, sure := s.findNumberWithThousands(separator)
 	if number != "" && (sure || between && separator == ",") {
-		s.dialect.thousands = separator
-		return survey.ConfigChange{Why: thousandsAdvice(number)}
+		s.dialect.thousandsSeparator = separator
+		return survey.SuggestedConfigChange{Reason: thousandsAdvice(number)}
 	}
-	s.dialect.decimalComma = !s.dialect.decimalComma
+	s.dialect.usesDecimalComma = !s.dialect.usesDecimalComma
 	doubt := ""
 	if number != "" {
-		plain, _, _ := withoutThousands(number, separator)
+		plain, _, _ := removeThousandsSeparators(number, separator)
 		doubt = fmt.Sprintf("; if %q means %s, export the file without thousands separators instead", number, plain)
 	}
 	switch {
 	case separator == ".":
-		return survey.ConfigChange{Key: "decimal", Value: ".", Why: "the numbers have a point" + doubt}
+		return survey.SuggestedConfigChange{Key: "decimal", Value: ".", Reason: "the numbers have a point" + doubt}
 	case between:
-		return survey.ConfigChange{Why: `the numbers have a decimal comma, and there are commas between the columns: export the ` +
+		return survey.SuggestedConfigChange{Reason: `the numbers have a decimal comma, and there are commas between the columns: export the ` +
 			`file with another delimiter, such as ";"`}
 	}
-	return survey.ConfigChange{Key: "decimal", Value: ",", Why: "the numbers have a decimal comma" + doubt}
+	return survey.SuggestedConfigChange{Key: "decimal", Value: ",", Reason: "the numbers have a decimal comma" + doubt}
 }

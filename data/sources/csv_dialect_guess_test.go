@@ -35,8 +35,8 @@ func TestTimesWithAnAbbreviation(t *testing.T) {
 	const zone = `set data.time_zone to a zone in which the abbreviation "CET" is used, such as "Europe/Berlin"`
 	s := surveyText(t, text, c)
 	want := `set data.time_format to "Mon Jan _2 15:04:05 MST 2006", and ` + zone
-	if f := faultsOf(s, "t", grid.ReasonBadTime); len(s.Changes) > 0 || f.Remedy != want {
-		t.Errorf("changes %+v, remedy %q, want %q", s.Changes, f.Remedy, want)
+	if f := faultsOf(s, "t", grid.ReasonBadTime); len(s.ConfigChanges) > 0 || f.Remedy != want {
+		t.Errorf("changes %+v, remedy %q, want %q", s.ConfigChanges, f.Remedy, want)
 	}
 	c.TimeFormat = time.UnixDate
 	if f := faultsOf(surveyText(t, text, c), "t", grid.ReasonBadTime); f.Count != 2 || f.Remedy != zone {
@@ -100,9 +100,9 @@ func TestTimesBefore1990(t *testing.T) {
 		s := surveyText(t, timesFile(tt.times...), data.Config{TimeColumn: "t", Delimiter: ";", TimeFormat: tt.format})
 		c := data.Config{TimeFormat: tt.format}
 		if got := survey.ApplyConfigChanges(&c,
-			s.Changes).TimeFormat; tt.change != "" && got != tt.change || tt.change == "" &&
-			len(s.Changes) > 0 {
-			t.Errorf("%+v: changes %+v", tt, s.Changes)
+			s.ConfigChanges).TimeFormat; tt.change != "" && got != tt.change || tt.change == "" &&
+			len(s.ConfigChanges) > 0 {
+			t.Errorf("%+v: changes %+v", tt, s.ConfigChanges)
 		}
 		f := faultsOf(s, "t", ReasonEarlyTimes)
 		if f.Count != min(len(tt.mend), 1) || !strings.Contains(f.Remedy, tt.mend) {
@@ -150,52 +150,57 @@ func TestThousands(t *testing.T) {
 	for _, tt := range []struct {
 		name, cells string // cells of the column a
 		config      data.Config
-		change      survey.ConfigChange // Why is a part of the reason
-		fault       data.UnusedReason   // of the column
+		change      survey.SuggestedConfigChange // Why is a part of the reason
+		fault       data.UnusedReason            // of the column
 		mend        string
 		used        uint64
 	}{
-		{"beside whole numbers", "900 980 1,000 3,280", data.Config{Delimiter: ";"}, survey.ConfigChange{Why: `"1,000" ` + advice}, "",
+		{"beside whole numbers", "900 980 1,000 3,280", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{Reason: `"1,000" ` + advice}, "",
 			"", 4},
 		{"with a decimal comma set", "900 980 1,000 3,280", data.Config{Delimiter: ";", DecimalSeparator: ","},
-			survey.ConfigChange{},
+			survey.SuggestedConfigChange{},
 			ReasonThousandsSeparator,
 			advice, 4},
-		{"with the default decimal point", "900 980 1.000 3.280", data.Config{Delimiter: ";"}, survey.ConfigChange{},
+		{"with the default decimal point", "900 980 1.000 3.280", data.Config{Delimiter: ";"},
+			survey.SuggestedConfigChange{},
 			ReasonThousandsSeparator,
 			advice,
 			4},
 		{"points with a decimal comma set", "900 980 1.000 3.280", data.Config{Delimiter: ";", DecimalSeparator: ","},
-			survey.ConfigChange{Why: `"1.000" ` + advice}, "", "", 4},
-		{"two groups", "1,000,000 2,000,000 2,500", data.Config{Delimiter: ";"}, survey.ConfigChange{},
+			survey.SuggestedConfigChange{Reason: `"1.000" ` + advice}, "", "", 4},
+		{"two groups", "1,000,000 2,000,000 2,500", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{},
 			grid.ReasonNotANumber, advice, 0},
 		{"mostly one group", "1,500 2,000,000 2,500 3,500", data.Config{Delimiter: ";"},
-			survey.ConfigChange{Why: advice}, "", "",
+			survey.SuggestedConfigChange{Reason: advice}, "", "",
 			4},
-		{"quoted between commas", `"1,000" "1,001" "1,002"`, data.Config{}, survey.ConfigChange{Why: advice}, "", "", 3},
-		{"quoted beside points", `900.5 950.5 "1,000"`, data.Config{}, survey.ConfigChange{}, grid.ReasonNotANumber, advice, 2},
+		{"quoted between commas", `"1,000" "1,001" "1,002"`, data.Config{}, survey.SuggestedConfigChange{Reason: advice}, "", "", 3},
+		{"quoted beside points", `900.5 950.5 "1,000"`, data.Config{}, survey.SuggestedConfigChange{}, grid.ReasonNotANumber, advice, 2},
 		{"with a fraction", "900,5 950,5 1.000,5", data.Config{Delimiter: ";", DecimalSeparator: ","},
-			survey.ConfigChange{},
+			survey.SuggestedConfigChange{},
 			grid.ReasonNotANumber,
 			advice, 2},
-		{"with a fraction, all", "1.000,5 1.001,5", data.Config{Delimiter: ";"}, survey.ConfigChange{},
+		{"with a fraction, all", "1.000,5 1.001,5", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{},
 			grid.ReasonNotANumber,
 			advice + `, and set data.decimal to ","`, 0},
-		{"apostrophes", "900.5 1'000.5", data.Config{Delimiter: ";"}, survey.ConfigChange{}, grid.ReasonNotANumber,
+		{"apostrophes", "900.5 1'000.5", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{},
+			grid.ReasonNotANumber,
 			advice,
 			1},
-		{"three decimals", "21,125 21,250 980,375", data.Config{Delimiter: ";"}, survey.ConfigChange{Key: "decimal",
-			Value: ",",
-			Why:   `if "21,125" means 21125, export the file without thousands separators instead`}, "", "", 3},
-		{"three decimals below 1", "0,125 1,250 980", data.Config{Delimiter: ";"}, survey.ConfigChange{Key: "decimal",
-			Value: ",",
-			Why:   "the numbers have a decimal comma"}, "", "", 3},
-		{"other decimals", "900 1,000 1,5", data.Config{Delimiter: ";"}, survey.ConfigChange{Key: "decimal", Value: ",",
-			Why: "the numbers have a decimal comma"}, "", "", 3},
+		{"three decimals", "21,125 21,250 980,375", data.Config{Delimiter: ";"},
+			survey.SuggestedConfigChange{Key: "decimal",
+				Value:  ",",
+				Reason: `if "21,125" means 21125, export the file without thousands separators instead`}, "", "", 3},
+		{"three decimals below 1", "0,125 1,250 980", data.Config{Delimiter: ";"},
+			survey.SuggestedConfigChange{Key: "decimal",
+				Value:  ",",
+				Reason: "the numbers have a decimal comma"}, "", "", 3},
+		{"other decimals", "900 1,000 1,5", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{Key: "decimal",
+			Value:  ",",
+			Reason: "the numbers have a decimal comma"}, "", "", 3},
 		{"whole numbers above 1000", "980 1020 1,125", data.Config{Delimiter: ";", DecimalSeparator: ","},
-			survey.ConfigChange{}, "", "", 3},
-		{"decimal points", "980 0.125 1.250", data.Config{Delimiter: ";"}, survey.ConfigChange{}, "", "", 3},
-		{"three decimal points", "1.125 1.250", data.Config{Delimiter: ";"}, survey.ConfigChange{}, "", "", 2},
+			survey.SuggestedConfigChange{}, "", "", 3},
+		{"decimal points", "980 0.125 1.250", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{}, "", "", 3},
+		{"three decimal points", "1.125 1.250", data.Config{Delimiter: ";"}, survey.SuggestedConfigChange{}, "", "", 2},
 	} {
 		cells, delimiter := strings.Fields(tt.cells), tt.config.Delimiter
 		if delimiter == "" {
@@ -203,13 +208,13 @@ func TestThousands(t *testing.T) {
 		}
 		text := "a" + delimiter + "y\n" + strings.Join(cells, delimiter+"1\n") + delimiter + "1\n"
 		s := surveyText(t, text, tt.config)
-		var change survey.ConfigChange
-		if len(s.Changes) > 0 {
-			change = s.Changes[0]
+		var change survey.SuggestedConfigChange
+		if len(s.ConfigChanges) > 0 {
+			change = s.ConfigChanges[0]
 		}
-		if len(s.Changes) > 1 || change.Key != tt.change.Key || change.Value != tt.change.Value ||
-			!strings.Contains(change.Why, tt.change.Why) || tt.change.Why == "" && change.Why != "" {
-			t.Errorf("%s: changes %+v, want %+v", tt.name, s.Changes, tt.change)
+		if len(s.ConfigChanges) > 1 || change.Key != tt.change.Key || change.Value != tt.change.Value ||
+			!strings.Contains(change.Reason, tt.change.Reason) || tt.change.Reason == "" && change.Reason != "" {
+			t.Errorf("%s: changes %+v, want %+v", tt.name, s.ConfigChanges, tt.change)
 		}
 		for _, f := range s.Faults {
 			if f.Reason != tt.fault || !strings.Contains(f.Remedy, tt.mend) {
@@ -219,7 +224,7 @@ func TestThousands(t *testing.T) {
 		if tt.fault != "" && len(s.Faults) == 0 || s.Columns[0].Used != tt.used {
 			t.Errorf("%s: %d faults, %d values used, want %d", tt.name, len(s.Faults), s.Columns[0].Used, tt.used)
 		}
-		if change.Key == "" && change.Why != "" && s.Columns[0].Max < 1000 {
+		if change.Key == "" && change.Reason != "" && s.Columns[0].Max < 1000 {
 			t.Errorf("%s: without the separators the largest number is %v", tt.name, s.Columns[0].Max)
 		}
 	}
@@ -234,8 +239,8 @@ func TestDelimiterOfSeveralFiles(t *testing.T) {
 		}
 	}
 	c := data.Config{CSVPath: dir, Delimiter: ";"}
-	if s := storedAt(t, &c, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"}); len(s.Changes) > 0 {
-		t.Errorf("changes %+v", s.Changes)
+	if s := storedAt(t, &c, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"}); len(s.ConfigChanges) > 0 {
+		t.Errorf("changes %+v", s.ConfigChanges)
 	}
 }
 
@@ -251,8 +256,9 @@ func TestThousandsOfAPart(t *testing.T) {
 	}
 	c := data.Config{CSVPath: dir, Delimiter: ";", RequiredTextByColumn: map[string]string{"m": "x"}}
 	s := storedAt(t, &c, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"})
-	if len(s.Changes) != 1 || !strings.Contains(s.Changes[0].Why, "thousands") || s.Columns[0].Max != 1001 {
-		t.Errorf("%+v, %+v", s.Changes, s.Columns)
+	if len(s.ConfigChanges) != 1 || !strings.Contains(s.ConfigChanges[0].Reason,
+		"thousands") || s.Columns[0].Max != 1001 {
+		t.Errorf("%+v, %+v", s.ConfigChanges, s.Columns)
 	}
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a"},
 		{Name: "wd", Classes: []string{"1,5"}}}}.WithDefaults()
@@ -306,15 +312,18 @@ func TestRemedies(t *testing.T) {
 			`if "inf" stands for a missing value, add it to data.missing_values: ["inf"]`},
 		{"missing", numbers(""), timed, "a", grid.ReasonMissing,
 			"to fill in the value, set data.missing to last or mean"},
-		{"missing, refused", numbers(""), with(func(c *data.Config) { c.Missing = grid.FillRefuse }), "a",
+		{"missing, refused", numbers(""), with(func(c *data.Config) { c.MissingValuePolicy = grid.FillRefuse }), "a",
 			grid.ReasonMissing,
 			"set data.missing to skip"},
-		{"missing, filled in", numbers(""), with(func(c *data.Config) { c.Missing = grid.FillMean }), "a",
+		{"missing, filled in", numbers(""), with(func(c *data.Config) { c.MissingValuePolicy = grid.FillMean }), "a",
 			grid.ReasonMissing,
 			"data.missing is mean: the value is filled in"},
 		{"a missing target", "a;y\n1;\n1;1\n", data.Config{Delimiter: ";"}, "y", grid.ReasonMissing,
 			"a target is never filled in"},
-		{"out of range", numbers("9"), with(func(c *data.Config) { c.Range = map[string][]float64{"a": {0, 5}} }), "a",
+		{"out of range", numbers("9"), with(func(c *data.Config) {
+			c.RangeByColumn = map[string][]float64{"a": {0,
+				5}}
+		}), "a",
 			grid.ReasonOutOfRange, `only these values are rejected; if they are right, widen data.range: {"a": [0, 5]}`},
 		{"some times", "t;a;y\n" + rows + "05.03.2026 04:00;1;1\n", timed, "t", grid.ReasonBadTime,
 			"only these lines are skipped; to use them, write all times in one format and time zone"},
@@ -366,7 +375,7 @@ func TestRemedies(t *testing.T) {
 // TestRemedyIsFollowed: the texts of a remedy for data.missing_values are missing values when they are added.
 func TestRemedyIsFollowed(t *testing.T) {
 	text := "a;y\n1;1\n" + strings.Join([]string{"1.#QNAN", "#DIV/0!", "OL", "inf", "1e999"}, ";1\n") + ";1\n"
-	c := data.Config{Delimiter: ";", MissingValues: []data.UnquotedText{"1.#QNAN", "#DIV/0!", "OL", "inf", "1e999"}}
+	c := data.Config{Delimiter: ";", MissingValues: []data.UnquotedYAMLText{"1.#QNAN", "#DIV/0!", "OL", "inf", "1e999"}}
 	s := surveyText(t, text, c)
 	if got := fmt.Sprint(s.Columns[0].Used, s.Columns[0].Missing, s.Columns[0].Unused); got != "1 5 0" {
 		t.Errorf("values used, missing and unused: %s, want 1 5 0", got)
@@ -389,7 +398,7 @@ func FuzzRemedies(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		w := &data.RowQuery{Features: []string{"a"}, Target: "y", Labels: learner.LabelSet{Classes: 3}}
+		w := &data.RowQuery{Features: []string{"a"}, Target: "y", Labels: learner.LabelSet{ClassCount: 3}}
 		for _, w := range []*data.RowQuery{w, nil} {
 			for _, fault := range storedAt(t, &c, "").Survey(w).Faults {
 				if fault.Remedy == "" {

@@ -87,8 +87,8 @@ func TestDialectsThatCannotBe(t *testing.T) {
 		"data.time_format":  {TimeFormat: "hh:mm"},
 		"time zone":         {TimeZone: "Berlin"},
 		"data.max_bad":      {MaxUnusableShare: 1},
-		"data.time: is":     {Missing: grid.FillLast, MaxLastValueAge: time.Hour},
-		"data.missing":      {Missing: "zero"},
+		"data.time: is":     {MissingValuePolicy: grid.FillLast, MaxLastValueAge: time.Hour},
+		"data.missing":      {MissingValuePolicy: "zero"},
 	} {
 		c.CSVPath = "d.csv"
 		var problems spec.ProblemList
@@ -107,8 +107,8 @@ func FuzzDialects(f *testing.F) {
 	f.Add("x,y\n1,2\n\"3\n\",4\n", "", "", "refuse", 8)
 	f.Fuzz(func(t *testing.T, text, delimiter, decimal, missing string, cut int) {
 		c := data.Config{CSVPath: "d.csv", Delimiter: delimiter, DecimalSeparator: decimal,
-			Missing:          grid.FillPolicy(missing),
-			MaxUnusableShare: 0.99}
+			MissingValuePolicy: grid.FillPolicy(missing),
+			MaxUnusableShare:   0.99}
 		var problems spec.ProblemList
 		if CheckConfig(&c, &problems, "data"); problems.Err() != nil {
 			return

@@ -18,7 +18,7 @@ import (
 
 func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	problems.Require(c.CSVPath != "", section+".csv", "is empty; want a CSV file with named columns")
-	problems.Require(c.LinesPath == "" && len(c.Command) == 0 && c.Format == "", section+".source",
+	problems.Require(c.LinesPath == "" && len(c.Command) == 0 && c.LineFormat == "", section+".source",
 		"is csv, with which lines, command and format do not go: remove them")
 	problems.AddError(section+".delimiter", checkDialect(c.Delimiter, c.DecimalSeparator))
 	problems.Require(c.SkipRows >= 0, section+".skip_rows", "must not be negative, is %d", c.SkipRows)
@@ -28,7 +28,7 @@ func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) 
 	}
 	_, err := newTimeFormat(c.TimeFormat, c.TimeZone)
 	problems.AddError(section+".time_format", err)
-	problems.Require(c.Missing != grid.FillLast || c.TimeColumn != "", section+".time",
+	problems.Require(c.MissingValuePolicy != grid.FillLast || c.TimeColumn != "", section+".time",
 		"is empty, and missing: last needs the time of a row: name its column")
 	problems.Require(c.ShareCount >= 0, section+".shares", "must not be negative, is %d", c.ShareCount)
 	problems.Require(c.ShareIndex >= 0 && c.ShareIndex < max(c.ShareCount, 1), section+".share",
@@ -39,10 +39,10 @@ func checkCSVConfig(c *data.Config, problems *spec.ProblemList, section string) 
 func csvPathByConfigKey(c *data.Config) map[string]string { return map[string]string{"csv": c.CSVPath} }
 
 func openCSV(c *data.Config) (data.Source, error) {
-	d, err := dialectOf(c)
+	d, err := dialectFromConfig(c)
 	filter := RowFilter{RequiredTextByColumn: c.RequiredTextByColumn, ShareIndex: c.ShareIndex,
-		ShareCount: c.ShareCount, TimeColumn: c.TimeColumn, dialect: d, missing: c.FillRule(),
-		ranges: c.Range}
+		ShareCount: c.ShareCount, TimeColumn: c.TimeColumn, dialect: d, missingFill: c.FillRule(),
+		rangeByColumn: c.RangeByColumn}
 	return &csvFile{path: c.CSVPath, filter: filter, maxUnusableShare: c.UnusableShareLimit(),
 		rowStorage: rows.StorageSettingsFromConfig(c),
 		now:        time.Now}, err
@@ -54,42 +54,43 @@ type csvFile struct {
 	filter           RowFilter
 	maxUnusableShare float64 // of rows that cannot be used: their share
 	rowStorage       rows.StorageSettings
-	openRows         rows.SharedRowsByKey
+	sharedRowsByKey  rows.SharedRowsByKey
 	now              func() time.Time
 }
 
 // OpenRows implements Source. Readings have a time: without a column for it, lines are rows that somebody has made,
 // whose columns have the names of the task's.
 func (f *csvFile) OpenRows(w data.RowQuery) data.QueriedRows {
-	return f.openRows.Open(w, func() *rows.SharedRows {
+	return f.sharedRowsByKey.OpenTaskRows(w, func() *rows.SharedRows {
 		follows := fileFollower{path: f.path, now: f.now}
 		if f.filter.TimeColumn != "" {
-			follows.firstRowTime = f.readFirstRowTime
+			follows.parseFirstRowTime = f.readFirstRowTime
 		}
 		if w.Recipe != nil && f.filter.TimeColumn != "" {
 			feed := &csvReadingFeed{csvFile: f, inputs: w.Recipe.Inputs, neededInputs: w.Inputs(),
 				fileFollower: follows}
-			return rows.NewGridRows(feed, w, f.valueRules(), f.rowStorage, func() error { return nil })
+			return rows.NewRowsFromReadings(feed, w, f.valueRules(), f.rowStorage, func() error { return nil })
 		}
-		c := &csvRowMaker{csvFile: f, want: w, fileFollower: follows, labels: rows.TargetFilter{LabelSet: w.Labels}}
+		c := &csvRowMaker{csvFile: f, query: w, fileFollower: follows,
+			targetFilter: rows.TargetFilter{LabelSet: w.Labels}}
 		return &rows.SharedRows{Maker: c, Name: f.path,
-			Raw: &rows.RawRows{StorageSettings: f.rowStorage, Features: len(w.Features),
+			Raw: &rows.RawRows{StorageSettings: f.rowStorage, FeatureCount: len(w.Features),
 				HasTimes: f.filter.TimeColumn != ""}}
 	})
 }
 
 // valueRules returns the rules for the file's readings.
 func (f *csvFile) valueRules() rows.ValueRules {
-	return rows.ValueRules{Fill: f.filter.missing, MissingValues: f.filter.dialect.missingValues,
-		Ranges: f.filter.ranges, MaxWrongShare: f.maxUnusableShare, Now: f.now}
+	return rows.ValueRules{MissingFill: f.filter.missingFill, MissingValues: f.filter.dialect.missingValues,
+		RangeByInput: f.filter.rangeByColumn, MaxWrongShare: f.maxUnusableShare, Now: f.now}
 }
 
 // readFirstRowTime returns the time of the first row of a text. found is false if the text has no row. If the header
 // has no time column, readFirstRowTime returns the minimum time: such a text cannot continue another one.
 func (f *csvFile) readFirstRowTime(text io.Reader) (at int64, found bool) {
-	c := f.filter.dialect.reader(text, nil)
-	c.noAddedColumns = true // the first lines are sufficient
-	header, err := c.header(f.path)
+	c := f.filter.dialect.newRecordReader(text, nil)
+	c.forbidsAddedColumns = true // the first lines are sufficient
+	header, err := c.readHeader(f.path)
 	if err != nil {
 		return 0, false
 	}
@@ -99,13 +100,13 @@ func (f *csvFile) readFirstRowTime(text io.Reader) (at int64, found bool) {
 	}
 	for {
 		record, err := c.Read()
-		if bad := (*lineError)(nil); errors.As(err, &bad) {
+		if bad := (*csvLineError)(nil); errors.As(err, &bad) {
 			continue
 		}
 		if err != nil {
 			return 0, false
 		}
-		if at, err := f.filter.dialect.time.parse(strings.TrimSpace(record[column])); err == nil {
+		if at, err := f.filter.dialect.timeFormat.parseTime(strings.TrimSpace(record[column])); err == nil {
 			return at, true
 		}
 	}
@@ -137,27 +138,27 @@ func (f *csvFile) Probe() (err error) {
 type csvRowMaker struct {
 	*csvFile
 	fileFollower
-	data.AtomicReport
-	want     data.RowQuery
-	outliers map[uint64]bool   // numbers of the lines whose times are outliers
-	labels   rows.TargetFilter // at the beginning of a pass
-	reads    rows.RereadLimit
+	data.AtomicQualityReport
+	query        data.RowQuery
+	outlierLines map[uint64]bool   // numbers of the lines whose times are outliers
+	targetFilter rows.TargetFilter // at the beginning of a pass
+	rereadLimit  rows.RereadLimit
 }
 
 // Report implements Reporter.
-func (c *csvRowMaker) Report() data.Report {
-	all := c.AtomicReport.Report()
-	all.AddUnusedTroubles(nil)
+func (c *csvRowMaker) QualityReport() data.QualityReport {
+	all := c.AtomicQualityReport.QualityReport()
+	all.AddUnusedValueTroubles(nil)
 	return all
 }
 
 // Changed implements rows.RowMaker.
-func (c *csvRowMaker) Changed() bool { return c.changed() }
+func (c *csvRowMaker) Changed() bool { return c.haveFilesChanged() }
 
 // NoRowsError implements rows.RowMaker.
 func (c *csvRowMaker) NoRowsError(renewed string) error {
-	err := noRowSelectedError(c.csvFile.path, c.read.rows)
-	if slices.ContainsFunc(c.read.files, func(p readPosition) bool { return p.hasUnreadUnterminatedLine }) {
+	err := noRowSelectedError(c.csvFile.path, c.progress.rows)
+	if slices.ContainsFunc(c.progress.files, func(p readPosition) bool { return p.hasUnreadUnterminatedLine }) {
 		err.Problem += ", and its last line has no line break yet"
 	}
 	if renewed != "" {
@@ -170,13 +171,13 @@ func (c *csvRowMaker) NoRowsError(renewed string) error {
 // if data that was read before may have changed, or if some lines have turned out to be invalid.
 func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 	lost := m.Raw.Err()
-	if !c.updateStamps() && lost == nil && !rows.NeedsReread(c.read.order, &c.read.labels) {
+	if !c.updateStamps() && lost == nil && !rows.NeedsReread(c.progress.order, &c.progress.targetFilter) {
 		return nil
 	}
-	before := c.read
+	before := c.progress
 	into, anew := m.Raw, ""
 	if lost != nil {
-		c.read, into, anew = readProgress{}, m.NewRawRows(), lost.Error()
+		c.progress, into, anew = readProgress{}, m.NewRawRows(), lost.Error()
 	}
 	var to readProgress
 	for again := true; again; {
@@ -184,28 +185,31 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 		b := &rowBatch[float32]{}
 		to, err = c.readNewData(func(why string) {
 			if into == m.Raw {
-				into.Truncate(m.Rows)
+				into.Truncate(m.RowCount)
 			} else {
 				into.Truncate(0)
 			}
 			b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
-			into, anew, c.outliers = m.NewRawRows(), why, nil
-		}, func(text *countingReader, at *readPosition, y *readState) error { return c.parse(text, at, y, b, into) })
+			into, anew, c.outlierLines = m.NewRawRows(), why, nil
+		}, func(text *countingReader, at *readPosition, y *csvReadState) error {
+			return c.parseRows(text, at, y, b, into)
+		})
 		if err == nil && to.order != nil {
-			to.order.MarkFutureTail()
+			to.order.MarkFutureTailAsOutliers()
 		}
-		if again = err == nil && rows.NeedsReread(to.order, &to.labels) && c.reads.Allow(to.rows); again {
+		if again = err == nil && rows.NeedsReread(to.order,
+			&to.targetFilter) && c.rereadLimit.AllowReread(to.rows); again {
 			if into != m.Raw {
 				into.Truncate(0)
 			}
 			into, anew = m.NewRawRows(), "some of its lines turned out to be invalid"
-			if c.read = (readProgress{}); to.order != nil {
-				c.outliers = to.order.Outliers
+			if c.progress = (readProgress{}); to.order != nil {
+				c.outlierLines = to.order.Outliers
 			}
-			c.labels = to.labels.NextPass()
+			c.targetFilter = to.targetFilter.FilterForNextPass()
 			continue
 		}
-		c.SetReport(to.report(c.want.Columns(), c.filter.TimeColumn))
+		c.SetQualityReport(to.qualityReport(c.query.Columns(), c.filter.TimeColumn))
 		if err == nil {
 			err = to.checkUnusableShare(c.maxUnusableShare)
 		}
@@ -214,22 +218,22 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 		}
 		if err != nil {
 			if into == m.Raw {
-				into.Truncate(m.Rows)
+				into.Truncate(m.RowCount)
 			} else {
 				into.Truncate(0)
 			}
-			c.read = before
+			c.progress = before
 			return err
 		}
 	}
 	if into != m.Raw {
-		if lost == nil && into.StartsWith(m.Raw, m.Rows) {
+		if lost == nil && into.StartsWith(m.Raw, m.RowCount) {
 			m.Raw = into
 		} else {
 			m.DiscardRows(into, fmt.Sprintf("%s: %s; its rows are read again", c.csvFile.path, anew))
 		}
 	}
-	c.read, m.Rows = to, into.Len()
+	c.progress, m.RowCount = to, into.Len()
 	return nil
 }
 
@@ -237,42 +241,42 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 const batchRows = 512
 
 // parse reads the rows of a text.
-func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState, b *rowBatch[float32],
+func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvReadState, b *rowBatch[float32],
 	into *rows.RawRows) error {
-	r := c.filter.dialect.reader(text, at)
+	r := c.filter.dialect.newRecordReader(text, at)
 	if y.columnCounts == nil {
-		y.labels = c.labels
+		y.targetFilter = c.targetFilter
 	}
-	y.allocateColumnCounts(len(c.want.Columns()))
+	y.allocateColumnCounts(len(c.query.Columns()))
 	if y.order == nil && c.filter.TimeColumn != "" {
-		y.order = rows.NewTimeOrderCheck(0, c.csvFile.now(), c.outliers)
+		y.order = rows.NewTimeOrderCheck(0, c.csvFile.now(), c.outlierLines)
 	}
 	if y.order != nil {
 		y.order.SetCurrentTime(c.csvFile.now())
 	}
-	b.readState = *y
+	b.csvReadState = *y
 	take := func() error {
 		err := into.Add(b.x, b.y, b.times)
 		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 		return err
 	}
-	err := b.eachRow(r, at, func(header []string) (*columnMapping, error) {
-		return newColumnMapping(at.stamp.path, header, c.want.Features, c.want.Target, c.filter)
+	err := b.forEachRow(r, at, func(header []string) (*columnMapping, error) {
+		return newColumnMapping(at.stamp.path, header, c.query.Features, c.query.Target, c.filter)
 	}, func(record []string, line int) error {
-		if err := b.add(at.table, record, line, at.sequenceNumber(line)); err != nil || len(b.y) < batchRows {
+		if err := b.addRow(at.table, record, line, at.sequenceNumber(line)); err != nil || len(b.y) < batchRows {
 			return err
 		}
 		return take()
 	}, func(bad *data.FileError) { // counted beside the columns, like a bad time
-		b.columnCounts[len(b.columnCounts)-1].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem,
+		b.columnCounts[len(b.columnCounts)-1].countRejectedCell(rejectedCell{bad.File, bad.Line, bad.Problem,
 			grid.ReasonMalformed})
 	})
-	if bad := (*data.FileError)(nil); at.table == nil && c.want.Recipe != nil && errors.As(err, &bad) {
+	if bad := (*data.FileError)(nil); at.table == nil && c.query.Recipe != nil && errors.As(err, &bad) {
 		bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
 	}
 	if err == nil {
 		err = take()
 	}
-	*y = b.readState
+	*y = b.csvReadState
 	return err
 }

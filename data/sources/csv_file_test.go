@@ -29,7 +29,7 @@ func csvAt(t *testing.T, name, text string, c data.Config) (*csvHarness, data.Qu
 }
 
 // xs are the values of x in the rows as they are now.
-func xs(t *testing.T, r data.QueriedRows) ([]float32, data.View) {
+func xs(t *testing.T, r data.QueriedRows) ([]float32, data.RowSnapshot) {
 	t.Helper()
 	v, err := r.Snapshot()
 	if err != nil {
@@ -40,7 +40,7 @@ func xs(t *testing.T, r data.QueriedRows) ([]float32, data.View) {
 
 // A line that is being written is no row yet.
 func TestHalfALine(t *testing.T) {
-	h, r := csvAt(t, "d.csv", "x", data.Config{Missing: grid.FillRefuse})
+	h, r := csvAt(t, "d.csv", "x", data.Config{MissingValuePolicy: grid.FillRefuse})
 	for _, step := range []struct {
 		text string
 		want []float32
@@ -245,13 +245,14 @@ func TestCutOffWhileRead(t *testing.T) {
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)
 	}
-	err = readTo(f, 14, &readPosition{stamp: fileStamp{path: h.path}}, &readState{}, func(text *countingReader,
-		at *readPosition,
-		_ *readState) error {
-		n, err := io.Copy(io.Discard, text)
-		at.readBytes, at.readLines = n, 2
-		return err
-	})
+	err = readUpToOffset(f, 14, &readPosition{stamp: fileStamp{path: h.path}}, &csvReadState{},
+		func(text *countingReader,
+			at *readPosition,
+			_ *csvReadState) error {
+			n, err := io.Copy(io.Discard, text)
+			at.readBytes, at.readLines = n, 2
+			return err
+		})
 	if want := h.path + ": line 3: the file was cut off here while it was read"; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

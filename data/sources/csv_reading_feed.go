@@ -15,17 +15,19 @@ import (
 type csvReadingFeed struct {
 	*csvFile
 	fileFollower
-	data.AtomicReport
+	data.AtomicQualityReport
 	inputs       []spec.InputSeries
 	neededInputs []string // of these, by the task's columns
 	rewindReason string   // why all readings are to be passed on once more
 }
 
 // Changed implements rows.ReadingFeed.
-func (f *csvReadingFeed) Changed() bool { return f.changed() }
+func (f *csvReadingFeed) Changed() bool { return f.haveFilesChanged() }
 
 // DescribePlace implements rows.ReadingFeed.
-func (f *csvReadingFeed) DescribePlace(_ string, line int64) string { return f.read.describeLine(line) }
+func (f *csvReadingFeed) DescribeReadingPlace(_ string, line int64) string {
+	return f.progress.describeLine(line)
+}
 
 // Rewind implements rows.ReadingFeed.
 func (f *csvReadingFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
@@ -38,16 +40,16 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 	}
 	if f.rewindReason != "" {
 		restart(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
-		f.read, f.rewindReason = readProgress{}, ""
+		f.progress, f.rewindReason = readProgress{}, ""
 	}
 	to, err := f.readNewData(func(why string) {
-		f.read = readProgress{}
+		f.progress = readProgress{}
 		restart(fmt.Sprintf("%s: %s", f.csvFile.path, why))
-	}, func(text *countingReader, at *readPosition, y *readState) error {
+	}, func(text *countingReader, at *readPosition, y *csvReadState) error {
 		return f.readReadings(text, at, y, take)
 	})
 	if to.columnCounts != nil {
-		all := to.report(f.inputNames(), f.filter.TimeColumn)
+		all := to.qualityReport(f.inputNames(), f.filter.TimeColumn)
 		for i := len(all.Columns) - 1; i >= 0; i-- {
 			if c := all.Columns[i]; i < len(f.inputs) && !to.hasInputColumn(i) {
 				all.Columns = slices.Delete(all.Columns, i, i+1)
@@ -58,14 +60,14 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 			}
 		}
 		slices.Reverse(all.Troubles)
-		f.SetReport(all)
+		f.SetQualityReport(all)
 	}
 	if err != nil {
 		// not Rewind: the same file would fail again, so it is read when it has changed
 		f.rewindReason = "it is read again after an error"
 		return err
 	}
-	f.read = to
+	f.progress = to
 	return nil
 }
 
@@ -80,24 +82,24 @@ func (f *csvReadingFeed) inputNames() (all []string) {
 // hasInputColumn reports whether at least one file has a column for the input with this index.
 func (p *readProgress) hasInputColumn(input int) bool {
 	return slices.ContainsFunc(p.files, func(f readPosition) bool {
-		return f.table != nil && f.table.headerProblem == "" && f.table.columns[input] >= 0
+		return f.table != nil && f.table.headerProblem == "" && f.table.columnIndexes[input] >= 0
 	})
 }
 
 // readReadings passes on the readings of a text.
-func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y *readState,
+func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y *csvReadState,
 	take func(data.Reading) bool) error {
-	c := f.filter.dialect.reader(text, at)
+	c := f.filter.dialect.newRecordReader(text, at)
 	y.allocateColumnCounts(len(f.inputs))
-	return y.eachRow(c, at, func(header []string) (*columnMapping, error) {
+	return y.forEachRow(c, at, func(header []string) (*columnMapping, error) {
 		return f.findInputColumns(at.stamp.path, header)
 	}, func(record []string, line int) error {
 		f.passOnLineReadings(at, y, record, line, take)
 		return nil
 	}, func(bad *data.FileError) {
 		for i := range f.inputs {
-			if at.table.headerProblem != "" || at.table.columns[i] >= 0 {
-				y.columnCounts[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.ReasonMalformed})
+			if at.table.headerProblem != "" || at.table.columnIndexes[i] >= 0 {
+				y.columnCounts[i].countRejectedCell(rejectedCell{bad.File, bad.Line, bad.Problem, grid.ReasonMalformed})
 			}
 		}
 	})
@@ -105,10 +107,10 @@ func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y 
 
 // findInputColumns finds the inputs in a header. A file may lack some of them: other files may have them.
 func (f *csvReadingFeed) findInputColumns(file string, header []string) (*columnMapping, error) {
-	t, missing := findColumns(file, header, f.inputNames(), f.filter, false)
+	t, missing := findWantedColumns(file, header, f.inputNames(), f.filter, false)
 	for _, m := range missing {
 		if !m.isTaskColumn || m.isNamedTwice {
-			return nil, t.missingError(m)
+			return nil, t.missingColumnError(m)
 		}
 	}
 	if len(missing) == len(f.inputs) {
@@ -126,32 +128,33 @@ func (f *csvReadingFeed) findInputColumns(file string, header []string) (*column
 }
 
 // passOnLineReadings passes on the readings of a line.
-func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *readState, record []string, line int,
+func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadState, record []string, line int,
 	take func(data.Reading) bool) {
 	t := place.table
 	at, bad := y.parseRowTime(t, record, line)
 	if bad != nil {
 		return
 	}
-	y.columnCounts[len(t.columns)].countUsed()
+	y.columnCounts[len(t.columnIndexes)].countUsedCell()
 	source := t.readingSourceHash(record)
 	number := place.sequenceNumber(line)
 	if take(data.Reading{Time: at, SequenceNumber: uint64(number)}) { // even if the line has no value
 		y.newestRowTime = max(y.newestRowTime, at)
 	}
-	for i, column := range t.columns {
+	for i, column := range t.columnIndexes {
 		if column < 0 {
 			continue
 		}
-		c := t.cell(record, i, f.inputs[i].Classes)
+		c := t.readCell(record, i, f.inputs[i].Classes)
 		if c.why != "" {
-			y.columnCounts[i].countRejected(rejectedCell{t.file, line, c.text, c.why})
+			y.columnCounts[i].countRejectedCell(rejectedCell{t.fileName, line, c.text, c.why})
 			continue
 		}
 		y.columnCounts[i].addValue(c.value, at)
-		take(data.Reading{Input: t.names[i], Time: at, Source: source, Line: number, SequenceNumber: uint64(number),
-			Text:  c.class,
-			Value: c.value})
+		take(data.Reading{Input: t.wantedNames[i], Time: at, Source: source, Line: number,
+			SequenceNumber: uint64(number),
+			Text:           c.className,
+			Value:          c.value})
 	}
 }
 
@@ -161,7 +164,7 @@ func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *readState, r
 func (t *columnMapping) readingSourceHash(record []string) uint64 {
 	h := fnv.New64a()
 	for i, text := range record {
-		if i != t.time && !slices.Contains(t.columns, i) {
+		if i != t.timeColumnIndex && !slices.Contains(t.columnIndexes, i) {
 			_, _ = io.WriteString(h, text+"\x00") // a hash never returns an error
 		}
 	}

@@ -20,8 +20,8 @@ func TestCSVFeed(t *testing.T) {
 	}}.WithDefaults()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 	s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "t", ColumnByInput: map[string]string{"a": "A (°C)"},
-		Missing:         grid.FillLast,
-		MaxLastValueAge: time.Minute, MaxUnusableShare: 0.4})
+		MissingValuePolicy: grid.FillLast,
+		MaxLastValueAge:    time.Minute, MaxUnusableShare: 0.4})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestCSVFeed(t *testing.T) {
 		!slices.Equal(timesOf(again), timesOf(grown)) {
 		t.Errorf("at once %+v, grown %+v, %v", again, grown, err)
 	}
-	said := r.(data.Reporter).Report()
+	said := r.(data.QualityReporter).QualityReport()
 	if got, want := said.String(), "a: 7 used, 2 gap, 1 missing, 1 out_of_range; wd: 9 used; elsewhere: 0 used"; got !=
 		want || !strings.HasSuffix(said.Columns[0].LastUnusedWhere, "d.csv: line 8") || said.BadRows != 2 ||
 		said.Rows != grown.Rows.Len() {

@@ -21,53 +21,53 @@ const (
 	maxQuotedRecordBytes = 64 << 10
 )
 
-// recordReader reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next
+// csvRecordReader reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next
 // call continues with the next line. A record is one line. If a quoted field contains line breaks, a record consists of
 // several lines, provided that these have the right number of fields together.
-type recordReader struct {
-	buffer    *bufio.Reader
-	delimiter rune
-	comment   string // prefix of lines to skip; empty = none
-	skip      int    // number of lines above the header
+type csvRecordReader struct {
+	buffer            *bufio.Reader
+	delimiter         rune
+	commentPrefix     string // prefix of lines to skip; empty = none
+	preambleLineCount int    // number of lines above the header
 
 	headerFieldCount int // number of fields of the header
-	recordLayout
+	csvRecordLayout
 	// widenedAtLine is the number of the first line with an added column; 0 = no column was added.
 	widenedAtLine int
-	// noAddedColumns forbids more fields than in the header: an earlier pass found that no column was added. See
+	// forbidsAddedColumns forbids more fields than in the header: an earlier pass found that no column was added. See
 	// hasFieldCountChanged.
-	noAddedColumns bool
-	// isComplete is true if no program will append lines to the text.
-	isComplete bool
-	// isHeader reports whether a record repeats the header, perhaps with other columns. It may be nil.
-	isHeader func(record []string) bool
-	// isPlausible reports whether the wanted columns of a record contain values. It may be nil.
-	isPlausible func(record []string) bool
+	forbidsAddedColumns bool
+	// isTextComplete is true if no program will append lines to the text.
+	isTextComplete bool
+	// isHeaderRecord reports whether a record repeats the header, perhaps with other columns. It may be nil.
+	isHeaderRecord func(record []string) bool
+	// isPlausibleRecord reports whether the wanted columns of a record contain values. It may be nil.
+	isPlausibleRecord func(record []string) bool
 
-	headerLine     int        // line number of the header
-	line           int        // line number of the last record, from 1
-	linesRead      int        // number of lines read
-	offset         int64      // size of these lines, in bytes
-	linesAhead     []textLine // lines read in advance, which readLine returns next
-	failed         error      // error of the read after these lines
-	fields         []string
-	fieldPositions []int // position of each field in its record, in bytes from 1
+	headerLineNumber int        // line number of the header
+	lineNumber       int        // line number of the last record, from 1
+	readLineCount    int        // number of lines read
+	offset           int64      // size of these lines, in bytes
+	linesAhead       []textLine // lines read in advance, which readLine returns next
+	readErr          error      // error of the read after these lines
+	fields           []string
+	fieldPositions   []int // position of each field in its record, in bytes from 1
 }
 
 // textLine is a line without its line break.
 type textLine struct {
-	text    []byte
-	size    int    // in bytes, with the line break
-	problem string // why the line cannot be parsed; empty = it can
+	text              []byte
+	sizeWithLineBreak int    // in bytes, with the line break
+	problem           string // why the line cannot be parsed; empty = it can
 }
 
-// lineError describes a line that cannot be parsed. The caller may continue to read.
-type lineError struct {
-	line    int
-	problem string // human-readable
+// csvLineError describes a line that cannot be parsed. The caller may continue to read.
+type csvLineError struct {
+	lineNumber int
+	problem    string // human-readable
 }
 
-func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.problem) }
+func (e *csvLineError) Error() string { return fmt.Sprintf("line %d: %s", e.lineNumber, e.problem) }
 
 var (
 	// errHeaderRepeated is returned by Read with a record that repeats the header.
@@ -78,53 +78,54 @@ var (
 		"it has")
 )
 
-// Read returns the next record. It skips comments and lines without any text. The error is a *lineError,
+// Read returns the next record. It skips comments and lines without any text. The error is a *csvLineError,
 // errHeaderRepeated, errNoColumnsAdded, io.EOF, or the error of the underlying reader. The slice is valid until the
 // next call; its strings remain valid.
-func (r *recordReader) Read() ([]string, error) {
+func (r *csvRecordReader) Read() ([]string, error) {
 	for {
 		before := r.offset
 		line, err := r.readLine()
 		if err != nil {
 			return nil, err
 		}
-		r.line = r.linesRead
-		if r.comment != "" && bytes.HasPrefix(line, []byte(r.comment)) {
+		r.lineNumber = r.readLineCount
+		if r.commentPrefix != "" && bytes.HasPrefix(line, []byte(r.commentPrefix)) {
 			continue
 		}
 		text := data.UTF8Text(string(line))
-		r.parse(text)
+		r.parseLine(text)
 		n := len(r.fields)
 		switch {
 		case isBlankRecord(r.fields):
 			continue
-		case r.isHeader != nil && r.isHeader(r.fields):
+		case r.isHeaderRecord != nil && r.isHeaderRecord(r.fields):
 			return r.fields, errHeaderRepeated
 		case r.fieldCount == 0 || n == r.fieldCount:
 			r.sawHeaderWidth = r.sawHeaderWidth || n == r.headerFieldCount
 			if r.fieldCount > 0 {
-				r.recent.add(r.fields)
+				r.recentRecords.addRecord(r.fields)
 			}
 			return r.fields, nil
-		case n == r.headerFieldCount && n < r.fieldCount, n > r.fieldCount && r.sawHeaderWidth && !r.noAddedColumns &&
-			r.insertedFieldNumber == 0 &&
-			(r.isPlausible == nil || r.isPlausible(r.fields)):
+		case n == r.headerFieldCount && n < r.fieldCount,
+			n > r.fieldCount && r.sawHeaderWidth && !r.forbidsAddedColumns &&
+				r.insertedFieldNumber == 0 &&
+				(r.isPlausibleRecord == nil || r.isPlausibleRecord(r.fields)):
 			example, changed, known := r.hasFieldCountChanged(n)
 			switch {
 			case !known: // the line is read again when another one was appended
-				r.offset, r.linesRead = before, r.line-1
+				r.offset, r.readLineCount = before, r.lineNumber-1
 				return nil, io.EOF
 			case changed && n < r.fieldCount:
 				return nil, errNoColumnsAdded
 			case changed:
-				r.insertedFieldNumber = 1 + r.recent.insertedFieldPosition([][]string{r.fields, example})
+				r.insertedFieldNumber = 1 + r.recentRecords.insertedFieldPosition([][]string{r.fields, example})
 			}
 			if changed && r.insertedFieldNumber == 0 {
-				r.fieldCount, r.recent, r.widenedAtLine = n, recentRecords{}, r.line
+				r.fieldCount, r.recentRecords, r.widenedAtLine = n, recentCSVRecords{}, r.lineNumber
 				return r.fields, nil
 			}
 		}
-		return nil, &lineError{r.line, describeFieldCountProblem(n, r.fieldCount, r.insertedFieldNumber, text)}
+		return nil, &csvLineError{r.lineNumber, describeFieldCountProblem(n, r.fieldCount, r.insertedFieldNumber, text)}
 	}
 }
 
@@ -135,9 +136,9 @@ func isBlankRecord(fields []string) bool {
 
 // parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line
 // with a delimiter.
-func (r *recordReader) parse(text string) {
+func (r *csvRecordReader) parseLine(text string) {
 	if strings.IndexByte(text, '"') < 0 {
-		r.split(text)
+		r.splitLine(text)
 	} else {
 		r.parseRecordWithQuotes(text)
 	}
@@ -146,17 +147,19 @@ func (r *recordReader) parse(text string) {
 	}
 }
 
-// FieldPos returns the line number of the last record, and the position of one of its fields in bytes from 1.
-func (r *recordReader) FieldPos(field int) (line, column int) { return r.line, r.fieldPositions[field] }
+// FieldPosition returns the line number of the last record, and the position of one of its fields in bytes from 1.
+func (r *csvRecordReader) FieldPosition(field int) (line, column int) {
+	return r.lineNumber, r.fieldPositions[field]
+}
 
 // peekLine returns the line that is n lines after the next one. It consumes no line.
-func (r *recordReader) peekLine(n int) (textLine, error) {
+func (r *csvRecordReader) peekLine(n int) (textLine, error) {
 	for len(r.linesAhead) <= n {
-		if r.failed != nil {
-			return textLine{}, r.failed
+		if r.readErr != nil {
+			return textLine{}, r.readErr
 		}
 		first, rest, err := r.fetchLines()
-		if r.failed = err; err == nil {
+		if r.readErr = err; err == nil {
 			first.text = bytes.Clone(first.text)
 			r.linesAhead = append(append(r.linesAhead, first), rest...)
 		}
@@ -165,30 +168,30 @@ func (r *recordReader) peekLine(n int) (textLine, error) {
 }
 
 // readLine returns the next line without its line break. The slice is valid until the next call.
-func (r *recordReader) readLine() ([]byte, error) {
+func (r *csvRecordReader) readLine() ([]byte, error) {
 	var next textLine
 	if len(r.linesAhead) > 0 {
 		next, r.linesAhead = r.linesAhead[0], r.linesAhead[1:]
 	} else {
-		if r.failed == nil {
-			next, r.linesAhead, r.failed = r.fetchLines()
+		if r.readErr == nil {
+			next, r.linesAhead, r.readErr = r.fetchLines()
 		}
-		if r.failed != nil {
-			return nil, r.failed
+		if r.readErr != nil {
+			return nil, r.readErr
 		}
 	}
-	r.linesRead++
-	r.offset += int64(next.size)
+	r.readLineCount++
+	r.offset += int64(next.sizeWithLineBreak)
 	if next.problem != "" {
-		r.line = r.linesRead
-		return nil, &lineError{r.linesRead, next.problem}
+		r.lineNumber = r.readLineCount
+		return nil, &csvLineError{r.readLineCount, next.problem}
 	}
 	return next.text, nil
 }
 
 // fetchLines reads the text up to the next line feed. A carriage return within it ends a line, too: rest contains the
-// lines after the first one. first.text is valid until the next call.
-func (r *recordReader) fetchLines() (first textLine, rest []textLine, err error) {
+// lineCount after the first one. first.text is valid until the next call.
+func (r *csvRecordReader) fetchLines() (first textLine, rest []textLine, err error) {
 	text, err := r.buffer.ReadSlice('\n')
 	size := len(text)
 	for long := []byte(nil); errors.Is(err, bufio.ErrBufferFull); text = long {
@@ -208,7 +211,7 @@ func (r *recordReader) fetchLines() (first textLine, rest []textLine, err error)
 		return textLine{}, nil, err
 	}
 	if len(text) > maxLineBytes {
-		return textLine{size: size, problem: fmt.Sprintf("longer than %d bytes", maxLineBytes)}, nil, nil
+		return textLine{sizeWithLineBreak: size, problem: fmt.Sprintf("longer than %d bytes", maxLineBytes)}, nil, nil
 	}
 	text = bytes.TrimRight(text, "\r\n")
 	at := bytes.IndexByte(text, '\r')
@@ -236,13 +239,13 @@ const cutOffPrefix = "cut off, NUL bytes follow: "
 func newTextLine(text []byte, size int) textLine {
 	text = bytes.TrimLeft(text, "\x00")
 	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
-		return textLine{size: size, problem: cutOffPrefix + data.QuoteForMessage(string(begin))}
+		return textLine{sizeWithLineBreak: size, problem: cutOffPrefix + data.QuoteForMessage(string(begin))}
 	}
-	return textLine{text: text, size: size}
+	return textLine{text: text, sizeWithLineBreak: size}
 }
 
-// split splits a line at each delimiter. Quotes have no special meaning.
-func (r *recordReader) split(line string) {
+// splitLine splits a line at each delimiter. Quotes have no special meaning.
+func (r *csvRecordReader) splitLine(line string) {
 	r.fields, r.fieldPositions = r.fields[:0], r.fieldPositions[:0]
 	for from := 0; ; {
 		i := strings.IndexRune(line[from:], r.delimiter)
@@ -258,26 +261,26 @@ func (r *recordReader) split(line string) {
 
 // parseRecordWithQuotes parses a line that contains quotes. A quote inside a field is ordinary text, as in 3/4" valve.
 // If a quote is not closed, the field may continue on the next lines; if these do not close it either, the line is
-// split at each delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that
-// gives the expected number.
-func (r *recordReader) parseRecordWithQuotes(line string) {
+// splitLine at each delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if
+// that gives the expected number.
+func (r *csvRecordReader) parseRecordWithQuotes(line string) {
 	open, stray := r.parseQuotedFields(line)
-	if open && r.buffer != nil && r.joinLines(line) || !open && !stray || !open && r.hasExpectedWidth() {
+	if open && r.buffer != nil && r.joinQuotedLines(line) || !open && !stray || !open && r.hasExpectedFieldCount() {
 		return
 	}
-	if r.split(line); !open && !r.hasExpectedWidth() {
+	if r.splitLine(line); !open && !r.hasExpectedFieldCount() {
 		r.parseQuotedFields(line)
 	}
 }
 
-// hasExpectedWidth reports whether the record has the expected number of fields.
-func (r *recordReader) hasExpectedWidth() bool {
+// hasExpectedFieldCount reports whether the record has the expected number of fields.
+func (r *csvRecordReader) hasExpectedFieldCount() bool {
 	return r.fieldCount == 0 || len(r.fields) == r.fieldCount
 }
 
 // parseQuotedFields parses a record by the rules of RFC 4180. open reports that the last field has no closing quote.
 // stray reports that a quote was read as ordinary text.
-func (r *recordReader) parseQuotedFields(text string) (open, stray bool) {
+func (r *csvRecordReader) parseQuotedFields(text string) (open, stray bool) {
 	r.fields, r.fieldPositions = r.fields[:0], r.fieldPositions[:0]
 	delimiter := string(r.delimiter)
 	blanks := strings.ReplaceAll(" \t", delimiter, "") // ignored around a quoted field
@@ -324,26 +327,26 @@ func (r *recordReader) parseQuotedFields(text string) (open, stray bool) {
 	}
 }
 
-// joinLines appends the next lines to a record whose last field has no closing quote, until the field is closed. It
-// returns true if the result has the expected number of fields and no stray quotes. Otherwise, or if one of the lines
-// is a complete record, it consumes no line.
-func (r *recordReader) joinLines(record string) bool {
-	alone := recordReader{delimiter: r.delimiter}
+// joinQuotedLines appends the next lines to a record whose last field has no closing quote, until the field is closed.
+// It returns true if the result has the expected number of fields and no stray quotes. Otherwise, or if one of the
+// lines is a complete record, it consumes no line.
+func (r *csvRecordReader) joinQuotedLines(record string) bool {
+	alone := csvRecordReader{delimiter: r.delimiter}
 	for n := 0; len(record) < maxQuotedRecordBytes; n++ {
 		line, err := r.peekLine(n)
 		if err != nil || line.problem != "" {
 			return false
 		}
 		text := data.UTF8Text(string(line.text))
-		alone.split(text)
-		if len(alone.fields) == r.fieldCount && r.isPlausible != nil && r.isPlausible(alone.fields) {
+		alone.splitLine(text)
+		if len(alone.fields) == r.fieldCount && r.isPlausibleRecord != nil && r.isPlausibleRecord(alone.fields) {
 			return false
 		}
 		if record += "\n" + text; !strings.Contains(text, `"`) {
 			continue
 		}
 		open, stray := r.parseQuotedFields(record)
-		if !open && !stray && r.hasExpectedWidth() {
+		if !open && !stray && r.hasExpectedFieldCount() {
 			for range n + 1 {
 				_, _ = r.readLine() // no error: peek returned these lines
 			}
@@ -358,8 +361,8 @@ func (r *recordReader) joinLines(record string) bool {
 
 // skipPreamble skips the lines above the header, a byte order mark, and the line with which Excel declares the
 // delimiter. It waits for no more input than the header line, since the text may be typed on a terminal.
-func (r *recordReader) skipPreamble() {
-	for n := range r.skip + 1 {
+func (r *csvRecordReader) skipPreamble() {
+	for n := range r.preambleLineCount + 1 {
 		line, err := r.peekLine(0)
 		if err != nil {
 			return // the next read returns it
@@ -367,7 +370,7 @@ func (r *recordReader) skipPreamble() {
 		if n == 0 {
 			r.linesAhead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))
 		}
-		if n == 0 && r.skip == 0 {
+		if n == 0 && r.preambleLineCount == 0 {
 			if rest, is := bytes.CutPrefix(r.linesAhead[0].text, []byte("sep=")); is {
 				if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
 					r.delimiter = c
@@ -375,15 +378,15 @@ func (r *recordReader) skipPreamble() {
 				}
 			}
 		}
-		if n < r.skip {
+		if n < r.preambleLineCount {
 			_, _ = r.readLine() // a line above the header may be damaged
 		}
 	}
 }
 
-// header reads the first line that is not skipped, and returns the column names without surrounding space. file is the
-// file name for errors.
-func (r *recordReader) header(file string) ([]string, error) {
+// readHeader reads the first line that is not skipped, and returns the column names without surrounding space. file is
+// the fileName name for errors.
+func (r *csvRecordReader) readHeader(file string) ([]string, error) {
 	r.skipPreamble()
 	record, err := r.Read()
 	switch {
@@ -393,12 +396,12 @@ func (r *recordReader) header(file string) ([]string, error) {
 		return nil, wrapReadError(file, err)
 	}
 	names := r.setHeader(record)
-	r.headerLine = r.line
+	r.headerLineNumber = r.lineNumber
 	return names, nil
 }
 
 // setHeader sets the expected number of fields from a header, and returns the column names without surrounding space.
-func (r *recordReader) setHeader(record []string) []string {
+func (r *csvRecordReader) setHeader(record []string) []string {
 	names := make([]string, len(record)) // a copy: the record is used again
 	for i, name := range record {
 		names[i] = strings.TrimSpace(name)
@@ -407,7 +410,7 @@ func (r *recordReader) setHeader(record []string) []string {
 		names = names[:n-1]
 	}
 	r.headerFieldCount, r.widenedAtLine = len(names), 0
-	r.recordLayout = recordLayout{fieldCount: len(names), hasTrailingDelimiter: r.hasTrailingDelimiter}
+	r.csvRecordLayout = csvRecordLayout{fieldCount: len(names), hasTrailingDelimiter: r.hasTrailingDelimiter}
 	return names
 }
 

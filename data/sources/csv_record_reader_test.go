@@ -67,8 +67,8 @@ func TestRecords(t *testing.T) {
 		for how, text := range map[string]io.Reader{"at once": strings.NewReader(tt.text),
 			"byte by byte": iotest.OneByteReader(strings.NewReader(tt.text))} {
 			d := csvDialect{}
-			r := d.reader(text, nil)
-			header, err := r.header("f.csv")
+			r := d.newRecordReader(text, nil)
+			header, err := r.readHeader("f.csv")
 			if err != nil || len(header) != strings.Count(strings.SplitN(tt.want[len(tt.want)-1], "\n", 2)[0], "|")+1 &&
 				!strings.Contains(name, "more") && !strings.Contains(name, "decimal") {
 				t.Errorf("%s, %s: header %q, %v", name, how, header, err)
@@ -102,7 +102,7 @@ func TestUnitsBelowTheNames(t *testing.T) {
 	} {
 		_, r := csvAt(t, "d.csv", text, data.Config{TimeColumn: "t"})
 		_, err := r.Snapshot()
-		if report := r.(data.Reporter).Report(); err != nil || report.BadRows != bad {
+		if report := r.(data.QualityReporter).QualityReport(); err != nil || report.BadRows != bad {
 			t.Errorf("%q: %d cannot be used, want %d; %v", text, report.BadRows, bad, err)
 		}
 	}
@@ -130,8 +130,9 @@ func TestRangeAndMissingValues(t *testing.T) {
 	for _, w := range []data.RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
 		h := &csvHarness{path: t.TempDir() + "/d.csv"}
 		h.put(t, text)
-		s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "time", MissingValues: []data.UnquotedText{"-9999"},
-			Range: map[string][]float64{"rms": {0, 1}}})
+		s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "time",
+			MissingValues: []data.UnquotedYAMLText{"-9999"},
+			RangeByColumn: map[string][]float64{"rms": {0, 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +141,7 @@ func TestRangeAndMissingValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report := r.(data.Reporter).Report()
+		report := r.(data.QualityReporter).QualityReport()
 		rms := report.EnsureColumn("rms")
 		if rms.Unused[grid.ReasonMissing] != 2 || rms.Unused[grid.ReasonOutOfRange] != 1 || v.Rows.Len() < 50 ||
 			slices.ContainsFunc(v.Rows.All().X, func(x float32) bool { return x != 0.5 }) {
@@ -166,7 +167,7 @@ func TestOutliersAreReported(t *testing.T) {
 		Inputs: []spec.InputSeries{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
 	readings := data.RowQuery{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
 	for _, w := range []data.RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
-		for _, declared := range [][]data.UnquotedText{nil, {"-9999"}} {
+		for _, declared := range [][]data.UnquotedYAMLText{nil, {"-9999"}} {
 			h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 			h.put(t, text)
 			s, err := Open(&data.Config{CSVPath: h.path, TimeColumn: "time", MissingValues: declared})
@@ -177,7 +178,7 @@ func TestOutliersAreReported(t *testing.T) {
 			if _, err := rows.Snapshot(); err != nil {
 				t.Fatal(err)
 			}
-			troubles := rows.(data.Reporter).Report().Troubles
+			troubles := rows.(data.QualityReporter).QualityReport().Troubles
 			if declared != nil {
 				if len(troubles) > 0 {
 					t.Errorf("declared: %+v", troubles)

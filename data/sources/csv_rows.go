@@ -23,9 +23,9 @@ type RowFilter struct {
 	// its order.
 	TimeColumn string
 
-	dialect csvDialect
-	ranges  map[string][]float64 // valid range [minimum, maximum] by column of the task
-	missing grid.FillRule        // treatment of missing values; the zero value means refuse
+	dialect       csvDialect
+	rangeByColumn map[string][]float64 // valid range [minimum, maximum] by column of the task
+	missingFill   grid.FillRule        // treatment of missing values; the zero value means refuse
 }
 
 // isInOwnShare reports whether the nth row that has the texts of Where, from 1, is of the own share.
@@ -33,9 +33,9 @@ func (f *RowFilter) isInOwnShare(n int) bool {
 	return f.ShareCount <= 1 || (n-1)%f.ShareCount == f.ShareIndex
 }
 
-// failsOnBadRow reports whether a single unusable row is an error.
-func (f *RowFilter) failsOnBadRow() bool {
-	return f.missing.Policy == "" || f.missing.Policy == grid.FillRefuse
+// failsOnUnusableRow reports whether a single unusable row is an error.
+func (f *RowFilter) failsOnUnusableRow() bool {
+	return f.missingFill.Policy == "" || f.missingFill.Policy == grid.FillRefuse
 }
 
 // ReadCSV reads samples from comma-separated text with column names in its first line. file names the source in errors.
@@ -44,22 +44,22 @@ func (f *RowFilter) failsOnBadRow() bool {
 // failure of r is passed on, wrapped.
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
 	filter RowFilter) (*learner.Samples[T], error) {
-	c := filter.dialect.reader(r, nil)
-	c.isComplete = true
+	c := filter.dialect.newRecordReader(r, nil)
+	c.isTextComplete = true
 	if len(features) == 0 {
 		return nil, &data.FileError{File: file, Line: 1, Problem: "no feature columns were asked for"}
 	}
 	some, at := rowBatch[T]{}, readPosition{stamp: fileStamp{path: file}}
 	some.allocateColumnCounts(len(data.AppendTarget(features, target)))
-	if err := some.eachRow(c, &at, func(header []string) (*columnMapping, error) {
+	if err := some.forEachRow(c, &at, func(header []string) (*columnMapping, error) {
 		return newColumnMapping(file, header, features, target, filter)
 	}, func(record []string, line int) error {
-		return some.add(at.table, record, line, 0)
+		return some.addRow(at.table, record, line, 0)
 	}, nil); err != nil {
 		return nil, err
 	}
-	if at.problem != nil {
-		return nil, at.problem
+	if at.readErr != nil {
+		return nil, at.readErr
 	}
 	if len(some.y) == 0 {
 		return nil, noRowSelectedError(file, some.rows)
@@ -71,25 +71,26 @@ func noRowSelectedError(file string, rows int) *data.FileError {
 	return &data.FileError{File: file, Problem: fmt.Sprintf("none of its %d rows is selected", rows)}
 }
 
-// rowBatch contains rows that are read together. Its readState covers them and all earlier rows.
+// rowBatch contains rows that are read together. Its csvReadState covers them and all earlier rows.
 type rowBatch[T learner.Float] struct {
-	readState
+	csvReadState
 	x, y  []T
 	times []int64 // with a column for them
 }
 
-// eachRow calls do for each selected row from the given position to the end of the text. newColumnMapping finds the
+// forEachRow calls do for each selected row from the given position to the end of the text. newColumnMapping finds the
 // wanted columns in the header at the beginning of the text, and in each later line that is a header with other
 // columns. A line that cannot be parsed is counted and passed to malformed, unless malformed is nil. It is an error if
 // the filter does not allow bad rows.
 //
-// eachRow sets the fields of the position that depend on the content. at.table remains nil if the first header is
+// forEachRow sets the fields of the position that depend on the content. at.table remains nil if the first header is
 // unusable.
-func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(header []string) (*columnMapping, error),
+func (y *csvReadState) forEachRow(c *csvRecordReader, at *readPosition, newTable func(header []string) (*columnMapping,
+	error),
 	do func(record []string, line int) error, malformed func(*data.FileError)) error {
 	if at.offset == 0 {
 		at.table = nil
-		header, err := c.header(at.stamp.path)
+		header, err := c.readHeader(at.stamp.path)
 		if err != nil {
 			return err
 		}
@@ -99,19 +100,19 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 		}
 		at.table.delimiter = c.delimiter
 	}
-	above, t := at.lines, at.table
-	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
+	above, t := at.lineCount, at.table
+	c.isHeaderRecord, c.isPlausibleRecord = t.isHeaderRecord, t.isPlausibleRecord
 	defer func() {
-		if at.recordLayout = c.cloneLayout(); c.widenedAtLine > 0 {
+		if at.csvRecordLayout = c.cloneLayout(); c.widenedAtLine > 0 {
 			at.widenedAtLine = above + c.widenedAtLine
 		}
-		at.readBytes, at.readLines = c.offset, c.linesRead
+		at.readBytes, at.readLines = c.offset, c.readLineCount
 	}()
 	reject := func(line int, problem string) error {
 		y.rows++
-		y.malformed++
-		e := &data.FileError{File: t.file, Line: line, Problem: problem, ReasonCode: string(grid.ReasonMalformed)}
-		if y.countUnusable(e); t.filter.failsOnBadRow() {
+		y.malformedLineCount++
+		e := &data.FileError{File: t.fileName, Line: line, Problem: problem, ReasonCode: string(grid.ReasonMalformed)}
+		if y.countUnusableRow(e); t.filter.failsOnUnusableRow() {
 			return e
 		}
 		if malformed != nil {
@@ -121,15 +122,15 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 	}
 	for begin := above == 0; ; {
 		record, err := c.Read()
-		bad := (*lineError)(nil)
+		bad := (*csvLineError)(nil)
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case isTruncatedTextError(err):
-			at.problem = wrapReadError(t.file, err)
+			at.readErr = wrapReadError(t.fileName, err)
 			return nil
 		case errors.As(err, &bad):
-			if err := reject(above+bad.line, bad.problem); err != nil {
+			if err := reject(above+bad.lineNumber, bad.problem); err != nil {
 				return err
 			}
 			continue
@@ -137,31 +138,33 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 			at.widenedAtLine = 0
 			if header := c.setHeader(record); !slices.Equal(header, t.header) {
 				if at.table, err = newTable(header); err != nil {
-					at.table = &columnMapping{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,
-						target: -1, headerProblem: fmt.Sprintf("the header in line %d does not fit: %v", above+c.line,
+					at.table = &columnMapping{fileName: t.fileName, filter: t.filter, header: header,
+						wantedNames: t.wantedNames, timeColumnIndex: -1,
+						targetNameIndex: -1, headerProblem: fmt.Sprintf("the header in line %d does not fit: %v",
+							above+c.lineNumber,
 							err)}
 				}
 				at.table.delimiter = t.delimiter
 				t = at.table
-				c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
+				c.isHeaderRecord, c.isPlausibleRecord = t.isHeaderRecord, t.isPlausibleRecord
 			}
 			continue
 		case err != nil:
-			return wrapReadError(t.file, err)
+			return wrapReadError(t.fileName, err)
 		}
-		line, _ := c.FieldPos(0)
+		line, _ := c.FieldPosition(0)
 		if t.headerProblem != "" {
 			if err := reject(above+line, t.headerProblem); err != nil {
 				return err
 			}
 			continue
 		}
-		if begin && line <= c.headerLine+maxUnitLines && t.isUnitLine(record) {
+		if begin && line <= c.headerLineNumber+maxUnitLines && t.isUnitLine(record) {
 			continue
 		}
 		begin = false
 		y.rows++
-		if !t.where.match(record) {
+		if !t.rowConditions.matchRecord(record) {
 			continue
 		}
 		y.matched++
@@ -188,16 +191,16 @@ const maxUnitLines = 3
 // such a line the time column contains no time, and no wanted column contains a number. Without a time column, at least
 // one wanted column must contain text. If the filter does not allow bad rows, no line is a unit line.
 func (t *columnMapping) isUnitLine(record []string) bool {
-	if t.filter.failsOnBadRow() {
+	if t.filter.failsOnUnusableRow() {
 		return false
 	}
-	if t.time >= 0 {
-		if _, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time])); err == nil {
+	if t.timeColumnIndex >= 0 {
+		if _, err := t.filter.dialect.timeFormat.parseTime(strings.TrimSpace(record[t.timeColumnIndex])); err == nil {
 			return false
 		}
 	}
-	words := t.time >= 0
-	for _, column := range t.columns {
+	words := t.timeColumnIndex >= 0
+	for _, column := range t.columnIndexes {
 		if column < 0 {
 			continue
 		}
@@ -212,11 +215,11 @@ func (t *columnMapping) isUnitLine(record []string) bool {
 	return words
 }
 
-// wrapReadError converts a *lineError to a *data.FileError. It wraps any other error, which is a failure to read, with
-// the file name.
+// wrapReadError converts a *csvLineError to a *data.FileError. It wraps any other error, which is a failure to read,
+// with the file name.
 func wrapReadError(file string, err error) error {
-	if bad := (*lineError)(nil); errors.As(err, &bad) {
-		return &data.FileError{File: file, Line: bad.line, Problem: bad.problem}
+	if bad := (*csvLineError)(nil); errors.As(err, &bad) {
+		return &data.FileError{File: file, Line: bad.lineNumber, Problem: bad.problem}
 	}
 	return fmt.Errorf("%s: %w", file, err)
 }

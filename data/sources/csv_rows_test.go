@@ -54,7 +54,7 @@ func TestReadCSV(t *testing.T) {
 // TestReadCSVWithoutTarget: rows have 0 in its place, and the last feature is filled as any other.
 func TestReadCSVWithoutTarget(t *testing.T) {
 	s, err := ReadCSV[float32](strings.NewReader("a,b\n1,2\n3,NA\n5,6\n"), "f.csv", []string{"a", "b"}, "",
-		RowFilter{missing: grid.FillRule{Policy: grid.FillMean}})
+		RowFilter{missingFill: grid.FillRule{Policy: grid.FillMean}})
 	if err != nil {
 		t.Fatal(err)
 	}

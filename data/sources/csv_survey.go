@@ -20,34 +20,34 @@ type csvSurvey struct {
 	survey.SourceSurvey
 	file             *csvFile
 	dialect          csvDialect
-	want             *data.RowQuery // nil = all columns
+	query            *data.RowQuery // nil = all columns
 	linesAreReadings bool           // lines are readings, not rows
 
-	path                 string          // of the current file
-	currentFileIndex     int             // of the current file, from 0
-	table                *columnMapping  // of the current header
-	manyFiles            bool            // the source may have several files
-	usableFiles          int             // number of files whose header fits
-	noAddedColumnsByPath map[string]bool // paths of the files for which records.fixed was found
-	foundNoAddedColumns  bool            // fixed was extended
-	newestTimeInFile     int64           // newest time in the current file
-	header               []string
-	columns              []*survey.ColumnSurvey
-	selectedRows         int
-	order                *rows.TimeOrderCheck // checks the times; nil without a task or a time column
-	labels               rows.TargetFilter
-	lateBefore           int64 // readings before it are late
+	currentFilePath              string          // of the current file
+	currentFileIndex             int             // of the current file, from 0
+	table                        *columnMapping  // of the current header
+	mayHaveManyFiles             bool            // the source may have several files
+	usableFileCount              int             // number of files whose header fits
+	noAddedColumnsByPath         map[string]bool // paths of the files for which records.fixed was found
+	foundFileWithoutAddedColumns bool            // fixed was extended
+	newestTimeInFile             int64           // newest time in the current file
+	header                       []string
+	columns                      []*survey.ColumnSurvey
+	selectedRowCount             int
+	order                        *rows.TimeOrderCheck // checks the times; nil without a task or a time column
+	targetFilter                 rows.TargetFilter
+	lateBeforeTime               int64 // readings before it are late
 	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
 	// are no numbers, those of them that are with the other decimal, and numbers that are not.
 	unreadableTimes                                 survey.ReservoirSample[string]
-	goodTimes                                       int
+	readableTimeCount                               int
 	nonNumbers, otherDecimalCells, thisDecimalCells int
 }
 
 // Survey implements StoredSource. Like the agent, it reads everything again if some lines turn out to be invalid.
 func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	d := f.filter.dialect
-	var changes []survey.ConfigChange
+	var changes []survey.SuggestedConfigChange
 	var outliers map[uint64]bool
 	fixed := map[string]bool{}
 	labels := rows.TargetFilter{}
@@ -57,8 +57,8 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 		labels.LabelSet = w.Labels
 	}
 	for passes := 0; ; {
-		s := &csvSurvey{file: f, dialect: d, want: w, noAddedColumnsByPath: fixed}
-		s.Source, s.linesAreReadings = f.path, w != nil && w.Recipe != nil && f.filter.TimeColumn != ""
+		s := &csvSurvey{file: f, dialect: d, query: w, noAddedColumnsByPath: fixed}
+		s.SourcePath, s.linesAreReadings = f.path, w != nil && w.Recipe != nil && f.filter.TimeColumn != ""
 		if w != nil && f.filter.TimeColumn != "" {
 			s.order = rows.NewTimeOrderCheck(0, f.now(), outliers)
 			if s.linesAreReadings {
@@ -66,9 +66,9 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 			}
 		}
 		if w != nil && !s.linesAreReadings {
-			s.labels = labels
+			s.targetFilter = labels
 		}
-		if s.surveyFiles(); s.foundNoAddedColumns {
+		if s.surveyFiles(); s.foundFileWithoutAddedColumns {
 			continue
 		}
 		if len(changes) < 3 { // a delimiter, a decimal and a time format
@@ -80,17 +80,17 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.SourceSurvey {
 			}
 		}
 		if s.order != nil {
-			s.order.MarkFutureTail()
+			s.order.MarkFutureTailAsOutliers()
 		}
-		if rows.NeedsReread(s.order, &s.labels) && passes < rows.MaxUnconditionalRereads {
+		if rows.NeedsReread(s.order, &s.targetFilter) && passes < rows.MaxUnconditionalRereads {
 			if passes++; s.order != nil {
 				outliers = s.order.Outliers
 			}
-			labels = s.labels.NextPass()
+			labels = s.targetFilter.FilterForNextPass()
 			continue
 		}
-		s.Changes = changes
-		return s.end()
+		s.ConfigChanges = changes
+		return s.finishSurvey()
 	}
 }
 
@@ -101,31 +101,32 @@ func (s *csvSurvey) surveyFiles() {
 		s.AddReadFailure(err)
 		return
 	}
-	s.manyFiles = mayMatchManyFiles(s.file.path)
-	for s.currentFileIndex, s.path = range paths {
+	s.mayHaveManyFiles = mayMatchManyFiles(s.file.path)
+	for s.currentFileIndex, s.currentFilePath = range paths {
 		s.surveyCurrentFile(s.currentFileIndex == len(paths)-1)
 	}
 }
 
 // surveyCurrentFile surveys the current file. Programs may append lines to the last one.
 func (s *csvSurvey) surveyCurrentFile(last bool) {
-	r, err := OpenTextFile(s.path)
+	r, err := OpenTextFile(s.currentFilePath)
 	if err != nil {
 		s.AddReadFailure(err)
 		return
 	}
 	defer r.Close()
-	c := s.dialect.reader(r, nil)
-	c.noAddedColumns, c.isComplete = s.noAddedColumnsByPath[s.path], !last || !r.(textFileReader).isPlainText
-	y, at := readState{matched: s.selectedRows}, readPosition{stamp: fileStamp{path: s.path}}
+	c := s.dialect.newRecordReader(r, nil)
+	c.forbidsAddedColumns, c.isTextComplete = s.noAddedColumnsByPath[s.currentFilePath],
+		!last || !r.(textFileReader).isPlainText
+	y, at := csvReadState{matched: s.selectedRowCount}, readPosition{stamp: fileStamp{path: s.currentFilePath}}
 	s.newestTimeInFile = 0
-	err = y.eachRow(c, &at, func(header []string) (*columnMapping, error) {
-		t, err := s.findColumns(header)
+	err = y.forEachRow(c, &at, func(header []string) (*columnMapping, error) {
+		t, err := s.findWantedColumns(header)
 		switch {
-		case at.table != nil || err != nil && s.manyFiles:
+		case at.table != nil || err != nil && s.mayHaveManyFiles:
 			return t, err
 		case err == nil:
-			s.usableFiles++
+			s.usableFileCount++
 		}
 		return t, nil
 	}, func(record []string, line int) error {
@@ -139,21 +140,21 @@ func (s *csvSurvey) surveyCurrentFile(last bool) {
 		return
 	}
 	if errors.Is(err, errNoColumnsAdded) {
-		s.foundNoAddedColumns, s.noAddedColumnsByPath[s.path] = true, true
+		s.foundFileWithoutAddedColumns, s.noAddedColumnsByPath[s.currentFilePath] = true, true
 	}
 	if at.widenedAtLine > 0 {
-		s.AddFault("", survey.ReasonAddedFields, s.withCurrentFile(survey.Fault{Line: at.widenedAtLine,
+		s.AddFault("", survey.ReasonAddedFields, s.withCurrentFile(survey.DataFault{Line: at.widenedAtLine,
 			Problem: describeAddedFields(at.fieldCount, len(s.header))})).Remedy = addedFieldsAdvice
 	}
-	if err = cmp.Or(err, at.problem); err != nil {
-		s.AddReadFailure(fmt.Errorf("after line %d: %w", c.linesRead, err))
+	if err = cmp.Or(err, at.readErr); err != nil {
+		s.AddReadFailure(fmt.Errorf("after line %d: %w", c.readLineCount, err))
 	}
-	s.Lines, s.selectedRows = s.Lines+y.rows, y.matched
+	s.LineCount, s.selectedRowCount = s.LineCount+y.rows, y.matched
 }
 
 // addMalformedLine adds a fault for a line that cannot be parsed.
-func (s *csvSurvey) addMalformedLine(bad *data.FileError, c *recordReader) {
-	f := s.AddFault("", grid.ReasonMalformed, s.withCurrentFile(survey.Fault{Line: bad.Line, Problem: bad.Problem}))
+func (s *csvSurvey) addMalformedLine(bad *data.FileError, c *csvRecordReader) {
+	f := s.AddFault("", grid.ReasonMalformed, s.withCurrentFile(survey.DataFault{Line: bad.Line, Problem: bad.Problem}))
 	switch {
 	case strings.HasPrefix(bad.Problem, cutOffPrefix):
 		f.Remedy = cmp.Or(f.Remedy, "only these lines are skipped: the power probably failed while they were written")
@@ -186,36 +187,36 @@ func hasDecimalCommas(record []string, want int) bool {
 }
 
 // withCurrentFile returns the fault with the name of the current file, if the source may have several files.
-func (s *csvSurvey) withCurrentFile(f survey.Fault) survey.Fault {
-	if s.manyFiles {
-		f.File = s.path
+func (s *csvSurvey) withCurrentFile(f survey.DataFault) survey.DataFault {
+	if s.mayHaveManyFiles {
+		f.File = s.currentFilePath
 	}
 	return f
 }
 
-// findColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that is
-// missing. The error is errUnusableHeader if the agent cannot use lines with this header.
-func (s *csvSurvey) findColumns(header []string) (*columnMapping, error) {
+// findWantedColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that
+// is missing. The error is errUnusableHeader if the agent cannot use lines with this header.
+func (s *csvSurvey) findWantedColumns(header []string) (*columnMapping, error) {
 	s.header = header
 	switch {
 	case len(s.columns) > 0: // the columns of the first header remain
-	case s.want == nil:
+	case s.query == nil:
 		for _, name := range header[:min(len(header), maxSourceInputs)] {
 			if name != "" && name != s.file.filter.TimeColumn {
 				s.columns = append(s.columns, survey.NewColumnSurvey(name))
 			}
 		}
 	case s.linesAreReadings:
-		for _, in := range survey.NeededInputs(s.want) {
+		for _, in := range survey.NeededInputs(s.query) {
 			s.columns = append(s.columns, survey.NewInputColumnSurvey(in, s.file.valueRules()))
 		}
 	default:
-		for i, name := range s.want.Columns() {
+		for i, name := range s.query.Columns() {
 			x := survey.NewColumnSurvey(name)
 			x.CheckReading = func(r data.Reading) (float64, data.UnusedReason) {
 				_, why := convertNumber[float32](r.Value, "")
 				if why == "" {
-					why = s.table.checkNumber(i, r.Value, &s.labels)
+					why = s.table.checkNumber(i, r.Value, &s.targetFilter)
 				}
 				return r.Value, why
 			}
@@ -228,17 +229,17 @@ func (s *csvSurvey) findColumns(header []string) (*columnMapping, error) {
 	}
 	filter := s.file.filter
 	filter.dialect = s.dialect
-	if s.want == nil || filter.failsOnBadRow() { // a survey does not stop at a bad row
-		filter.missing.Policy = grid.FillSkip
+	if s.query == nil || filter.failsOnUnusableRow() { // a survey does not stop at a bad row
+		filter.missingFill.Policy = grid.FillSkip
 	}
-	t, missing := findColumns(s.path, header, names, filter, s.want == nil)
+	t, missing := findWantedColumns(s.currentFilePath, header, names, filter, s.query == nil)
 	s.table = t
 	for _, m := range missing {
 		problem := "the header has no column " + data.QuoteForMessage(m.fileColumn)
 		if m.isNamedTwice {
 			problem = "the header has the column " + data.QuoteForMessage(m.fileColumn) + " twice"
 		}
-		s.AddFault(m.taskColumn, survey.ReasonNoColumn, s.withCurrentFile(survey.Fault{Line: 1, Problem: problem}))
+		s.AddFault(m.taskColumn, survey.ReasonNoColumn, s.withCurrentFile(survey.DataFault{Line: 1, Problem: problem}))
 	}
 	found := 0
 	wanted := map[string]bool{}
@@ -251,9 +252,9 @@ func (s *csvSurvey) findColumns(header []string) (*columnMapping, error) {
 			x.FileColumn = name
 		}
 		wanted[name] = true
-		t.isTextColumn = append(t.isTextColumn, s.want == nil || len(x.ClassCounts) > 0)
-		if t.columns[i] >= 0 {
-			x.FoundInFile = true
+		t.isTextColumn = append(t.isTextColumn, s.query == nil || len(x.ClassCounts) > 0)
+		if t.columnIndexes[i] >= 0 {
+			x.IsFoundInFile = true
 			found++
 		}
 	}
@@ -262,60 +263,61 @@ func (s *csvSurvey) findColumns(header []string) (*columnMapping, error) {
 			s.UnwantedColumns = append(s.UnwantedColumns, name)
 		}
 	}
-	if s.want != nil && !s.linesAreReadings && s.want.Target != "" {
-		t.target = len(s.want.Features)
+	if s.query != nil && !s.linesAreReadings && s.query.Target != "" {
+		t.targetNameIndex = len(s.query.Features)
 	}
-	if s.want != nil && (found == 0 || !s.linesAreReadings && found < len(s.columns)) ||
-		filter.TimeColumn != "" && t.time < 0 || len(t.where) < len(filter.RequiredTextByColumn) {
+	if s.query != nil && (found == 0 || !s.linesAreReadings && found < len(s.columns)) ||
+		filter.TimeColumn != "" && t.timeColumnIndex < 0 || len(t.rowConditions) < len(filter.RequiredTextByColumn) {
 		return t, errUnusableHeader
 	}
 	return t, nil
 }
 
-// errUnusableHeader is returned by findColumns, which has added the faults.
+// errUnusableHeader is returned by findWantedColumns, which has added the faults.
 var errUnusableHeader = errors.New("columns are missing")
 
 // surveyRecord takes a line with the right number of fields.
-func (s *csvSurvey) surveyRecord(record []string, line int, c *recordReader) {
-	now, good := s.readTime(record, line, c)
+func (s *csvSurvey) surveyRecord(record []string, line int, c *csvRecordReader) {
+	now, good := s.readLineTime(record, line, c)
 	late := false
 	defer func() { s.newestTimeInFile = max(s.newestTimeInFile, now) }()
-	for i, at := range s.table.columns {
+	for i, at := range s.table.columnIndexes {
 		if at < 0 {
 			continue
 		}
-		_, column := c.FieldPos(at)
-		late = s.surveyCell(i, record, now, good, s.withCurrentFile(survey.Fault{Line: line, Column: column})) || late
+		_, column := c.FieldPosition(at)
+		late = s.surveyCell(i, record, now, good, s.withCurrentFile(survey.DataFault{Line: line,
+			Column: column})) || late
 	}
 	if late {
-		s.addLateFault(line, now, c, data.QuoteForMessage(strings.TrimSpace(record[s.table.time]))+
+		s.addLateFault(line, now, c, data.QuoteForMessage(strings.TrimSpace(record[s.table.timeColumnIndex]))+
 			" is older than a line above by more than the lateness")
 	}
 }
 
-// readTime reads the time of a line.
-func (s *csvSurvey) readTime(record []string, line int, c *recordReader) (at int64, good bool) {
-	if s.table.time < 0 {
+// readLineTime reads the time of a line.
+func (s *csvSurvey) readLineTime(record []string, line int, c *csvRecordReader) (at int64, good bool) {
+	if s.table.timeColumnIndex < 0 {
 		return 0, true
 	}
-	text, name := strings.TrimSpace(record[s.table.time]), s.file.filter.TimeColumn
-	_, column := c.FieldPos(s.table.time)
-	at, err := s.dialect.time.parse(text)
-	f := s.withCurrentFile(survey.Fault{Line: line, Column: column})
+	text, name := strings.TrimSpace(record[s.table.timeColumnIndex]), s.file.filter.TimeColumn
+	_, column := c.FieldPosition(s.table.timeColumnIndex)
+	at, err := s.dialect.timeFormat.parseTime(text)
+	f := s.withCurrentFile(survey.DataFault{Line: line, Column: column})
 	if err != nil {
-		f.Problem = data.QuoteForMessage(text) + " is not a time " + s.dialect.time.example()
+		f.Problem = data.QuoteForMessage(text) + " is not a time " + s.dialect.timeFormat.exampleTime()
 		s.AddFault(name, grid.ReasonBadTime, f)
 		if text != "" {
 			s.unreadableTimes.AddValue(strings.Clone(text)) // a cell holds its record
 		}
 		return 0, false
 	}
-	s.goodTimes++
+	s.readableTimeCount++
 	s.ExtendTimeRange(at)
 	class := rows.TimeInOrder
 	if s.order != nil {
 		p := readPosition{fileIndex: s.currentFileIndex}
-		class = s.order.Classify(at, uint64(p.sequenceNumber(line)))
+		class = s.order.ClassifyTime(at, uint64(p.sequenceNumber(line)))
 	}
 	f.Problem = data.QuoteForMessage(text)
 	switch {
@@ -334,42 +336,42 @@ func (s *csvSurvey) readTime(record []string, line int, c *recordReader) (at int
 }
 
 // addLateFault adds the fault of a line that is not in order.
-func (s *csvSurvey) addLateFault(line int, at int64, c *recordReader, problem string) {
-	_, column := c.FieldPos(s.table.time)
-	f := s.AddFault(s.file.filter.TimeColumn, grid.ReasonLate, s.withCurrentFile(survey.Fault{Line: line,
+func (s *csvSurvey) addLateFault(line int, at int64, c *csvRecordReader, problem string) {
+	_, column := c.FieldPosition(s.table.timeColumnIndex)
+	f := s.AddFault(s.file.filter.TimeColumn, grid.ReasonLate, s.withCurrentFile(survey.DataFault{Line: line,
 		Column: column, Problem: problem}))
 	f.Remedy = "sort the file by time"
 	if s.newestTimeInFile-at > int64(rows.MinClockResetJump) {
 		f.Remedy = "only these lines are skipped: the clock was reset, or their times have another format"
-	} else if s.manyFiles && at >= s.newestTimeInFile {
+	} else if s.mayHaveManyFiles && at >= s.newestTimeInFile {
 		f.Remedy = "the files are read in the order of their names, which is not that of their times: rename " +
 			"them, as in log-2026-03-01.csv"
 	}
-	if z := s.dialect.time.zone; z != nil && z != time.UTC {
+	if z := s.dialect.timeFormat.zone; z != nil && z != time.UTC {
 		f.Remedy += "; of the hour that comes twice when clocks go back only the first counts"
 	}
 }
 
 // surveyCell counts the cell of the column i, at the place in f. It reports whether its reading is late.
-func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f survey.Fault) (late bool) {
+func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f survey.DataFault) (late bool) {
 	x := s.columns[i]
 	classes := x.Texts
 	if len(x.ClassCounts) == 0 {
 		classes = nil
 	}
-	c := s.table.cell(record, i, classes)
+	c := s.table.readCell(record, i, classes)
 	text, why := c.text, c.why
 	if classes != nil && s.dialect.missingValues.HasText(text) && !slices.Contains(classes, text) {
 		why = grid.ReasonMissing
 	}
 	if why == grid.ReasonMissing {
-		if x.Missing++; s.want != nil && !s.linesAreReadings {
+		if x.Missing++; s.query != nil && !s.linesAreReadings {
 			f.Problem = data.DescribeCellProblem(text, why)
 			s.AddFault(x.Name, why, f)
 		}
 		return false
 	}
-	s.countDecimalCell(text, why)
+	s.countCellByDecimal(text, why)
 	switch {
 	case why != "":
 		if x.Unused++; x.CheckReading == nil {
@@ -380,9 +382,9 @@ func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f su
 	case !good:
 		x.Unused++ // which was told of the time
 	default:
-		why = x.CountReading(data.Reading{Input: x.Name, Time: at, Text: c.class, Value: c.value}, s.lateBefore)
+		why = x.CountReading(data.Reading{Input: x.Name, Time: at, Text: c.className, Value: c.value}, s.lateBeforeTime)
 		if why == "" && s.linesAreReadings {
-			s.lateBefore = max(s.lateBefore, at-int64(s.want.Recipe.Grid.Lateness))
+			s.lateBeforeTime = max(s.lateBeforeTime, at-int64(s.query.Recipe.Grid.Lateness))
 		}
 	}
 	if why != "" && why != grid.ReasonLate {
@@ -392,19 +394,19 @@ func (s *csvSurvey) surveyCell(i int, record []string, at int64, good bool, f su
 	return why == grid.ReasonLate
 }
 
-// end completes the survey.
-func (s *csvSurvey) end() *survey.SourceSurvey {
+// finishSurvey completes the survey.
+func (s *csvSurvey) finishSurvey() *survey.SourceSurvey {
 	for _, x := range s.columns {
-		if x.FoundInFile {
+		if x.IsFoundInFile {
 			s.Columns = append(s.Columns, x.Summary())
 		}
 		if x.HasMostlyTexts() { // then a text is none of its faults
-			s.Faults = slices.DeleteFunc(s.Faults, func(f *survey.FaultGroup) bool { return f.Column == x.Name })
+			s.Faults = slices.DeleteFunc(s.Faults, func(f *survey.DataFaultGroup) bool { return f.Column == x.Name })
 		}
 	}
-	if s.selectedRows == 0 && s.Lines > 0 && len(s.file.filter.RequiredTextByColumn) > 0 {
+	if s.selectedRowCount == 0 && s.LineCount > 0 && len(s.file.filter.RequiredTextByColumn) > 0 {
 		s.AddFault("", survey.ReasonNoColumn,
-			survey.Fault{Problem: fmt.Sprintf("none of the %d lines has the texts of data.where", s.Lines)})
+			survey.DataFault{Problem: fmt.Sprintf("none of the %d lines has the texts of data.where", s.LineCount)})
 	}
 	s.addRemedies()
 	return &s.SourceSurvey

@@ -13,7 +13,7 @@ import (
 )
 
 // TestExampleOfEachReason tests that the agent, its rows after a restart and `agentd data check` name the last unused
-// value of each reason, not a value with another reason.
+// requiredText of each reason, not a value with another reason.
 func TestExampleOfEachReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := everyMinute("")
@@ -43,7 +43,7 @@ func TestExampleOfEachReason(t *testing.T) {
 			}
 		}
 		c.Source = data.SourceLines
-		stored, err := OpenStored(&c, store.LocalDisk, l.env.Dir)
+		stored, err := OpenStoredSource(&c, store.LocalDisk, l.env.RingFolder)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestExampleOfEachReasonInAFile(t *testing.T) {
 	if _, err := r.Snapshot(); err != nil {
 		t.Fatal(err)
 	}
-	report := textOf(r).Report()
+	report := textOf(r).QualityReport()
 	for why, want := range map[data.UnusedReason]string{
 		grid.ReasonMissing:    "d.csv: line 3: empty where a number is needed",
 		grid.ReasonNotANumber: `d.csv: line 6: "hot" is not a number`,

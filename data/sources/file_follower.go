@@ -21,11 +21,11 @@ import (
 type fileFollower struct {
 	path string // of a file or a folder, or a pattern such as log-*.csv
 	now  func() time.Time
-	// firstRowTime returns the time of the first row of a text. found is false if there is no row. nil = rows have no
-	// time.
-	firstRowTime         func(text io.Reader) (at int64, found bool)
+	// parseFirstRowTime returns the time of the first row of a text. found is false if there is no row. nil = rows have
+	// no time.
+	parseFirstRowTime    func(text io.Reader) (at int64, found bool)
 	lastStamps           []fileStamp // of the files at the last call of updateStamps, sorted by name
-	read                 readProgress
+	progress             readProgress
 	noAddedColumnsByPath map[string]bool // paths of the files whose lines have no added columns
 }
 
@@ -38,8 +38,8 @@ type fileStamp struct {
 	info       fs.FileInfo
 	size       int64
 	modifiedAt time.Time
-	// isUnchanged is true if the file has not been written for minUnchangedAge.
-	isUnchanged bool
+	// isUnchangedLongEnough is true if the file has not been written for minUnchangedAge.
+	isUnchangedLongEnough bool
 }
 
 func (s fileStamp) equal(o fileStamp) bool {
@@ -49,26 +49,26 @@ func (s fileStamp) equal(o fileStamp) bool {
 // readProgress is the state of reading the files.
 type readProgress struct {
 	files []readPosition // in the order in which reading them started
-	readState
+	csvReadState
 }
 
 // readPosition is the position up to which a file was read.
 type readPosition struct {
 	stamp fileStamp
 	// reading can continue from the offset; false for compressed or converted files
-	resumable                 bool
+	isResumable               bool
 	hasUnreadUnterminatedLine bool           // the last line has no line break and was not read
 	hasReadUnterminatedLine   bool           // a last line without a line break was read
 	offset                    int64          // offset of the next line, in bytes; 0 = nothing was read
-	lines                     int            // number of lines before the offset
+	lineCount                 int            // number of lines before the offset
 	firstAndLastBytes         [2][]byte      // result of edges for the offset
 	table                     *columnMapping // columns of its header
-	recordLayout
-	widenedAtLine  int   // number of the first line with an added column; 0 = no column was added
-	noAddedColumns bool  // lines have no more fields than the header
-	hasLaterFile   bool  // a later file exists: no program appends to this one
-	problem        error // why the file, or its end, cannot be read
-	fileIndex      int   // number of files started before this one, since the last start from scratch
+	csvRecordLayout
+	widenedAtLine       int   // number of the first line with an added column; 0 = no column was added
+	forbidsAddedColumns bool  // lines have no more fields than the header
+	hasLaterFile        bool  // a later file exists: no program appends to this one
+	readErr             error // why the file, or its end, cannot be read
+	fileIndex           int   // number of files started before this one, since the last start from scratch
 
 	readBytes int64 // bytes and lines that the parser has read since the offset
 	readLines int
@@ -133,9 +133,9 @@ func expandPath(path string) ([]string, error) {
 	return all, nil
 }
 
-// stamps returns the present stamps of the files. A file with a modification time in the future does not count as
-// unchanged.
-func (f *fileFollower) stamps() (all []fileStamp) {
+// currentStamps returns the present stamps of the files. A file with a modification time in the future does not count
+// as unchanged.
+func (f *fileFollower) currentStamps() (all []fileStamp) {
 	paths, err := expandPath(f.path)
 	if err != nil {
 		return nil
@@ -149,15 +149,16 @@ func (f *fileFollower) stamps() (all []fileStamp) {
 	return all
 }
 
-// changed reports whether there may be new data. It does not read the files.
-func (f *fileFollower) changed() bool {
-	now := f.stamps()
+// haveFilesChanged reports whether there may be new data. It does not read the files.
+func (f *fileFollower) haveFilesChanged() bool {
+	now := f.currentStamps()
 	if !slices.EqualFunc(now, f.lastStamps, fileStamp.equal) {
 		return true
 	}
 	for i, s := range now {
-		if p := f.read.filePosition(s.path); s.isUnchanged && !f.lastStamps[i].isUnchanged && (p == nil ||
-			p.hasUnreadUnterminatedLine) {
+		if p := f.progress.filePosition(s.path); s.isUnchangedLongEnough && !f.lastStamps[i].isUnchangedLongEnough &&
+			(p == nil ||
+				p.hasUnreadUnterminatedLine) {
 			return true
 		}
 	}
@@ -176,27 +177,27 @@ func (p *readProgress) filePosition(path string) *readPosition {
 
 // updateStamps updates the stamps, and reports whether follow has to be called.
 func (f *fileFollower) updateStamps() bool {
-	f.lastStamps = f.stamps()
+	f.lastStamps = f.currentStamps()
 	if len(f.lastStamps) == 0 {
 		return true // follow returns the error
 	}
 	for _, s := range f.lastStamps {
-		if p := f.read.filePosition(s.path); p == nil || !s.equal(p.stamp) || p.hasUnreadUnterminatedLine &&
-			s.isUnchanged {
+		if p := f.progress.filePosition(s.path); p == nil || !s.equal(p.stamp) || p.hasUnreadUnterminatedLine &&
+			s.isUnchangedLongEnough {
 			return true
 		}
 	}
 	return false
 }
 
-// parser parses a text that starts at the given place, and updates the readState. It sets the fields of the place that
-// depend on the content.
-type parser func(text *countingReader, at *readPosition, y *readState) error
+// textParser parses a text that starts at the given place, and updates the csvReadState. It sets the fields of the
+// place that depend on the content.
+type textParser func(text *countingReader, at *readPosition, y *csvReadState) error
 
 // readNewData passes the data that was added after f.read to parse, and returns the new progress. If data that was read
 // before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
 // that cannot be read is skipped and reported.
-func (f *fileFollower) readNewData(void func(why string), parse parser) (to readProgress, err error) {
+func (f *fileFollower) readNewData(void func(why string), parse textParser) (to readProgress, err error) {
 	var unread error
 	if len(f.lastStamps) == 0 {
 		paths, err := expandPath(f.path)
@@ -209,11 +210,11 @@ func (f *fileFollower) readNewData(void func(why string), parse parser) (to read
 		}
 		return to, err
 	}
-	rotated, why, err := f.compareWithRead()
+	rotated, why, err := f.compareFilesWithProgress()
 	if err != nil {
 		return to, err
 	}
-	if to = (readProgress{slices.Clone(f.read.files), f.read.clone()}); why != "" {
+	if to = (readProgress{slices.Clone(f.progress.files), f.progress.clone()}); why != "" {
 		void(why)
 		to, f.noAddedColumnsByPath = readProgress{}, nil
 	}
@@ -224,21 +225,22 @@ func (f *fileFollower) readNewData(void func(why string), parse parser) (to read
 			if p == nil || rotated[s.path] {
 				to.files = append(to.files, readPosition{stamp: fileStamp{path: s.path}, fileIndex: len(to.files)})
 				p = &to.files[len(to.files)-1]
-			} else if s.equal(p.stamp) && (!p.hasUnreadUnterminatedLine || !s.isUnchanged) {
+			} else if s.equal(p.stamp) && (!p.hasUnreadUnterminatedLine || !s.isUnchangedLongEnough) {
 				continue
 			}
-			p.noAddedColumns, p.hasLaterFile, p.problem = f.noAddedColumnsByPath[s.path], i < len(f.lastStamps)-1, nil
-			err := resumeReading(s, p, &to.readState, parse)
-			bad, other := (*data.FileError)(nil), (*contentError)(nil)
+			p.forbidsAddedColumns, p.hasLaterFile, p.readErr = f.noAddedColumnsByPath[s.path], i < len(f.lastStamps)-1,
+				nil
+			err := resumeReading(s, p, &to.csvReadState, parse)
+			bad, other := (*data.FileError)(nil), (*fileContentError)(nil)
 			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncatedTextError(err)
 			switch {
-			case errors.Is(err, errNoColumnsAdded) && !p.noAddedColumns:
+			case errors.Is(err, errNoColumnsAdded) && !p.forbidsAddedColumns:
 				if f.noAddedColumnsByPath == nil {
 					f.noAddedColumnsByPath = map[string]bool{}
 				}
 				f.noAddedColumnsByPath[s.path], again = true, true
 			case mayMatchManyFiles(f.path) && p.table == nil && unreadable:
-				p.stamp, p.problem = s, err
+				p.stamp, p.readErr = s, err
 				unread = cmp.Or(unread, err)
 			case err != nil:
 				return to, err
@@ -255,12 +257,12 @@ func (f *fileFollower) readNewData(void func(why string), parse parser) (to read
 	return to, nil
 }
 
-// report returns the counts, and the files that cannot be read.
-func (p *readProgress) report(names []string, time string) data.Report {
-	r := p.readState.report(names, time)
+// qualityReport returns the counts, and the files that cannot be read.
+func (p *readProgress) qualityReport(names []string, time string) data.QualityReport {
+	r := p.csvReadState.qualityReport(names, time)
 	for _, f := range p.files {
-		if f.problem != nil {
-			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues, Text: f.problem.Error()})
+		if f.readErr != nil {
+			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues, Text: f.readErr.Error()})
 		}
 		if f.widenedAtLine > 0 {
 			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues,
@@ -272,23 +274,23 @@ func (p *readProgress) report(names []string, time string) data.Report {
 	return r
 }
 
-// compareWithRead compares the files with what was read of them before. rotated contains the paths of changed files
-// that continue after the rows that were read: all their rows are new. why is the reason if all files have to be read
-// again, else "".
-func (f *fileFollower) compareWithRead() (rotated map[string]bool, why string, err error) {
+// compareFilesWithProgress compares the files with what was read of them before. rotated contains the paths of changed
+// files that continue after the rows that were read: all their rows are new. why is the reason if all files have to be
+// read again, else "".
+func (f *fileFollower) compareFilesWithProgress() (rotated map[string]bool, why string, err error) {
 	rotated = map[string]bool{}
 	for i, s := range f.lastStamps {
-		p := f.read.filePosition(s.path)
+		p := f.progress.filePosition(s.path)
 		if p == nil {
 			for _, later := range f.lastStamps[i+1:] {
-				if f.read.filePosition(later.path) != nil {
+				if f.progress.filePosition(later.path) != nil {
 					return nil, fmt.Sprintf("the new file %s sorts before files that were already read", s.path), nil
 				}
 			}
 			continue
 		}
 		if p.table == nil && !s.equal(p.stamp) && slices.ContainsFunc(f.lastStamps[i+1:], func(later fileStamp) bool {
-			q := f.read.filePosition(later.path)
+			q := f.progress.filePosition(later.path)
 			return q != nil && q.table != nil
 		}) {
 			return nil, fmt.Sprintf("%s has changed, and later files were read without it", s.path), nil
@@ -303,14 +305,14 @@ func (f *fileFollower) compareWithRead() (rotated map[string]bool, why string, e
 		if changed == "" {
 			continue
 		}
-		if f.firstRowTime == nil {
+		if f.parseFirstRowTime == nil {
 			return nil, changed, nil
 		}
 		first, found, err := f.firstRowTimeInFile(s.path)
 		switch {
 		case err != nil:
 			return nil, "", err
-		case found && first <= f.read.newestRowTime:
+		case found && first <= f.progress.newestRowTime:
 			return nil, changed, nil
 		case !found:
 			f.lastStamps = slices.Clone(f.lastStamps)
@@ -330,7 +332,7 @@ func (f *fileFollower) firstRowTimeInFile(path string) (at int64, found bool, er
 		return 0, false, err
 	}
 	defer text.Close()
-	at, found = f.firstRowTime(text)
+	at, found = f.parseFirstRowTime(text)
 	return at, found, nil
 }
 
@@ -342,9 +344,9 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 		return "a different file has this name", nil
 	case now.size < p.offset:
 		return fmt.Sprintf("it was truncated from %d to %d bytes after %d lines had been read", was.size, now.size,
-			p.lines), nil
+			p.lineCount), nil
 	case now.equal(was): // only its last line may have become readable
-	case now.size == was.size || !p.resumable:
+	case now.size == was.size || !p.isResumable:
 		return "it was rewritten", nil
 	}
 	file, err := os.Open(now.path)
@@ -374,7 +376,7 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 
 // resumeReading reads a file from the given place. In a plain file it stops after the last complete line. If the file
 // is still, it also reads a last line without a line break.
-func resumeReading(s fileStamp, p *readPosition, y *readState, parse parser) error {
+func resumeReading(s fileStamp, p *readPosition, y *csvReadState, parse textParser) error {
 	file, err := os.Open(s.path)
 	if err != nil {
 		return err
@@ -382,13 +384,13 @@ func resumeReading(s fileStamp, p *readPosition, y *readState, parse parser) err
 	defer file.Close()
 	var text io.Reader
 	if p.offset == 0 {
-		if text, p.resumable, err = newTextReader(s.path, file); err != nil {
+		if text, p.isResumable, err = newTextReader(s.path, file); err != nil {
 			return err
 		}
 	}
 	p.stamp = s
-	if !p.resumable {
-		if !s.isUnchanged {
+	if !p.isResumable {
+		if !s.isUnchangedLongEnough {
 			if err := checkCompressedFileComplete(s.path); err != nil {
 				p.hasUnreadUnterminatedLine = true // a program may still be writing the file
 				return err
@@ -397,7 +399,7 @@ func resumeReading(s fileStamp, p *readPosition, y *readState, parse parser) err
 		p.hasUnreadUnterminatedLine = false
 		c := &countingReader{r: text}
 		err = parse(c, p, y)
-		p.offset, p.lines = s.size, p.readLines
+		p.offset, p.lineCount = s.size, p.readLines
 		return err
 	}
 	end, err := afterLastLineBreak(file, p.offset, s.size)
@@ -406,13 +408,14 @@ func resumeReading(s fileStamp, p *readPosition, y *readState, parse parser) err
 	}
 	p.hasUnreadUnterminatedLine = end < s.size
 	switch {
-	case end == 0 && p.hasUnreadUnterminatedLine && s.isUnchanged:
+	case end == 0 && p.hasUnreadUnterminatedLine && s.isUnchangedLongEnough:
 		p.hasUnreadUnterminatedLine = false
-		return readTo(file, s.size, p, y, parse)
+		return readUpToOffset(file, s.size, p, y, parse)
 	case end == 0 && p.hasUnreadUnterminatedLine:
 		return &data.FileError{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
 	}
-	if err := readTo(file, end, p, y, parse); err != nil || !p.hasUnreadUnterminatedLine || !s.isUnchanged {
+	if err := readUpToOffset(file, end, p, y,
+		parse); err != nil || !p.hasUnreadUnterminatedLine || !s.isUnchangedLongEnough {
 		return err
 	}
 	// the line above is read with the next complete line
@@ -420,7 +423,8 @@ func resumeReading(s fileStamp, p *readPosition, y *readState, parse parser) err
 		return nil
 	}
 	at, before := *p, y.clone()
-	if err := readTo(file, s.size, p, y, parse); err != nil || y.malformed == before.malformed || p.readLines > 1 {
+	if err := readUpToOffset(file, s.size, p, y,
+		parse); err != nil || y.malformedLineCount == before.malformedLineCount || p.readLines > 1 {
 		p.hasUnreadUnterminatedLine = false
 		return err
 	}
@@ -441,19 +445,19 @@ func checkCompressedFileComplete(path string) error {
 	return nil
 }
 
-// readTo reads a plain file from the given place to the offset end.
-func readTo(file io.ReaderAt, end int64, p *readPosition, y *readState, parse parser) error {
+// readUpToOffset reads a plain file from the given place to the offset end.
+func readUpToOffset(file io.ReaderAt, end int64, p *readPosition, y *csvReadState, parse textParser) error {
 	text := &countingReader{r: io.NewSectionReader(file, p.offset, end-p.offset)}
 	if p.hasReadUnterminatedLine { // the text begins with the break of a line that was counted
-		p.lines--
+		p.lineCount--
 	}
 	if err := parse(text, p, y); err != nil {
 		return err
 	}
-	cut := end - p.offset - text.bytes
-	p.offset, p.lines = p.offset+p.readBytes, p.lines+p.readLines
+	cut := end - p.offset - text.byteCount
+	p.offset, p.lineCount = p.offset+p.readBytes, p.lineCount+p.readLines
 	if cut > 0 {
-		return &data.FileError{File: p.stamp.path, Line: p.lines + 1,
+		return &data.FileError{File: p.stamp.path, Line: p.lineCount + 1,
 			Problem: "the file was cut off here while it was read"}
 	}
 	var err error
@@ -465,13 +469,13 @@ func readTo(file io.ReaderAt, end int64, p *readPosition, y *readState, parse pa
 
 // countingReader counts the bytes that are read through it.
 type countingReader struct {
-	r     io.Reader
-	bytes int64
+	r         io.Reader
+	byteCount int64
 }
 
 func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
-	c.bytes += int64(n)
+	c.byteCount += int64(n)
 	return n, err
 }
 

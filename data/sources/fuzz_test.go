@@ -20,7 +20,7 @@ import (
 )
 
 // FuzzPath: names and numbers of any kind are found again by the path that is written of them, and a text that is a
-// path is the same one when it is written again.
+// currentFilePath is the same one when it is written again.
 func FuzzPath(f *testing.F) {
 	for _, text := range []string{"fields.temperature", "sensors.0.value", `PM2\.5 (µg/m³)`, `a\\.b`, "a..b", `a\`, ".", "",
 		"\x00.\xff", "01.-1.1e1"} {
@@ -67,7 +67,7 @@ func FuzzTimes(f *testing.F) {
 		if err != nil {
 			return
 		}
-		at, err := of.parse(text)
+		at, err := of.parseTime(text)
 		if err == nil && (at < 0 || time.Unix(0, at).UTC().Year() > 2262) {
 			t.Fatalf("%q in the format %q of %q is %d", text, format, zone, at)
 		}
@@ -99,13 +99,13 @@ func FuzzTopics(f *testing.F) {
 			all[i].addReading, all[i].stats = func(r data.Reading) { got = append(got, r) }, log
 		}
 		heard := 0
-		topicSubscriptions(all).forEachMatch(topic, func(s *subscription) {
+		topicSubscriptions(all).forEachMatchingSubscription(topic, func(s *topicSubscription) {
 			heard += len(s.columns)
 			s.parsePayload([]byte(payload), payloadMeta{topic, topicHash(topic), arrival})
 		})
 		var e readingBatchEncoder
 		for _, r := range got {
-			if r.Time < rows.MinReadingTime || !e.add(r, 1<<20) {
+			if r.Time < rows.MinReadingTime || !e.addReading(r, 1<<20) {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -113,7 +113,7 @@ func FuzzTopics(f *testing.F) {
 			t.Fatalf("%d readings of %d columns", len(got), heard)
 		}
 		for _, s := range all {
-			if err := mqtt.CheckSubscription(mqtt.AtMostOnce, s.filter); err != nil {
+			if err := mqtt.CheckSubscriptionFilter(mqtt.AtMostOnce, s.topicFilter); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -130,7 +130,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte, csv, named bool) {
 		c := data.Config{Source: data.SourceLines, LinesPath: "-", TimeColumn: "time"}
 		if csv {
-			c.Format = "csv"
+			c.LineFormat = "csv"
 		}
 		if named {
 			c.ColumnByInput = map[string]string{"a": "a", "b": "b"}
@@ -147,7 +147,7 @@ func FuzzLines(f *testing.F) {
 			clock.path = nil
 		}
 		read := func(from io.Reader) (got []data.Reading) {
-			l := &lineSource{csv: csv, payloadParser: payloadParser{columns: columns, timeField: clock}}
+			l := &lineSource{linesAreCSV: csv, payloadParser: payloadParser{columns: columns, timeField: clock}}
 			l.addReading, l.stats = func(r data.Reading) { got = append(got, r) }, newSourceStats(time.Now,
 				slog.New(slog.DiscardHandler))
 			if err := l.readLines(from, func() time.Time { return arrival }); err != nil {
@@ -163,7 +163,7 @@ func FuzzLines(f *testing.F) {
 		}
 		var e readingBatchEncoder
 		for _, r := range at {
-			if r.Time < rows.MinReadingTime || !e.add(r, 1<<20) {
+			if r.Time < rows.MinReadingTime || !e.addReading(r, 1<<20) {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -185,9 +185,9 @@ func FuzzCSVFeed(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text, delimiter, decimal, format, missing string, cut uint16) {
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 		c := data.Config{CSVPath: h.path, TimeColumn: "t", TimeFormat: format, Delimiter: delimiter,
-			DecimalSeparator: decimal,
-			Missing:          grid.FillPolicy(missing), MaxUnusableShare: 0.99}
-		if c.Missing == grid.FillLast {
+			DecimalSeparator:   decimal,
+			MissingValuePolicy: grid.FillPolicy(missing), MaxUnusableShare: 0.99}
+		if c.MissingValuePolicy == grid.FillLast {
 			c.MaxLastValueAge = 3 * time.Minute
 		}
 		var problems spec.ProblemList

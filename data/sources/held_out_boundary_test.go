@@ -32,7 +32,7 @@ func TestBoundaryStays(t *testing.T) {
 			for _, text := range []string{text, text + "2026-03-01T00:05:00Z,10,0\n1772326800,11,0\n", text} {
 				h.put(t, text)
 				_, v := xs(t, r)
-				a, z := v.Split(b)
+				a, z := v.SplitHeldOut(b)
 				if !slices.Equal(a.All().X, trained) {
 					t.Errorf("of %d rows, %v are trained on, want %v", v.Rows.Len(), a.All().X, trained)
 				}

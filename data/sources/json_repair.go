@@ -22,20 +22,20 @@ import (
 // valid JSON, it is parsed as [repairedJSON] describes. The error shows the text around the position of the fault.
 func parseJSON(text []byte) (any, error) {
 	text = trimPayload(text)
-	v, _, err := strictJSON(text)
+	v, _, err := parseStrictJSON(text)
 	if err == nil {
 		return v, nil
 	}
 	repaired := repairJSON(text)
-	v, offset, err := strictJSON(repaired.text)
+	v, offset, err := parseStrictJSON(repaired.text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, textAround(text, repaired.originalOffsetOf(offset)))
+		return nil, fmt.Errorf("%w: %s", err, quoteTextAround(text, repaired.originalOffsetOf(offset)))
 	}
 	return v, nil
 }
 
-// strictJSON parses one JSON value. If the text is not valid JSON, it returns the offset of the fault.
-func strictJSON(text []byte) (v any, offset int, err error) {
+// parseStrictJSON parses one JSON value. If the text is not valid JSON, it returns the offset of the fault.
+func parseStrictJSON(text []byte) (v any, offset int, err error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	err = d.Decode(&v)
@@ -55,8 +55,8 @@ func strictJSON(text []byte) (v any, offset int, err error) {
 	return v, 0, nil
 }
 
-// textAround returns the text around an offset, quoted for a message. An ellipsis replaces text that is left out.
-func textAround(text []byte, offset int) string {
+// quoteTextAround returns the text around an offset, quoted for a message. An ellipsis replaces text that is left out.
+func quoteTextAround(text []byte, offset int) string {
 	const before, after = 24, 16 // runes
 	offset = min(max(offset, 0), len(text))
 	from, to := offset, offset
@@ -82,8 +82,8 @@ func textAround(text []byte, offset int) string {
 	return quoted
 }
 
-// textOfJSON returns a value of JSON as text: a string without its quotes, and null for nil.
-func textOfJSON(v any) string {
+// jsonValueText returns a value of JSON as text: a string without its quotes, and null for nil.
+func jsonValueText(v any) string {
 	if text, ok := v.(string); ok {
 		return text
 	}
@@ -171,7 +171,7 @@ func (r *repairedJSON) addString(text []byte) {
 		switch c := text[i]; {
 		case c < ' ':
 			r.text = fmt.Appendf(r.text, `\u%04x`, c)
-		case c == '\\' && !beginsEscape(text[i:]):
+		case c == '\\' && !beginsJSONEscape(text[i:]):
 			r.text = append(r.text, `\\`...)
 		case c == '\\':
 			r.text = append(r.text, c, text[i+1])
@@ -182,8 +182,8 @@ func (r *repairedJSON) addString(text []byte) {
 	}
 }
 
-// beginsEscape reports whether a text begins with an escape sequence of JSON.
-func beginsEscape(text []byte) bool {
+// beginsJSONEscape reports whether a text begins with an escape sequence of JSON.
+func beginsJSONEscape(text []byte) bool {
 	switch {
 	case len(text) < 2:
 		return false
@@ -219,7 +219,7 @@ func (r *repairedJSON) addWord(word []byte) {
 		r.text = append(r.text, lower...)
 	case grid.IsNaNText(lower), lower == "null", lower == "none", lower == "nil", lower == "undefined":
 		r.text = append(r.text, "null"...)
-	case isInfinity(unsigned):
+	case isInfinityText(unsigned):
 		number := `"Infinity"`
 		if lower[0] == '-' {
 			number = `"-Infinity"`
@@ -236,8 +236,8 @@ func (r *repairedJSON) addWord(word []byte) {
 	}
 }
 
-// isInfinity reports whether a text in lower case, without its sign, means an infinite number. The C library of Windows
-// prints 1.#INF.
-func isInfinity(text string) bool {
+// isInfinityText reports whether a text in lower case, without its sign, means an infinite number. The C library of
+// Windows prints 1.#INF.
+func isInfinityText(text string) bool {
 	return text == "inf" || text == "infinity" || strings.TrimRight(text, "0") == "1.#inf"
 }

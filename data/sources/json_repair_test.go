@@ -121,7 +121,7 @@ func FuzzParseJSON(f *testing.F) {
 		if err != nil && (!utf8.ValidString(err.Error()) || len(err.Error()) > 1000) {
 			t.Errorf("%q: %q", text, err)
 		}
-		want, _, strict := strictJSON(trimPayload([]byte(text)))
+		want, _, strict := parseStrictJSON(trimPayload([]byte(text)))
 		if strict == nil && (err != nil || !reflect.DeepEqual(got, want)) {
 			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
 		}

@@ -47,7 +47,7 @@ func checkLinesConfig(c *data.Config, problems *spec.ProblemList, section string
 	problems.AddError(section+".columns", err)
 }
 
-func lineFormat(c *data.Config) string { return cmp.Or(c.Format, "json") }
+func lineFormat(c *data.Config) string { return cmp.Or(c.LineFormat, "json") }
 
 func parsePayloadColumns(c *data.Config) (all []payloadColumn, err error) {
 	for _, input := range slices.Sorted(maps.Keys(c.ColumnByInput)) {
@@ -78,7 +78,7 @@ func openLines(c *data.Config) (data.Source, error) {
 	if lineFormat(c) == "csv" && c.TimeColumn != "" {
 		of.path = jsonPath{c.TimeColumn}
 	}
-	l := &lineSource{inputPath: c.LinesPath, command: c.Command, csv: lineFormat(c) == "csv",
+	l := &lineSource{inputPath: c.LinesPath, command: c.Command, linesAreCSV: lineFormat(c) == "csv",
 		minRestartDelay: minRestartDelay,
 		payloadParser:   payloadParser{columns: columns, timeField: of}}
 	return &collectorSource{intake: l, rules: rows.ValueRulesFromConfig(c, nil),
@@ -90,16 +90,16 @@ type lineSource struct {
 	payloadParser
 	inputPath            string // "-" or the path of a pipe; "" = command
 	command              []string
-	csv                  bool
+	linesAreCSV          bool
 	minRestartDelay      time.Duration
 	header               []string  // of CSV
 	widenedFieldCount    int       // number of fields after a column was added; 0 = no column was added
-	noAddedColumns       bool      // lines have no more fields than the header
-	hasTrailingDelimiter bool      // a line ended with a delimiter: see recordLayout.trailing
+	forbidsAddedColumns  bool      // lines have no more fields than the header
+	hasTrailingDelimiter bool      // a line ended with a delimiter: see csvRecordLayout.trailing
 	widerLines           []csvLine // lines with more fields, until it is known whether a column was added
-	// For insertedFieldNumber and recent see recordLayout.
+	// For insertedFieldNumber and recent see csvRecordLayout.
 	insertedFieldNumber int
-	recent              recentRecords
+	recentRecords       recentCSVRecords
 
 	mu        sync.Mutex
 	openInput io.Closer // what is read; closing it ends the reading
@@ -113,10 +113,10 @@ func (l *lineSource) probe() error {
 		_, err := exec.LookPath(l.command[0])
 		return err
 	}
-	return checkPipe(l.inputPath)
+	return checkNamedPipe(l.inputPath)
 }
 
-func checkPipe(name string) error {
+func checkNamedPipe(name string) error {
 	info, err := os.Stat(name)
 	if err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
 		err = fmt.Errorf("%s is no named pipe; make one with: mkfifo %s", name, name)
@@ -124,8 +124,8 @@ func checkPipe(name string) error {
 	return err
 }
 
-func (l *lineSource) begin(r *readingRecorder) (end func() error, err error) {
-	l.addReading, l.stats = r.put, r.stats
+func (l *lineSource) beginIntake(r *readingRecorder) (end func() error, err error) {
+	l.addReading, l.stats = r.recordReading, r.stats
 	for _, c := range l.columns {
 		l.stats.expectInput(c.input, "")
 	}
@@ -154,7 +154,7 @@ func (l *lineSource) readUntilCancelled(ctx context.Context, now func() time.Tim
 	wait := l.minRestartDelay
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := l.readUntilEnd(ctx, now)
+		err := l.readInputUntilEnd(ctx, now)
 		if ctx.Err() != nil {
 			return
 		}
@@ -175,8 +175,8 @@ func (l *lineSource) readUntilCancelled(ctx context.Context, now func() time.Tim
 	}
 }
 
-// readUntilEnd reads until the end, and returns why there is one.
-func (l *lineSource) readUntilEnd(ctx context.Context, now func() time.Time) error {
+// readInputUntilEnd reads until the end, and returns why there is one.
+func (l *lineSource) readInputUntilEnd(ctx context.Context, now func() time.Time) error {
 	l.header = nil
 	switch l.inputPath {
 	case "-":
@@ -187,7 +187,7 @@ func (l *lineSource) readUntilEnd(ctx context.Context, now func() time.Time) err
 	case "":
 		return l.runCommand(ctx, now)
 	}
-	err := checkPipe(l.inputPath)
+	err := checkNamedPipe(l.inputPath)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (l *lineSource) runCommand(ctx context.Context, now func() time.Time) error
 	cmd := exec.CommandContext(ctx, l.command[0], l.command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = commandStopGrace
-	var said outputTail
+	var said commandOutputTail
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -265,7 +265,7 @@ func (l *lineSource) readLines(from io.Reader, now func() time.Time) error {
 
 // parseLine takes a line.
 func (l *lineSource) parseLine(line []byte, from payloadMeta) {
-	if !l.csv {
+	if !l.linesAreCSV {
 		l.parseJSONLine(bytes.Trim(line, "\x00"), from)
 		return
 	}
@@ -274,31 +274,32 @@ func (l *lineSource) parseLine(line []byte, from payloadMeta) {
 		l.rejectPayload(grid.ReasonMalformed, text.problem, from.place)
 		return
 	}
-	r := recordReader{delimiter: ',', recordLayout: recordLayout{fieldCount: max(len(l.header), l.widenedFieldCount)}}
+	r := csvRecordReader{delimiter: ',', csvRecordLayout: csvRecordLayout{fieldCount: max(len(l.header),
+		l.widenedFieldCount)}}
 	if len(l.widerLines) > 0 && !l.hasTrailingDelimiter {
 		r.fieldCount = len(l.widerLines[0].record)
 	}
-	r.parse(strings.TrimPrefix(data.UTF8Text(string(text.text)), "\ufeff"))
+	r.parseLine(strings.TrimPrefix(data.UTF8Text(string(text.text)), "\ufeff"))
 	record := slices.Clone(r.fields)
 	l.hasTrailingDelimiter = l.hasTrailingDelimiter || r.hasTrailingDelimiter && l.header != nil
 	switch n := len(record); {
 	case isBlankRecord(record):
-	case l.header == nil, l.isHeader(record): // the first line, or another writer begins
+	case l.header == nil, l.isHeaderRecord(record): // the first line, or another writer begins
 		l.rejectWiderLines()
-		l.header, l.widenedFieldCount, l.noAddedColumns = r.setHeader(record), 0, false
-		l.insertedFieldNumber, l.recent = 0, recentRecords{}
+		l.header, l.widenedFieldCount, l.forbidsAddedColumns = r.setHeader(record), 0, false
+		l.insertedFieldNumber, l.recentRecords = 0, recentCSVRecords{}
 		l.stats.setTrouble(data.TroubleUnusedValues, "", nil)
 	case n == len(l.header):
 		if l.widenedFieldCount > 0 { // no column was added
-			l.noAddedColumns, l.widenedFieldCount = true, 0
+			l.forbidsAddedColumns, l.widenedFieldCount = true, 0
 			l.stats.setTrouble(data.TroubleUnusedValues, "", nil)
 		}
 		l.rejectWiderLines()
-		l.recent.add(record)
+		l.recentRecords.addRecord(record)
 		l.parseCSVRecord(record, from)
 	case n == l.widenedFieldCount:
 		l.parseCSVRecord(record, from)
-	case n > len(l.header) && !l.noAddedColumns && l.insertedFieldNumber == 0:
+	case n > len(l.header) && !l.forbidsAddedColumns && l.insertedFieldNumber == 0:
 		if len(l.widerLines) > 0 && len(l.widerLines[0].record) != n {
 			l.rejectWiderLines()
 		}
@@ -309,7 +310,7 @@ func (l *lineSource) parseLine(line []byte, from payloadMeta) {
 		for _, line := range l.widerLines {
 			wider = append(wider, line.record)
 		}
-		if l.insertedFieldNumber = 1 + l.recent.insertedFieldPosition(wider); l.insertedFieldNumber > 0 {
+		if l.insertedFieldNumber = 1 + l.recentRecords.insertedFieldPosition(wider); l.insertedFieldNumber > 0 {
 			l.rejectWiderLines()
 			return
 		}
@@ -323,7 +324,7 @@ func (l *lineSource) parseLine(line []byte, from payloadMeta) {
 		}
 		l.widerLines = nil
 	default:
-		l.rejectFieldCount(csvLine{record, from})
+		l.rejectForFieldCount(csvLine{record, from})
 	}
 }
 
@@ -337,8 +338,8 @@ type csvLine struct {
 // evidence of an added column.
 const minWiderLines = 3
 
-// isHeader reports whether a record contains the names of the time, if there is one, and of an input.
-func (l *lineSource) isHeader(record []string) bool {
+// isHeaderRecord reports whether a record contains the names of the time, if there is one, and of an input.
+func (l *lineSource) isHeaderRecord(record []string) bool {
 	has := func(p jsonPath) bool {
 		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool { return strings.TrimSpace(f) == p[0] })
 	}
@@ -349,13 +350,13 @@ func (l *lineSource) isHeader(record []string) bool {
 // rejectWiderLines rejects the lines that were kept because a column may have been added.
 func (l *lineSource) rejectWiderLines() {
 	for _, line := range l.widerLines {
-		l.rejectFieldCount(line)
+		l.rejectForFieldCount(line)
 	}
 	l.widerLines = nil
 }
 
-// rejectFieldCount rejects a line because of its number of fields.
-func (l *lineSource) rejectFieldCount(line csvLine) {
+// rejectForFieldCount rejects a line because of its number of fields.
+func (l *lineSource) rejectForFieldCount(line csvLine) {
 	l.rejectPayload(grid.ReasonMalformed, describeFieldCountProblem(len(line.record), len(l.header),
 		l.insertedFieldNumber,
 		strings.Join(line.record, ",")), line.payloadMeta.place)
@@ -368,7 +369,7 @@ func (l *lineSource) parseJSONLine(line []byte, from payloadMeta) {
 		l.rejectPayload(grid.ReasonMalformed, err.Error(), from.place)
 		return
 	}
-	from.source = l.readingSourceHash(v)
+	from.sourceHash = l.readingSourceHash(v)
 	l.addParsedPayload(v, from)
 }
 
@@ -376,9 +377,9 @@ func (l *lineSource) parseJSONLine(line []byte, from payloadMeta) {
 func (l *lineSource) parseCSVRecord(record []string, from payloadMeta) {
 	object := make(map[string]any, len(record))
 	for i, name := range l.header {
-		object[name] = numberOrText(record[i])
+		object[name] = parseNumberOrText(record[i])
 	}
-	from.source = l.readingSourceHash(object)
+	from.sourceHash = l.readingSourceHash(object)
 	l.addParsedPayload(object, from)
 }
 
@@ -399,14 +400,14 @@ func (l *lineSource) readingSourceHash(v any) uint64 {
 	return h.Sum64()
 }
 
-// outputTail is the end of what a command says.
-type outputTail struct {
+// commandOutputTail is the end of what a command says.
+type commandOutputTail struct {
 	mu   sync.Mutex
 	text []byte
 }
 
 // Write implements io.Writer.
-func (t *outputTail) Write(p []byte) (int, error) {
+func (t *commandOutputTail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	const most = 200
@@ -416,7 +417,7 @@ func (t *outputTail) Write(p []byte) (int, error) {
 }
 
 // lastLine is the last line.
-func (t *outputTail) lastLine() string {
+func (t *commandOutputTail) lastLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?"))

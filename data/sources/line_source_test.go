@@ -23,10 +23,11 @@ func TestCheckLines(t *testing.T) {
 		want string // "" = good
 	}{
 		{data.Config{LinesPath: "-"}, ""},
-		{data.Config{Command: []string{"x"}, Format: "csv", ColumnByInput: map[string]string{"a": "T (°C)..."}}, ""},
+		{data.Config{Command: []string{"x"}, LineFormat: "csv", ColumnByInput: map[string]string{"a": "T (°C)..."}},
+			""},
 		{data.Config{}, "data.lines: give either lines"},
 		{data.Config{LinesPath: "-", Command: []string{"x"}}, "data.lines: give either lines"},
-		{data.Config{LinesPath: "-", Format: "xml"}, "data.format: "},
+		{data.Config{LinesPath: "-", LineFormat: "xml"}, "data.format: "},
 		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": "x..y"}}, `data.columns: input "a": path "x..y"`},
 		{data.Config{LinesPath: "-", ColumnByInput: map[string]string{"a": ""}}, `input "a": has no name in the line`},
 		{data.Config{LinesPath: "-", TimeZone: "Nowhere"}, "data.time: the system knows no time zone"},
@@ -55,7 +56,7 @@ func linesOf(t *testing.T, c data.Config) *collectorSource {
 	if err := s.Probe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.(data.Collector).Start(envAt(t.TempDir())); err != nil {
+	if err := s.(data.ReadingCollector).Start(envAt(t.TempDir())); err != nil {
 		t.Fatal(err)
 	}
 	return s.(*collectorSource)
@@ -78,7 +79,7 @@ func await(t *testing.T, s *collectorSource, values uint64) (texts []string, col
 	columns = s.recorder.stats.columnReports()
 	mustClose(t, s)
 	r := record(t, s.recorder.env)
-	for _, reading := range come(t, r.newFeed(nil)) {
+	for _, reading := range come(t, r.newReadingFeed(nil)) {
 		texts = append(texts, fmt.Sprint(reading.Input, " ", reading.Value, reading.Text))
 	}
 	mustClose(t, closing(r.close))
@@ -115,7 +116,7 @@ func TestCommandFails(t *testing.T) {
 		"/bin/sh":  "command: command /bin/sh: exit status 3: no more sensors",
 	} {
 		l := &lineSource{command: []string{command, "-c", "echo a >&2; echo no more sensors >&2; exit 3"}}
-		err := l.readUntilEnd(t.Context(), time.Now)
+		err := l.readInputUntilEnd(t.Context(), time.Now)
 		if err == nil || !strings.Contains("command: "+err.Error(), want) {
 			t.Errorf("%s: %v, want %s", command, err, want)
 		}
@@ -136,7 +137,7 @@ func TestPipe(t *testing.T) {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := linesOf(t, data.Config{LinesPath: path, Format: "csv", TimeColumn: "t",
+	s := linesOf(t, data.Config{LinesPath: path, LineFormat: "csv", TimeColumn: "t",
 		ColumnByInput: map[string]string{"temp": "T (°C)", "wind": "wd"}})
 	for i := range 2 {
 		text := fmt.Sprintf("\ufefft,T (°C),wd,note\n177236640%d,2%d,\"N,E\",\"x\"\r\n", i, i)
@@ -237,7 +238,7 @@ func TestLinesOfCSV(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := linesOf(t, data.Config{Command: []string{"/bin/sh", "-c", `cat "$0"; exec sleep 1000 >&-`, file},
-				Format: "csv", ColumnByInput: map[string]string{"temp": "temp", "hum": "hum"}})
+				LineFormat: "csv", ColumnByInput: map[string]string{"temp": "temp", "hum": "hum"}})
 			texts, columns := await(t, s, uint64(len(strings.Fields(tt.want)))+2*tt.malformed)
 			var got []string
 			for i := range texts {

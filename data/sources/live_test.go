@@ -24,8 +24,8 @@ type manualSource struct{ payloadParser }
 
 func (manualSource) probe() error { return nil }
 
-func (b *manualSource) begin(r *readingRecorder) (end func() error, err error) {
-	b.addReading, b.stats = r.put, r.stats
+func (b *manualSource) beginIntake(r *readingRecorder) (end func() error, err error) {
+	b.addReading, b.stats = r.recordReading, r.stats
 	for _, c := range b.columns {
 		b.stats.expectInput(c.input, " from topic t")
 	}
@@ -92,26 +92,26 @@ func (l *liveHarness) deliver(topic, text string) {
 }
 
 // compareWithCheck compares the rows and counts of the agent with the result of `agentd data check` on the same ring.
-func (l *liveHarness) compareWithCheck() (data.View, data.Report, error) {
+func (l *liveHarness) compareWithCheck() (data.RowSnapshot, data.QualityReport, error) {
 	l.t.Helper()
 	pass(ringWriteInterval)
 	view, err := l.rows.Snapshot()
-	report := l.rows.(data.Reporter).Report()
+	report := l.rows.(data.QualityReporter).QualityReport()
 	c := l.config
 	c.Source = data.SourceLines
-	stored, storedErr := OpenStored(&c, store.LocalDisk, l.env.Dir)
+	stored, storedErr := OpenStoredSource(&c, store.LocalDisk, l.env.RingFolder)
 	if storedErr != nil {
 		l.t.Fatal(storedErr)
 	}
 	stored.(*storedRing).rules.Now = l.env.Now
 	made, checkErr := survey.DescribeRows(stored, l.want)
-	if (err == nil) != (checkErr == nil) || err == nil && view.Rows.Len() != made.View.Rows.Len() {
-		l.t.Errorf("the agent has %v, %v; the check %v, %v", view, err, made.View, checkErr)
+	if (err == nil) != (checkErr == nil) || err == nil && view.Rows.Len() != made.Snapshot.Rows.Len() {
+		l.t.Errorf("the agent has %v, %v; the check %v, %v", view, err, made.Snapshot, checkErr)
 	}
-	if report.LargestWrongShare != made.Report.LargestWrongShare {
+	if report.LargestWrongShare != made.QualityReport.LargestWrongShare {
 		l.t.Errorf("of the agent %v cannot be used, by the check %v: %v; %v", report.LargestWrongShare,
-			made.Report.LargestWrongShare, report,
-			made.Report)
+			made.QualityReport.LargestWrongShare, report,
+			made.QualityReport)
 	}
 	return view, report, err
 }
@@ -168,7 +168,7 @@ func TestDeviceClockAhead(t *testing.T) {
 				c.Unused[grid.ReasonLate] != 0 {
 				t.Errorf("restart %t: %+v, %v, %v", restart, view.Rows, report, err)
 			}
-			if newest := time.Unix(0, c.Newest); newest.After(l.env.Now()) {
+			if newest := time.Unix(0, c.NewestTime); newest.After(l.env.Now()) {
 				t.Errorf("restart %t: the newest is of %v", restart, newest)
 			}
 		}
@@ -219,7 +219,7 @@ func TestMissingInPayloads(t *testing.T) {
 			w.Features = []string{"hum"}
 			w.Target = "hum in 1m"
 			w.Recipe.Inputs[1].ValidRange = []float64{0, 100}
-			l := newLiveHarness(t, data.Config{MissingValues: []data.UnquotedText{"-9999", "offline"}}, w,
+			l := newLiveHarness(t, data.Config{MissingValues: []data.UnquotedYAMLText{"-9999", "offline"}}, w,
 				map[string]string{"temp": "t", "hum": "h"})
 			defer func() { l.end() }()
 			for n := range 60 {
@@ -262,7 +262,7 @@ func TestAClassMayBeNA(t *testing.T) {
 			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no row can be made yet") {
 				t.Fatal(err)
 			}
-			report := l.rows.(data.Reporter).Report()
+			report := l.rows.(data.QualityReporter).QualityReport()
 			if got := report.EnsureColumn("temp").String(); got != want {
 				t.Errorf("%s: %s, want %s", value, got, want)
 			}
@@ -297,7 +297,7 @@ func TestPayloadsOfPrograms(t *testing.T) {
 			"\xff\xfe":                   "`ÿþ`",
 		} {
 			l.deliver("esp/bme", text)
-			if got := l.stats.columnReports()[0].Problem; !strings.Contains(got, want) {
+			if got := l.stats.columnReports()[0].LastUnusedProblem; !strings.Contains(got, want) {
 				t.Errorf("%q: %s, want %s", text, got, want)
 			}
 		}

@@ -16,18 +16,18 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Topics of a broker of the site, whose messages are readings. The session only subscribes; it publishes nothing. A
-// retained message that has no time of its own is of an unknown time: it is not used.
+// TopicFilters of a broker of the site, whose messages are readings. The session only subscribes; it publishes nothing.
+// A retained message that has no time of its own is of an unknown time: it is not used.
 
-// subscription is a filter, and what its messages hold.
-type subscription struct {
-	filter string
+// topicSubscription is a filter, and what its messages hold.
+type topicSubscription struct {
+	topicFilter string
 	payloadParser
 }
 
 // parseTopicSubscriptions reads the columns: by input a filter, and after a space the path of the value in a JSON
 // payload. Those of the same filter without a path have each a subscription.
-func parseTopicSubscriptions(c *data.Config) (all []subscription, err error) {
+func parseTopicSubscriptions(c *data.Config) (all []topicSubscription, err error) {
 	of, err := payloadTimeFieldFromConfig(c)
 	if err != nil {
 		return nil, err
@@ -39,19 +39,19 @@ func parseTopicSubscriptions(c *data.Config) (all []subscription, err error) {
 			p, err = parseJSONPath(strings.TrimSpace(text))
 		}
 		if err == nil {
-			err = mqtt.CheckSubscription(mqtt.AtMostOnce, filter)
+			err = mqtt.CheckSubscriptionFilter(mqtt.AtMostOnce, filter)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("input %q: %w", input, err)
 		}
 		i := len(all)
 		for j, s := range all {
-			if len(p) > 0 && s.filter == filter && len(s.columns[0].path) > 0 {
+			if len(p) > 0 && s.topicFilter == filter && len(s.columns[0].path) > 0 {
 				i = j
 			}
 		}
 		if i == len(all) {
-			all = append(all, subscription{filter: filter})
+			all = append(all, topicSubscription{topicFilter: filter})
 		}
 		if all[i].columns = append(all[i].columns, payloadColumn{input, p}); len(p) > 0 {
 			all[i].timeField = of // a plain payload has no time of its own
@@ -59,10 +59,11 @@ func parseTopicSubscriptions(c *data.Config) (all []subscription, err error) {
 	}
 	for i, a := range all {
 		for _, b := range all[i+1:] {
-			if a.filter != b.filter && (mqtt.FilterMatches(a.filter, b.filter) || mqtt.FilterMatches(b.filter,
-				a.filter)) {
+			if a.topicFilter != b.topicFilter && (mqtt.FilterMatchesTopic(a.topicFilter,
+				b.topicFilter) || mqtt.FilterMatchesTopic(b.topicFilter,
+				a.topicFilter)) {
 				return nil, fmt.Errorf("the topics %s and %s overlap: a broker may send their messages twice; "+
-					"name one of them", a.filter, b.filter)
+					"name one of them", a.topicFilter, b.topicFilter)
 			}
 		}
 	}
@@ -134,10 +135,10 @@ func rejectFileOnlyKeys(c *data.Config, problems *spec.ProblemList, section stri
 	problems.AddError(section+".time", err)
 }
 
-// Topics are the filters that the source of a section that was checked subscribes to.
-func Topics(c *data.Config) []string {
+// TopicFilters are the filters that the source of a section that was checked subscribes to.
+func TopicFilters(c *data.Config) []string {
 	all, _ := parseTopicSubscriptions(c) // which was checked
-	return topicSubscriptions(all).filters()
+	return topicSubscriptions(all).topicFilters()
 }
 
 func openMQTT(c *data.Config) (data.Source, error) {
@@ -147,38 +148,42 @@ func openMQTT(c *data.Config) (data.Source, error) {
 }
 
 // topicSubscriptions are what a source hears.
-type topicSubscriptions []subscription
+type topicSubscriptions []topicSubscription
 
 // probe knows nothing: the program's doctor examines the broker.
 func (topicSubscriptions) probe() error { return nil }
 
-func (all topicSubscriptions) begin(r *readingRecorder) (end func() error, err error) {
+func (all topicSubscriptions) beginIntake(r *readingRecorder) (end func() error, err error) {
 	for i := range all {
-		all[i].addReading, all[i].stats = r.put, r.stats
+		all[i].addReading, all[i].stats = r.recordReading, r.stats
 		for _, c := range all[i].columns {
-			r.stats.expectInput(c.input, " from topic "+all[i].filter)
+			r.stats.expectInput(c.input, " from topic "+all[i].topicFilter)
 		}
 	}
-	conn, err := r.env.Connect(func(t mqtt.ObservedMessage) {
-		if t.IsIncoming && t.Dropped {
+	conn, err := r.env.ConnectBroker(func(t mqtt.ObservedMessage) {
+		if t.IsIncoming && t.IsDropped {
 			problem := "messages arrived faster than they could be processed"
-			if t.SizeLimit > 0 {
-				problem = fmt.Sprintf("the message has %d bytes: at most %d are read", t.PacketSize, t.SizeLimit)
-				r.stats.recordOversizedMessage(t.Topic, t.PacketSize, t.SizeLimit)
+			if t.ExceededSizeLimit > 0 {
+				problem = fmt.Sprintf("the message has %d bytes: at most %d are read", t.OversizedPacketSize,
+					t.ExceededSizeLimit)
+				r.stats.recordOversizedMessage(t.Topic, t.OversizedPacketSize, t.ExceededSizeLimit)
 			}
-			all.forEachMatch(t.Topic, func(s *subscription) { s.rejectPayload(grid.ReasonNoRoom, problem, t.Topic) })
+			all.forEachMatchingSubscription(t.Topic, func(s *topicSubscription) {
+				s.rejectPayload(grid.ReasonNoRoom,
+					problem, t.Topic)
+			})
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
 	r.stats.setInitialTrouble(data.TroubleBroker, "the site's broker was not reached yet")
-	conn.Subscribe(mqtt.AtMostOnce, all.filters()...)
+	conn.Subscribe(mqtt.AtMostOnce, all.topicFilters()...)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for e := range conn.Events() {
-			all.handleEvent(r, e)
+			all.handleConnectionEvent(r, e)
 		}
 	}()
 	return func() error {
@@ -188,30 +193,30 @@ func (all topicSubscriptions) begin(r *readingRecorder) (end func() error, err e
 	}, nil
 }
 
-// filters are what is subscribed to.
-func (all topicSubscriptions) filters() []string {
+// topicFilters are what is subscribed to.
+func (all topicSubscriptions) topicFilters() []string {
 	filters := make([]string, len(all))
 	for i, s := range all {
-		filters[i] = s.filter
+		filters[i] = s.topicFilter
 	}
 	slices.Sort(filters)
 	return slices.Compact(filters)
 }
 
-func (all topicSubscriptions) forEachMatch(topic string, do func(*subscription)) {
+func (all topicSubscriptions) forEachMatchingSubscription(topic string, do func(*topicSubscription)) {
 	for i := range all {
-		if mqtt.FilterMatches(all[i].filter, topic) {
+		if mqtt.FilterMatchesTopic(all[i].topicFilter, topic) {
 			do(&all[i])
 		}
 	}
 }
 
-// handleEvent takes an event of the connection.
-func (all topicSubscriptions) handleEvent(r *readingRecorder, e mqtt.Event) {
+// handleConnectionEvent takes an event of the connection.
+func (all topicSubscriptions) handleConnectionEvent(r *readingRecorder, e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.MessageReceived:
 		from := payloadMeta{e.Topic, topicHash(e.Topic), r.env.Now()}
-		all.forEachMatch(e.Topic, func(s *subscription) {
+		all.forEachMatchingSubscription(e.Topic, func(s *topicSubscription) {
 			if !e.Retained || len(s.timeField.path) > 0 {
 				s.parsePayload(e.Payload, from)
 			}

@@ -27,7 +27,7 @@ func TestSubscriptions(t *testing.T) {
 	var got []string
 	for _, s := range all {
 		for _, c := range s.columns {
-			got = append(got, fmt.Sprint(s.filter, " ", c.input, c.path, s.timeField.path))
+			got = append(got, fmt.Sprint(s.topicFilter, " ", c.input, c.path, s.timeField.path))
 		}
 	}
 	if want := []string{"site/air a[x a] [t]", "site/air b[x b] [t]", "site/c c[] []", "site/c d[] []",
@@ -66,7 +66,7 @@ func started(t *testing.T, c data.Config, e data.CollectorEnv) *collectorSource 
 	if err = s.Probe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.(data.Collector).Start(e); err != nil {
+	if err := s.(data.ReadingCollector).Start(e); err != nil {
 		t.Fatal(err)
 	}
 	return s.(*collectorSource)
@@ -102,7 +102,7 @@ func TestMQTT(t *testing.T) {
 			return refuse && filter == "site/door"
 		}})
 		e := envAt(t.TempDir())
-		e.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+		e.ConnectBroker = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			return b.Session("device-data", nil, func() time.Duration { return 20 * time.Minute }), nil
 		}
 		gateway := b.Connect("gateway", nil)
@@ -147,7 +147,7 @@ func TestMQTT(t *testing.T) {
 		if err := s.Probe(); err != nil {
 			t.Error(err)
 		}
-		got := come(t, s.recorder.newFeed(nil))
+		got := come(t, s.recorder.newReadingFeed(nil))
 		// The door's "open" and site a's values came again as retained ones: one has no time, the other has its own.
 		want := []data.Reading{{Input: "hum", Time: now * 1e9, Value: 40}, {Input: "temp", Time: now * 1e9, Value: 21},
 			{Input: "temp", Time: (now + 1) * 1e9, Value: 22}, {Input: "hum", Time: now * 1e9, Value: 40},
@@ -171,16 +171,16 @@ func TestMQTTDropped(t *testing.T) {
 		e := envAt(t.TempDir())
 		var tell func(mqtt.ObservedMessage)
 		b := memory.New(memory.Options{})
-		e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+		e.ConnectBroker = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			tell = observe
 			return b.Session("device-data", nil, nil), nil
 		}
 		s := started(t, data.Config{Source: data.SourceMQTT, ColumnByInput: map[string]string{"a": "site/a",
 			"b": "site/b"}},
 			e)
-		tell(mqtt.ObservedMessage{IsIncoming: true, Topic: "site/a", Dropped: true})
+		tell(mqtt.ObservedMessage{IsIncoming: true, Topic: "site/a", IsDropped: true})
 		tell(mqtt.ObservedMessage{IsIncoming: true, Topic: "site/a"})
-		tell(mqtt.ObservedMessage{Topic: "site/a", Dropped: true})
+		tell(mqtt.ObservedMessage{Topic: "site/a", IsDropped: true})
 		if c := s.recorder.stats.columnReports(); c[0].Unused[grid.ReasonNoRoom] != 1 || len(c[1].Unused) != 0 {
 			t.Errorf("%+v", c)
 		}
@@ -196,8 +196,8 @@ func TestMQTTCannotConnect(t *testing.T) {
 	}
 	bad := errors.New("no such file")
 	e := envAt(t.TempDir())
-	e.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) { return nil, bad }
-	if err := s.(data.Collector).Start(e); !errors.Is(err, bad) {
+	e.ConnectBroker = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) { return nil, bad }
+	if err := s.(data.ReadingCollector).Start(e); !errors.Is(err, bad) {
 		t.Errorf("error %v", err)
 	}
 	mustClose(t, s)
@@ -210,7 +210,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 	m.Start(t)
 	e := envAt(t.TempDir())
 	var dropped []mqtt.ObservedMessage
-	e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+	e.ConnectBroker = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 		return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address, ClientID: "device-data",
 			MaxReconnectDelay: 20 * time.Millisecond, ObserveMessage: func(x mqtt.ObservedMessage) {
 				if !x.IsIncoming {
@@ -248,7 +248,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 		t.Errorf("the source has published %+v", dropped)
 	}
 	r := record(t, e)
-	got := come(t, r.newFeed(nil))
+	got := come(t, r.newReadingFeed(nil))
 	if len(got) < 4 || got[0].Value != 40 || got[1].Value != 21.5 || got[1].Input != "temp" {
 		t.Errorf("recorded %+v", got)
 	}
@@ -268,7 +268,7 @@ func TestTopicsWithSpaces(t *testing.T) {
 	} {
 		all, err := parseTopicSubscriptions(&data.Config{Source: data.SourceMQTT,
 			ColumnByInput: map[string]string{"x": text}})
-		if err != nil || fmt.Sprint(all[0].filter, " ", all[0].columns[0].path) != want {
+		if err != nil || fmt.Sprint(all[0].topicFilter, " ", all[0].columns[0].path) != want {
 			t.Errorf("%s: %+v, %v; want %s", text, all, err, want)
 		}
 	}
@@ -288,7 +288,7 @@ func TestTopicsWithSpaces(t *testing.T) {
 	problems = spec.ProblemList{}
 	CheckConfigAgainstFile(&c, &problems, "data")
 	if all, err := parseTopicSubscriptions(&c); problems.Err() != nil || err != nil ||
-		all[0].filter != "smartthings/Grey Water Meter/temperature" || len(all[0].columns[0].path) > 0 {
+		all[0].topicFilter != "smartthings/Grey Water Meter/temperature" || len(all[0].columns[0].path) > 0 {
 		t.Errorf("%v, %v, %+v", problems.Err(), err, all)
 	}
 }

@@ -18,9 +18,9 @@ const oversizedText = "topic %.128q: a message of %d bytes was dropped: at most 
 
 // oversizedTopic has the messages of a topic that were dropped because of their size.
 type oversizedTopic struct {
-	size       int // of the largest message
-	limit      int
-	lastDropAt time.Time
+	largestMessageSize int // of the largest message
+	sizeLimit          int
+	lastDropAt         time.Time
 }
 
 // recordOversizedMessage records a message that was dropped because of its size. The session with the broker logs it.
@@ -32,7 +32,7 @@ func (l *sourceStats) recordOversizedMessage(topic string, size, limit int) {
 	if !known && len(l.oversizedByTopic) == maxOversizedTopics {
 		return
 	}
-	l.oversizedByTopic[topic] = oversizedTopic{max(size, before.size), limit, l.now()}
+	l.oversizedByTopic[topic] = oversizedTopic{max(size, before.largestMessageSize), limit, l.now()}
 }
 
 // oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller has locked l.mu.
@@ -40,7 +40,7 @@ func (l *sourceStats) oversizedTroubles(now time.Time) (all []data.SourceTrouble
 	for _, topic := range slices.Sorted(maps.Keys(l.oversizedByTopic)) {
 		if o := l.oversizedByTopic[topic]; !o.isOutdated(now) {
 			all = append(all, data.SourceTrouble{Kind: data.TroubleOversized, Text: fmt.Sprintf(oversizedText, topic,
-				o.size, o.limit)})
+				o.largestMessageSize, o.sizeLimit)})
 		}
 	}
 	return all

@@ -26,7 +26,7 @@ func TestOversizedTroubles(t *testing.T) {
 		e := envAt(t.TempDir())
 		var observe func(mqtt.ObservedMessage)
 		b := memory.New(memory.Options{})
-		e.Connect = func(o func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+		e.ConnectBroker = func(o func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			observe = o
 			return b.Session("device-data", nil, nil), nil
 		}
@@ -35,8 +35,8 @@ func TestOversizedTroubles(t *testing.T) {
 			"door": "yard/door"}}, e)
 		synctest.Wait()
 		drop := func(topic string, size int) {
-			observe(mqtt.ObservedMessage{IsIncoming: true, Topic: topic, Dropped: true, SizeLimit: 131_072,
-				PacketSize: size})
+			observe(mqtt.ObservedMessage{IsIncoming: true, Topic: topic, IsDropped: true, ExceededSizeLimit: 131_072,
+				OversizedPacketSize: size})
 		}
 		drop("home/camera", 140_017)
 		drop("home/camera", 133_000)
@@ -46,7 +46,7 @@ func TestOversizedTroubles(t *testing.T) {
 		const problem = "the message has 133000 bytes: at most 131072 are read"
 		for _, c := range s.recorder.stats.columnReports() {
 			if want := map[string]uint64{"temp": 2, "hum": 2}[c.Name]; c.Unused[grid.ReasonNoRoom] != want ||
-				want > 0 && (c.LastUnusedWhere != "home/camera" || c.Problem != problem) {
+				want > 0 && (c.LastUnusedWhere != "home/camera" || c.LastUnusedProblem != problem) {
 				t.Errorf("%+v, want %d dropped", c, want)
 			}
 		}
@@ -88,7 +88,7 @@ func TestOversizedWithMosquitto(t *testing.T) {
 			mqtttest.SyncWithBroker(t, home)
 			e := envAt(t.TempDir())
 			var dials atomic.Int32
-			e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+			e.ConnectBroker = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 				return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address,
 					ClientID: "device-data", MinQoS: qos, MaxReconnectDelay: 20 * time.Millisecond,
 					ObserveMessage: observe,

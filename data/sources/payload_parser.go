@@ -55,8 +55,8 @@ func parseJSONPath(text string) (jsonPath, error) {
 	return p, nil
 }
 
-// dotted returns the path as text in the syntax of parseJSONPath.
-func (p jsonPath) dotted() string {
+// dottedText returns the path as text in the syntax of parseJSONPath.
+func (p jsonPath) dottedText() string {
 	escape := strings.NewReplacer(`\`, `\\`, `.`, `\.`)
 	names := make([]string, len(p))
 	for i, name := range p {
@@ -108,7 +108,7 @@ type payloadParser struct {
 // payloadMeta describes the origin and the arrival of a payload.
 type payloadMeta struct {
 	place      string    // topic or line number, for messages
-	source     uint64    // Source of its readings
+	sourceHash uint64    // Source of its readings
 	receivedAt time.Time // time of arrival
 }
 
@@ -136,11 +136,11 @@ func (p *payloadParser) addParsedPayload(v any, from payloadMeta) {
 	at := from.receivedAt.UnixNano()
 	if len(p.timeField.path) > 0 {
 		written, found := p.timeField.path.valueIn(v)
-		text := strings.TrimSpace(textOfJSON(written))
+		text := strings.TrimSpace(jsonValueText(written))
 		var err error
-		if at, err = p.timeField.parse(text); !found {
+		if at, err = p.timeField.parseTime(text); !found {
 			p.rejectPayload(grid.ReasonBadTime, fmt.Sprintf("no time found at the path %s",
-				data.QuoteForMessage(p.timeField.path.dotted())),
+				data.QuoteForMessage(p.timeField.path.dottedText())),
 				from.place)
 			return
 		} else if err != nil {
@@ -148,13 +148,13 @@ func (p *payloadParser) addParsedPayload(v any, from payloadMeta) {
 			if written == nil {
 				shown = "null"
 			}
-			p.rejectPayload(grid.ReasonBadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.timeField.example(),
+			p.rejectPayload(grid.ReasonBadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.timeField.exampleTime(),
 				p.timeField.formatAdvice(text)), from.place)
 			return
 		}
 	}
 	if len(p.columns) == 0 {
-		p.addMembers(v, at, from)
+		p.addObjectMembers(v, at, from)
 		return
 	}
 	for _, c := range p.columns {
@@ -163,8 +163,9 @@ func (p *payloadParser) addParsedPayload(v any, from payloadMeta) {
 	}
 }
 
-// addMembers reads each member of an object as an input. It skips the time, and members that contain objects or lists.
-func (p *payloadParser) addMembers(v any, at int64, from payloadMeta) {
+// addObjectMembers reads each member of an object as an input. It skips the time, and members that contain objects or
+// lists.
+func (p *payloadParser) addObjectMembers(v any, at int64, from payloadMeta) {
 	object, _ := v.(map[string]any)
 	for name, value := range object {
 		switch value.(type) {
@@ -172,7 +173,7 @@ func (p *payloadParser) addMembers(v any, at int64, from payloadMeta) {
 			continue
 		}
 		if len(p.timeField.path) == 1 && p.timeField.path[0] == name || len(name) > maxTextBytes ||
-			!p.stats.mayCount(name) {
+			!p.stats.mayCountInput(name) {
 			continue
 		}
 		p.addValue(name, value, at, from)
@@ -182,17 +183,17 @@ func (p *payloadParser) addMembers(v any, at int64, from payloadMeta) {
 // rejectPayload counts a payload of which nothing can be used.
 func (p *payloadParser) rejectPayload(why data.UnusedReason, problem, where string) {
 	for _, c := range p.columns {
-		p.stats.countUnused(c.input, why, problem, where)
+		p.stats.countUnusedValue(c.input, why, problem, where)
 	}
 	if len(p.columns) == 0 {
-		p.stats.countUnused("", why, problem, where)
+		p.stats.countUnusedValue("", why, problem, where)
 	}
 }
 
 // addValue records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
 // means a missing value: the task may have a class with this name.
 func (p *payloadParser) addValue(input string, value any, at int64, from payloadMeta) {
-	r, why := data.Reading{Input: input, Time: at, Source: from.source}, data.UnusedReason("")
+	r, why := data.Reading{Input: input, Time: at, Source: from.sourceHash}, data.UnusedReason("")
 	switch v := value.(type) {
 	case json.Number:
 		number, err := strconv.ParseFloat(string(v), 64)
@@ -223,7 +224,7 @@ func (p *payloadParser) addValue(input string, value any, at int64, from payload
 	case why == grid.ReasonMissing:
 		says = "the value is absent, null or empty"
 	case why != "":
-		says = data.DescribeCellProblem(textOfJSON(value), why)
+		says = data.DescribeCellProblem(jsonValueText(value), why)
 	case at < rows.MinReadingTime:
 		why, says = grid.ReasonBadTime, fmt.Sprintf("%s is before the year 2000%s", rows.FormatTime(at),
 			p.timeField.unitAdvice(at))
@@ -231,10 +232,10 @@ func (p *payloadParser) addValue(input string, value any, at int64, from payload
 		why, says = grid.ReasonFutureTime, rows.FormatTime(at)+" is in the future according to the device's clock"
 	}
 	if why != "" {
-		p.stats.countUnused(input, why, says, from.place)
+		p.stats.countUnusedValue(input, why, says, from.place)
 		return
 	}
-	p.stats.countUsed(r)
+	p.stats.countUsedReading(r)
 	p.addReading(r)
 }
 
@@ -246,11 +247,11 @@ func parsePlainPayload(text []byte) any {
 			return v
 		}
 	}
-	return numberOrText(string(text))
+	return parseNumberOrText(string(text))
 }
 
-// numberOrText is a number, or a text.
-func numberOrText(text string) any {
+// parseNumberOrText is a number, or a text.
+func parseNumberOrText(text string) any {
 	text = strings.TrimSpace(text)
 	if v, err := strconv.ParseFloat(text, 64); err == nil && v == v || errors.Is(err, strconv.ErrRange) {
 		return json.Number(text)

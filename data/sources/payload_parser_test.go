@@ -156,11 +156,11 @@ func TestTimeFormats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if at, err := f.parse(tt.text); err != nil || at != want {
+		if at, err := f.parseTime(tt.text); err != nil || at != want {
 			t.Errorf("%+v: %d, %v; want %d", tt, at, err, want)
 		}
 		for _, bad := range []string{"", "noon", "-1", "1e30", "NaN", "2300-01-01 00:00", "1600-01-01 00:00"} {
-			if at, err := f.parse(bad); err == nil {
+			if at, err := f.parseTime(bad); err == nil {
 				t.Errorf("%+v: %q is %d", tt, bad, at)
 			}
 		}
@@ -195,7 +195,7 @@ func FuzzPayload(f *testing.F) {
 			}
 			var e readingBatchEncoder
 			for _, r := range got.readings {
-				if r.Time < rows.MinReadingTime || r.Text == "" && !data.IsFinite(r.Value) || !e.add(r, 1<<20) {
+				if r.Time < rows.MinReadingTime || r.Text == "" && !data.IsFinite(r.Value) || !e.addReading(r, 1<<20) {
 					t.Errorf("reading %+v", r)
 				}
 			}

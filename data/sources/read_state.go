@@ -11,27 +11,27 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// readState contains the counts of the rows read so far, and the state that following rows need.
-type readState struct {
-	rows, matched      int                   // all rows, and the rows that the conditions select
-	used, unusable     int                   // used and unusable rows of the own share
-	malformed          int                   // lines that cannot be parsed; part of bad
-	recent             grid.RecentWrongShare // share of unusable rows among the most recent ones
-	newestRowTime      int64                 // newest time of a row, without outliers
-	order              *rows.TimeOrderCheck  // checks the times; nil if there are none, or if gridRowMaker checks them
-	columnCounts       []columnCounts        // counts of each wanted column, then of the time
-	lastUnusableRowErr *data.FileError       // error of the last unusable row
-	labels             rows.TargetFilter
+// csvReadState contains the counts of the rows read so far, and the state that following rows need.
+type csvReadState struct {
+	rows, matched       int                   // all rows, and the rows that the conditions select
+	used, unusable      int                   // used and unusable rows of the own share
+	malformedLineCount  int                   // lines that cannot be parsed; part of bad
+	recentUnusableShare grid.RecentWrongShare // share of unusable rows among the most recent ones
+	newestRowTime       int64                 // newest time of a row, without outliers
+	order               *rows.TimeOrderCheck  // checks the times; nil if there are none, or if gridRowMaker checks them
+	columnCounts        []columnCounts        // counts of each wanted column, then of the time
+	lastUnusableRowErr  *data.FileError       // error of the last unusable row
+	targetFilter        rows.TargetFilter
 }
 
 // columnCounts counts the cells of a column.
 type columnCounts struct {
 	used                 uint64
 	unused               map[data.UnusedReason]uint64
-	recent               grid.RecentWrongShare
-	lastRejected         rejectedCell                       // the last rejected cell
+	recentWrongShare     grid.RecentWrongShare
+	lastRejectedCell     rejectedCell                       // the last rejected cell
 	lastRejectedByReason map[data.UnusedReason]rejectedCell // the last rejected cell by reason
-	sum                  float64
+	sumOfValues          float64
 	lastValue            float64
 	lastValueTime        int64
 }
@@ -45,7 +45,7 @@ type rejectedCell struct {
 }
 
 // clone returns a copy for lines that may have to be undone.
-func (y *readState) clone() readState {
+func (y *csvReadState) clone() csvReadState {
 	n := *y
 	n.columnCounts = slices.Clone(y.columnCounts)
 	for i := range n.columnCounts {
@@ -59,41 +59,41 @@ func (y *readState) clone() readState {
 }
 
 // allocateColumnCounts allocates the counts for the given number of columns and the time, unless they exist.
-func (y *readState) allocateColumnCounts(columns int) {
+func (y *csvReadState) allocateColumnCounts(columns int) {
 	if y.columnCounts == nil {
 		y.columnCounts = make([]columnCounts, columns+1)
 	}
 }
 
-// countUnusable counts an unusable row.
-func (y *readState) countUnusable(why *data.FileError) {
+// countUnusableRow counts an unusable row.
+func (y *csvReadState) countUnusableRow(why *data.FileError) {
 	y.unusable++
-	y.recent.CountValue(true)
+	y.recentUnusableShare.CountValue(true)
 	y.lastUnusableRowErr = why
 }
 
 func (c *columnCounts) addValue(v float64, at int64) {
-	c.countUsed()
-	c.sum += v
+	c.countUsedCell()
+	c.sumOfValues += v
 	c.lastValue, c.lastValueTime = v, at
 }
 
-func (c *columnCounts) countUsed() {
+func (c *columnCounts) countUsedCell() {
 	c.used++
-	c.recent.CountValue(false)
+	c.recentWrongShare.CountValue(false)
 }
 
-func (c *columnCounts) countRejected(bad rejectedCell) {
+func (c *columnCounts) countRejectedCell(bad rejectedCell) {
 	why := bad.why
 	if c.unused == nil {
 		c.unused, c.lastRejectedByReason = map[data.UnusedReason]uint64{}, map[data.UnusedReason]rejectedCell{}
 	}
 	c.unused[why]++
 	if why.MeansWrongValue() {
-		c.recent.CountValue(true)
+		c.recentWrongShare.CountValue(true)
 	}
 	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
-	c.lastRejected, c.lastRejectedByReason[why] = bad, bad
+	c.lastRejectedCell, c.lastRejectedByReason[why] = bad, bad
 }
 
 // unusedValue returns the place and the description of a rejected cell.
@@ -109,13 +109,13 @@ func (c *columnCounts) fillValue(f grid.FillRule, at int64) (float64, bool) {
 	case f.Policy == grid.FillLast && at-c.lastValueTime <= int64(f.MaxLastValueAge):
 		return c.lastValue, true
 	case f.Policy == grid.FillMean:
-		return c.sum / float64(c.used), true
+		return c.sumOfValues / float64(c.used), true
 	}
 	return 0, false
 }
 
 // checkUnusableShare returns an error if more than a share of the rows cannot be used.
-func (y *readState) checkUnusableShare(most float64) error {
+func (y *csvReadState) checkUnusableShare(most float64) error {
 	if all := y.used + y.unusable; y.unusable > 0 && y.unusableShare() > most {
 		e := *y.lastUnusableRowErr
 		e.BadCount, e.TotalCount = uint64(y.unusable), uint64(all)
@@ -127,17 +127,17 @@ func (y *readState) checkUnusableShare(most float64) error {
 }
 
 // unusableShare returns the share of rows that cannot be used; see [data.WrongValueSummary.CurrentShare].
-func (y *readState) unusableShare() float64 {
-	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recent.Share())
+func (y *csvReadState) unusableShare() float64 {
+	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recentUnusableShare.Share())
 }
 
-// report returns the counts. names are those of the columns.
-func (y *readState) report(names []string, time string) data.Report {
-	r := data.Report{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.unusableShare()}
+// qualityReport returns the counts. names are those of the columns.
+func (y *csvReadState) qualityReport(names []string, time string) data.QualityReport {
+	r := data.QualityReport{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.unusableShare()}
 	for i, c := range y.columnCounts {
 		e := data.ColumnReport{ReceivedValues: c.used, Used: c.used, Unused: maps.Clone(c.unused),
-			Newest:           c.lastValueTime,
-			RecentWrongShare: c.recent.Share()}
+			NewestTime:       c.lastValueTime,
+			RecentWrongShare: c.recentWrongShare.Share()}
 		for _, n := range c.unused {
 			e.ReceivedValues += n
 		}
@@ -149,9 +149,9 @@ func (y *readState) report(names []string, time string) data.Report {
 		default:
 			e.Name = time
 		}
-		if c.lastRejected.line > 0 {
-			last := c.lastRejected.unusedValue()
-			e.LastUnusedWhere, e.Problem = last.Where, last.Problem
+		if c.lastRejectedCell.line > 0 {
+			last := c.lastRejectedCell.unusedValue()
+			e.LastUnusedWhere, e.LastUnusedProblem = last.Where, last.Problem
 		}
 		for why, bad := range c.lastRejectedByReason {
 			e.SetLastUnusedValue(why, bad.unusedValue())

@@ -33,11 +33,12 @@ func TestMissing(t *testing.T) {
 		{policy: grid.FillRefuse, problem: `line 3: column "x": empty where a number is needed`},
 	} {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
-			c := data.Config{TimeColumn: "t", Missing: tt.policy, MaxLastValueAge: tt.atMost, MaxUnusableShare: 0.9}
+			c := data.Config{TimeColumn: "t", MissingValuePolicy: tt.policy, MaxLastValueAge: tt.atMost,
+				MaxUnusableShare: 0.9}
 			// All at once, and line by line: the rows above a line decide what stands for a cell.
 			for _, step := range []int{len(text), 1} {
 				h, r := csvAt(t, "d.csv", "", c)
-				var v data.View
+				var v data.RowSnapshot
 				var err error
 				for n := step; n <= len(text); n++ {
 					if step == 1 && text[n-1] != '\n' {
@@ -59,7 +60,7 @@ func TestMissing(t *testing.T) {
 				if !slices.Equal(b.X, tt.x) || !slices.Equal(b.Y, tt.y) || len(timesOf(v)) != len(tt.y) {
 					t.Errorf("step %d: %v, %v at %v; want %v, %v", step, b.X, b.Y, timesOf(v), tt.x, tt.y)
 				}
-				if said := textOf(r).Report(); said.BadRows != int(tt.unused) || said.Rows != len(tt.y) {
+				if said := textOf(r).QualityReport(); said.BadRows != int(tt.unused) || said.Rows != len(tt.y) {
 					t.Errorf("step %d: report %+v, want %d bad", step, said, tt.unused)
 				}
 			}
@@ -75,10 +76,10 @@ func TestReportOfColumns(t *testing.T) {
 		t.Errorf("rows %v", got)
 	}
 	want := []data.ColumnReport{
-		{Name: "x", Used: 2, Newest: 9e9, LastUnusedWhere: "line 7",
+		{Name: "x", Used: 2, NewestTime: 9e9, LastUnusedWhere: "line 7",
 			Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 1, grid.ReasonNotANumber: 1,
 				grid.ReasonNotFinite: 1}},
-		{Name: "y", Used: 3, Newest: 9e9, LastUnusedWhere: "line 4",
+		{Name: "y", Used: 3, NewestTime: 9e9, LastUnusedWhere: "line 4",
 			Unused: map[data.UnusedReason]uint64{grid.ReasonMissing: 2}},
 		{Name: "t", Used: 5, LastUnusedWhere: "line 6", Unused: map[data.UnusedReason]uint64{grid.ReasonBadTime: 1,
 			grid.ReasonLate: 1}},
@@ -87,13 +88,13 @@ func TestReportOfColumns(t *testing.T) {
 	if _, err := second.Snapshot(); err != nil {
 		t.Error(err)
 	}
-	got := textOf(r).Report() // of the first: a value that two read counts once
+	got := textOf(r).QualityReport() // of the first: a value that two read counts once
 	if got.Rows != 2 || got.BadRows != 5 || len(got.Columns) != len(want) {
 		t.Fatalf("%+v", got)
 	}
 	for i, c := range got.Columns {
 		w := want[i]
-		if c.Name != w.Name || c.Used != w.Used || c.Newest != w.Newest || !maps.Equal(c.Unused, w.Unused) ||
+		if c.Name != w.Name || c.Used != w.Used || c.NewestTime != w.NewestTime || !maps.Equal(c.Unused, w.Unused) ||
 			!strings.HasSuffix(c.LastUnusedWhere, "d.csv: "+w.LastUnusedWhere) {
 			t.Errorf("%+v, want %+v", c, w)
 		}
@@ -134,7 +135,7 @@ func TestMaxBadHeals(t *testing.T) {
 	if got, _ := xs(t, r); len(got) != 161 {
 		t.Errorf("%d rows", len(got))
 	}
-	if got := r.(data.Reporter).Report().LargestWrongShare; got > 0.2 || got < 0.19 {
+	if got := r.(data.QualityReporter).QualityReport().LargestWrongShare; got > 0.2 || got < 0.19 {
 		t.Errorf("a share of %v", got)
 	}
 }

@@ -26,7 +26,7 @@ const maxTextBytes = 255
 type readingBatchEncoder struct {
 	body                  []byte
 	indexByInputAndSource map[inputAndSource]uint64
-	count                 int
+	readingCount          int
 	lastReadingTime       int64 // time
 	newestTime            int64 // of the times
 }
@@ -38,7 +38,7 @@ type inputAndSource struct {
 }
 
 // add appends a reading unless the body would be longer than that.
-func (e *readingBatchEncoder) add(r data.Reading, longest int) bool {
+func (e *readingBatchEncoder) addReading(r data.Reading, longest int) bool {
 	length, index := len(e.body), uint64(len(e.indexByInputAndSource))
 	known, found := e.indexByInputAndSource[inputAndSource{r.Input, r.Source}]
 	if found {
@@ -66,7 +66,7 @@ func (e *readingBatchEncoder) add(r data.Reading, longest int) bool {
 		e.indexByInputAndSource, e.newestTime = map[inputAndSource]uint64{}, r.Time
 	}
 	e.indexByInputAndSource[inputAndSource{r.Input, r.Source}] = index
-	e.count++
+	e.readingCount++
 	e.lastReadingTime, e.newestTime = r.Time, max(e.newestTime, r.Time)
 	return true
 }

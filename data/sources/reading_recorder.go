@@ -29,17 +29,17 @@ type readingRecorder struct {
 	env   data.CollectorEnv
 	stats *sourceStats
 
-	mu      sync.Mutex
-	ring    *store.Ring    // nil until it could be opened
-	pending []data.Reading // not durable yet
+	mu              sync.Mutex
+	ring            *store.RingLog // nil until it could be opened
+	pendingReadings []data.Reading // not durable yet
 
 	// failedBatch is the batch to append until the ring takes it, because Append must get the same batch again. Its
 	// readings are the first pending ones.
-	failedBatch   *store.RingBatch
-	pendingSignal chan struct{} // wakes run: something is to be written
-	flushSignal   chan struct{} // wakes run at once: many readings are pending
-	closed        chan struct{}
-	done          chan struct{}
+	failedBatch    *store.RingBatch
+	pendingSignal  chan struct{} // wakes run: something is to be written
+	flushSignal    chan struct{} // wakes run at once: many readings are pending
+	closeSignal    chan struct{}
+	writeLoopEnded chan struct{}
 
 	savedUnusedCount uint64    // number of rejected values at the last write of the counts file
 	countsSavedAt    time.Time // time of the last write of the counts file
@@ -49,23 +49,23 @@ type readingRecorder struct {
 func newReadingRecorder(e data.CollectorEnv, stats *sourceStats) *readingRecorder {
 	r := &readingRecorder{env: e, stats: stats, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{},
 		1),
-		closed: make(chan struct{}), done: make(chan struct{})}
-	stats.onUnused = func() { signalWithoutBlocking(r.pendingSignal) } // run writes the counts file
-	flushed := r.flush()                                               // opens the ring, on this goroutine
-	go r.run(!flushed)
+		closeSignal: make(chan struct{}), writeLoopEnded: make(chan struct{})}
+	stats.onUnusedValue = func() { signalWithoutBlocking(r.pendingSignal) } // run writes the counts file
+	flushed := r.flushPending()                                             // opens the ring, on this goroutine
+	go r.runWriteLoop(!flushed)
 	return r
 }
 
-// put records a reading, soon.
-func (r *readingRecorder) put(reading data.Reading) {
+// recordReading records a reading, soon.
+func (r *readingRecorder) recordReading(reading data.Reading) {
 	r.mu.Lock()
-	n := len(r.pending)
+	n := len(r.pendingReadings)
 	if n < maxPendingReadings {
-		r.pending = append(r.pending, reading)
+		r.pendingReadings = append(r.pendingReadings, reading)
 	}
 	r.mu.Unlock()
 	if n == maxPendingReadings {
-		r.stats.countUnused(reading.Input, grid.ReasonNoRoom,
+		r.stats.countUnusedValue(reading.Input, grid.ReasonNoRoom,
 			"the disk cannot be written and the queue of readings is full", "")
 		return
 	}
@@ -82,18 +82,18 @@ func signalWithoutBlocking(c chan<- struct{}) {
 	}
 }
 
-// run writes what is pending, seldom. Readings that a disk did not take, or a ring that it did not give, are
+// runWriteLoop writes what is pending, seldom. Readings that a disk did not take, or a ring that it did not give, are
 // tried again after the same time.
-func (r *readingRecorder) run(again bool) {
-	defer close(r.done)
+func (r *readingRecorder) runWriteLoop(again bool) {
+	defer close(r.writeLoopEnded)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		if !again {
 			select {
 			case <-r.pendingSignal:
-			case <-r.closed:
-				r.flush()
+			case <-r.closeSignal:
+				r.flushPending()
 				return
 			}
 		}
@@ -101,74 +101,74 @@ func (r *readingRecorder) run(again bool) {
 		select {
 		case <-timer.C:
 		case <-r.flushSignal:
-		case <-r.closed: // whatever the disk takes
-			r.flush()
+		case <-r.closeSignal: // whatever the disk takes
+			r.flushPending()
 			return
 		}
-		again = !r.flush()
+		again = !r.flushPending()
 	}
 }
 
-// flush writes what is pending, and not what comes meanwhile. It reports whether the disk has taken it.
-func (r *readingRecorder) flush() bool {
+// flushPending writes what is pending, and not what comes meanwhile. It reports whether the disk has taken it.
+func (r *readingRecorder) flushPending() bool {
 	ring, err := r.openRing()
 	r.mu.Lock()
-	todo := r.pending
+	todo := r.pendingReadings
 	r.mu.Unlock()
 	for err == nil && len(todo) > 0 {
 		if r.failedBatch == nil {
 			r.failedBatch = encodeReadingBatch(todo, ring)
 		}
 		if err = ring.Append(*r.failedBatch); err == nil {
-			todo = r.dropWritten(todo, r.failedBatch.EntryCount)
+			todo = r.dropWrittenReadings(todo, r.failedBatch.EntryCount)
 			r.failedBatch = nil
 		}
 	}
 	if err == nil {
-		err = r.saveCounts()
+		err = r.saveInputCounts()
 	}
 	r.stats.setTrouble(data.TroubleStorage, "", err)
 	return err == nil
 }
 
 // encodeReadingBatch makes a batch of the first readings.
-func encodeReadingBatch(readings []data.Reading, ring *store.Ring) *store.RingBatch {
+func encodeReadingBatch(readings []data.Reading, ring *store.RingLog) *store.RingBatch {
 	entries, bytes := ring.MaxBatchSize()
 	var e readingBatchEncoder
 	for _, reading := range readings {
-		if e.count == entries || !e.add(reading, bytes) {
+		if e.readingCount == entries || !e.addReading(reading, bytes) {
 			break
 		}
 	}
-	return &store.RingBatch{EntryCount: e.count, NewestEntryTime: e.newestTime, Body: e.body}
+	return &store.RingBatch{EntryCount: e.readingCount, NewestEntryTime: e.newestTime, Body: e.body}
 }
 
-// dropWritten forgets the first of the readings that were pending, and returns those of todo that still are.
-func (r *readingRecorder) dropWritten(todo []data.Reading, n int) []data.Reading {
+// dropWrittenReadings forgets the first of the readings that were pending, and returns those of todo that still are.
+func (r *readingRecorder) dropWrittenReadings(todo []data.Reading, n int) []data.Reading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := copy(r.pending, r.pending[n:])
-	clear(r.pending[left:])
-	r.pending = r.pending[:left]
-	return r.pending[:len(todo)-n]
+	left := copy(r.pendingReadings, r.pendingReadings[n:])
+	clear(r.pendingReadings[left:])
+	r.pendingReadings = r.pendingReadings[:left]
+	return r.pendingReadings[:len(todo)-n]
 }
 
 // openRing opens the ring, unless it is open. Damage is told, and keeps nothing from working.
-func (r *readingRecorder) openRing() (*store.Ring, error) {
-	if ring := r.openedRing(); ring != nil {
+func (r *readingRecorder) openRing() (*store.RingLog, error) {
+	if ring := r.ringIfOpen(); ring != nil {
 		return ring, nil
 	}
-	ring, found, err := r.env.Disk.OpenRing(r.env.Dir, r.env.RingLimits)
+	ring, found, err := r.env.Disk.OpenRing(r.env.RingFolder, r.env.RingLimits)
 	for _, aside := range found.SetAsideErrors {
-		r.stats.recordDamage(aside)
+		r.stats.recordRingDamage(aside)
 	}
 	if found.CutBytes > 0 {
-		r.stats.recordDamage(fmt.Errorf("%s: the last write before the power went was torn: %d bytes are cut off",
-			r.env.Dir,
+		r.stats.recordRingDamage(fmt.Errorf("%s: the last write before the power went was torn: %d bytes are cut off",
+			r.env.RingFolder,
 			found.CutBytes))
 	}
 	if err == nil {
-		err = r.removeCounts()
+		err = r.removeCountsFile()
 	}
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (r *readingRecorder) openRing() (*store.Ring, error) {
 	return ring, nil
 }
 
-func (r *readingRecorder) openedRing() *store.Ring {
+func (r *readingRecorder) ringIfOpen() *store.RingLog {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ring
@@ -187,7 +187,7 @@ func (r *readingRecorder) openedRing() *store.Ring {
 
 // ringSize is how much is in the ring.
 func (r *readingRecorder) ringSize() store.RingSize {
-	if ring := r.openedRing(); ring != nil {
+	if ring := r.ringIfOpen(); ring != nil {
 		return ring.Size()
 	}
 	return store.RingSize{}
@@ -195,31 +195,31 @@ func (r *readingRecorder) ringSize() store.RingSize {
 
 // close writes what is pending, if the disk takes it, and ends.
 func (r *readingRecorder) close() error {
-	close(r.closed)
-	<-r.done
-	if ring := r.openedRing(); ring != nil {
+	close(r.closeSignal)
+	<-r.writeLoopEnded
+	if ring := r.ringIfOpen(); ring != nil {
 		return ring.Close()
 	}
 	return nil
 }
 
-// newFeed returns a feed that reads the ring from its beginning. It passes on the readings of all inputs; wanted are
-// the inputs of the task, which its report covers.
-func (r *readingRecorder) newFeed(wanted []string) rows.ReadingFeed {
+// newReadingFeed returns a feed that reads the ring from its beginning. It passes on the readings of all inputs; wanted
+// are the inputs of the task, which its report covers.
+func (r *readingRecorder) newReadingFeed(wanted []string) rows.ReadingFeed {
 	return &ringReadingFeed{readingRecorder: r, wantedInputs: wanted}
 }
 
 type ringReadingFeed struct {
 	*readingRecorder
 	wantedInputs     []string
-	place            store.RingPosition
+	ringPosition     store.RingPosition
 	unusedAtLastRead uint64 // number of rejected values at the last read
 	rewindReason     string // why all readings are to be passed on once more
 }
 
 // Report implements rows.ReadingFeed.
-func (f *ringReadingFeed) Report() data.Report {
-	all := data.Report{Troubles: f.stats.currentTroubles(f.wantedInputs)}
+func (f *ringReadingFeed) QualityReport() data.QualityReport {
+	all := data.QualityReport{Troubles: f.stats.currentTroubles(f.wantedInputs)}
 	for _, c := range f.stats.columnReports() {
 		// without a name, it is of payloads that cannot be read
 		if c.Name == "" || slices.Contains(f.wantedInputs, c.Name) {
@@ -230,13 +230,13 @@ func (f *ringReadingFeed) Report() data.Report {
 }
 
 // DescribePlace implements rows.ReadingFeed.
-func (f *ringReadingFeed) DescribePlace(input string, _ int64) string {
+func (f *ringReadingFeed) DescribeReadingPlace(input string, _ int64) string {
 	return f.stats.inputOriginOf(input)
 }
 
 func (f *ringReadingFeed) Changed() bool {
-	ring := f.openedRing()
-	return ring != nil && ring.NextEntryNumber() != f.place.NextEntryNumber() || f.rewindReason != "" ||
+	ring := f.ringIfOpen()
+	return ring != nil && ring.NextEntryNumber() != f.ringPosition.NextEntryNumber() || f.rewindReason != "" ||
 		f.stats.unusedTotal() != f.unusedAtLastRead
 }
 
@@ -245,19 +245,19 @@ func (f *ringReadingFeed) Read(restart func(why string), take func(data.Reading)
 	f.unusedAtLastRead = f.stats.unusedTotal()
 	if f.rewindReason != "" {
 		restart(f.rewindReason)
-		f.place, f.rewindReason = store.RingPosition{}, ""
+		f.ringPosition, f.rewindReason = store.RingPosition{}, ""
 	}
-	ring := f.openedRing()
+	ring := f.ringIfOpen()
 	for ring != nil {
-		f.place, err = ring.Read(f.place, func(first uint64, b store.RingBatch) {
+		f.ringPosition, err = ring.ReadBatches(f.ringPosition, func(first uint64, b store.RingBatch) {
 			if err := decodeReadingBatch(b.Body, first, func(r data.Reading) { take(r) }); err != nil {
-				f.stats.recordDamage(fmt.Errorf("%s: %w", f.env.Dir, err))
+				f.stats.recordRingDamage(fmt.Errorf("%s: %w", f.env.RingFolder, err))
 			}
 		})
 		if damaged := (*store.CorruptError)(nil); !errors.As(err, &damaged) {
 			break
 		}
-		f.stats.recordDamage(err)
+		f.stats.recordRingDamage(err)
 	}
 	return err
 }

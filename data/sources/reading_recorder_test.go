@@ -23,7 +23,7 @@ import (
 
 // envAt is what a source gets in a test.
 func envAt(dir string) data.CollectorEnv {
-	return data.CollectorEnv{Dir: filepath.Join(dir, "readings"), Disk: store.LocalDisk,
+	return data.CollectorEnv{RingFolder: filepath.Join(dir, "readings"), Disk: store.LocalDisk,
 		RingLimits: store.RingLimits{MaxBytes: 8 << 20},
 		Now:        time.Now, Logger: slog.New(slog.DiscardHandler)}
 }
@@ -73,17 +73,19 @@ var mixed = []data.Reading{
 func TestEncode(t *testing.T) {
 	var e readingBatchEncoder
 	for _, r := range mixed {
-		if !e.add(r, 1000) {
+		if !e.addReading(r, 1000) {
 			t.Fatal("no room")
 		}
 	}
 	size := len(e.body)
-	if e.add(data.Reading{Input: "more", Text: "x"}, size) || len(e.body) != size || e.count != len(mixed) ||
+	if e.addReading(data.Reading{Input: "more", Text: "x"},
+		size) || len(e.body) != size || e.readingCount != len(mixed) ||
 		e.newestTime != math.MaxInt64 {
-		t.Errorf("%d readings in %d bytes up to %d, want %d in %d", e.count, len(e.body), e.newestTime, len(mixed),
+		t.Errorf("%d readings in %d bytes up to %d, want %d in %d", e.readingCount, len(e.body), e.newestTime,
+			len(mixed),
 			size)
 	}
-	if !e.add(mixed[0], 1000) {
+	if !e.addReading(mixed[0], 1000) {
 		t.Error("no room after one that did not fit")
 	}
 	var got []data.Reading
@@ -97,7 +99,7 @@ func TestEncode(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	var e readingBatchEncoder
 	for _, r := range mixed {
-		e.add(r, 1000)
+		e.addReading(r, 1000)
 	}
 	f.Add(e.body)
 	f.Add(e.body[:len(e.body)-3])
@@ -109,7 +111,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		var e readingBatchEncoder
 		for _, r := range first {
-			if !e.add(r, 1<<30) {
+			if !e.addReading(r, 1<<30) {
 				t.Fatal("no room")
 			}
 		}
@@ -125,12 +127,12 @@ func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
 		r := record(t, e)
-		f, other := r.newFeed(nil), r.newFeed(nil)
+		f, other := r.newReadingFeed(nil), r.newReadingFeed(nil)
 		if f.Changed() || len(come(t, f)) != 0 {
 			t.Error("something is there")
 		}
 		for _, reading := range mixed[:3] {
-			r.put(reading)
+			r.recordReading(reading)
 		}
 		pass(ringWriteInterval - 1)
 		if f.Changed() {
@@ -141,13 +143,13 @@ func TestRecorder(t *testing.T) {
 			t.Errorf("not all readings are handed out after %v", ringWriteInterval)
 		}
 		for _, reading := range mixed[3:] {
-			r.put(reading)
+			r.recordReading(reading)
 		}
 		if err := r.close(); err != nil { // writes what is pending
 			t.Fatal(err)
 		}
 		r = record(t, e)
-		if got := come(t, r.newFeed(nil)); !same(got, mixed) {
+		if got := come(t, r.newReadingFeed(nil)); !same(got, mixed) {
 			t.Errorf("after a restart %+v", got)
 		}
 		if !same(come(t, other), mixed) {
@@ -167,12 +169,12 @@ func TestHourOfReadings(t *testing.T) {
 		var writes, syncs atomic.Int64
 		e.Disk = store.Disk{FS: countingFS{e.Disk.FS, &writes, &syncs}}
 		r := record(t, e)
-		f := r.newFeed(nil)
+		f := r.newReadingFeed(nil)
 		next, early := int64(0), uint64(0)
 		names := []string{"a", "b", "c", "d"}
 		for second := range 3600 {
 			for i := range 1000 {
-				r.put(data.Reading{Input: names[i%4], Time: int64(second*1000 + i), Value: float64(i)})
+				r.recordReading(data.Reading{Input: names[i%4], Time: int64(second*1000 + i), Value: float64(i)})
 			}
 			pass(time.Second)
 			if second%60 != 59 {
@@ -291,7 +293,7 @@ func TestRecorderOpensLater(t *testing.T) {
 		r := record(t, e)
 		full.Store(false)
 		pass(ringWriteInterval)
-		if got := r.stats.currentTroubles(nil); len(got) > 0 || r.openedRing() == nil {
+		if got := r.stats.currentTroubles(nil); len(got) > 0 || r.ringIfOpen() == nil {
 			t.Errorf("the ring is not open: %+v", got)
 		}
 		if err := r.close(); err != nil {
@@ -308,7 +310,7 @@ func TestRecorderClosesOnFullDisk(t *testing.T) {
 		e.Disk = store.Disk{FS: fullFS{e.Disk.FS, &full}}
 		full.Store(true)
 		r := record(t, e)
-		r.put(data.Reading{Input: "a", Time: 1})
+		r.recordReading(data.Reading{Input: "a", Time: 1})
 		pass(3 * ringWriteInterval)
 		_ = r.close() // it may say that the disk is full
 	})
@@ -325,10 +327,10 @@ func TestRecorderOnFullDisk(t *testing.T) {
 				e.Disk = store.Disk{FS: fullFS{e.Disk.FS, &full}}
 				full.Store(when != "later")
 				r := record(t, e)
-				f, n := r.newFeed(nil), 0
+				f, n := r.newReadingFeed(nil), 0
 				put := func(many int) {
 					for range many {
-						r.put(data.Reading{Input: "a", Time: int64(n)})
+						r.recordReading(data.Reading{Input: "a", Time: int64(n)})
 						n++
 					}
 					pass(3 * ringWriteInterval)
@@ -340,7 +342,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 				put(20)
 				put(20)
 				if got := r.stats.currentTroubles(nil); len(got) != 1 || got[0].Kind != data.TroubleStorage ||
-					!strings.Contains(got[0].Text, "no space left") || !strings.Contains(got[0].Text, e.Dir) {
+					!strings.Contains(got[0].Text, "no space left") || !strings.Contains(got[0].Text, e.RingFolder) {
 					t.Errorf("troubles %+v", got)
 				}
 				put(maxPendingReadings)
@@ -376,11 +378,11 @@ func TestRecorderWithAnOldRing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
 		r := record(t, e)
-		r.put(mixed[0])
+		r.recordReading(mixed[0])
 		if err := r.close(); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(e.Dir, "ring-000000000001.segment")
+		path := filepath.Join(e.RingFolder, "ring-000000000001.segment")
 		p, err := store.LocalDisk.ReadFile(path)
 		if err == nil {
 			p[4] = 9
@@ -395,9 +397,9 @@ func TestRecorderWithAnOldRing(t *testing.T) {
 			!strings.Contains(got[0].Text, want) {
 			t.Errorf("troubles %+v", got)
 		}
-		r.put(mixed[1])
+		r.recordReading(mixed[1])
 		pass(damageReportDuration)
-		if got := r.stats.currentTroubles(nil); got != nil || !same(come(t, r.newFeed(nil)), mixed[1:2]) {
+		if got := r.stats.currentTroubles(nil); got != nil || !same(come(t, r.newReadingFeed(nil)), mixed[1:2]) {
 			t.Errorf("troubles %+v", got)
 		}
 		if err := r.close(); err != nil {

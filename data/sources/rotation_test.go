@@ -32,7 +32,7 @@ func sequence(n int) (all []float32) {
 }
 
 // TestFilesOfDays follows a folder, or a pattern, in which a logger begins a file each day. Rows stay when an old
-// file is removed.
+// fileName is removed.
 func TestFilesOfDays(t *testing.T) {
 	for _, name := range []string{"", "log-*.csv", "log-2026-03-??.csv"} {
 		for what, w := range map[string]data.RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
@@ -89,7 +89,7 @@ func TestFilesOfDays(t *testing.T) {
 }
 
 // firstFeatures returns the first feature of all rows.
-func firstFeatures(v data.View, features int) (all []float32) {
+func firstFeatures(v data.RowSnapshot, features int) (all []float32) {
 	if v.Rows == nil {
 		return nil
 	}
@@ -101,7 +101,7 @@ func firstFeatures(v data.View, features int) (all []float32) {
 }
 
 // TestRotation: rows remain when the file is copied and truncated, replaced, or a link whose target changes, if the new
-// file has later times. Otherwise the file is read again.
+// fileName has later times. Otherwise the file is read again.
 func TestRotation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		rotate  func(t *testing.T, path, text string)

@@ -25,14 +25,14 @@ import (
 // scaled prepares rows as a task does: it refuses a target above 1000, and then scales columns.
 type scaled struct{ st learner.Standardization }
 
-func (s scaled) Prepare(fresh *learner.Samples[float32], _ bool) error {
+func (s scaled) PrepareSamples(fresh *learner.Samples[float32], _ bool) error {
 	if b := fresh.All(); slices.Max(b.Y) > 1000 {
 		return errors.New("a target above 1000")
 	}
 	return fresh.Standardize(s.st)
 }
 
-func (s scaled) PrepareAgain(x, y []float32) {
+func (s scaled) PrepareRowsAgain(x, y []float32) {
 	_ = learner.NewSamples(len(s.st.Mean)-1, x, y).Standardize(s.st)
 }
 
@@ -77,7 +77,7 @@ func (b *both) set(text string) {
 }
 
 // agree compares the views, to the bit, and returns them.
-func (b *both) agree(what string) (memory, file data.View) {
+func (b *both) agree(what string) (memory, file data.RowSnapshot) {
 	b.t.Helper()
 	if b.memory.Changed() != b.file.Changed() {
 		b.t.Errorf("%s: changed: %v in memory, %v in a file", what, b.memory.Changed(), b.file.Changed())
@@ -94,7 +94,7 @@ func (b *both) agree(what string) (memory, file data.View) {
 	return m, f
 }
 
-func (b *both) same(what string, m, f data.View) {
+func (b *both) same(what string, m, f data.RowSnapshot) {
 	b.t.Helper()
 	if m.Version != f.Version || m.ReplacementReason != f.ReplacementReason || m.TargetDelay != f.TargetDelay ||
 		f.Err() != nil {
@@ -125,14 +125,14 @@ func TestFileEqualsMemory(t *testing.T) {
 	recipe := spec.RowRecipe{Grid: spec.TimeGrid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "x"},
 		{Name: "z"},
 		{Name: "y"}}}.WithDefaults()
-	columns := data.RowQuery{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
+	columns := data.RowQuery{Features: []string{"x", "z"}, Target: "y", Preparer: scaled{st}}
 	readings := data.RowQuery{Features: []string{"x", "z mean 3m"}, Target: "y in 2m", Recipe: &recipe,
-		Prepare: scaled{st}}
+		Preparer: scaled{st}}
 	for _, name := range []string{"d.csv", "d.csv.gz"} {
 		for what, w := range map[string]data.RowQuery{"columns": columns, "readings": readings} {
 			t.Run(what+" of "+name, func(t *testing.T) {
 				b := followBoth(t, name, rowsHeader+csvRowsOf(0, 90, 1), w, data.Config{TimeColumn: "t",
-					Missing: "skip"})
+					MissingValuePolicy: "skip"})
 				few, fewFile := b.agree("few")
 				if file(b.file) != nil {
 					t.Fatal("few rows are in a file")
@@ -166,7 +166,7 @@ func TestFileEqualsMemory(t *testing.T) {
 	}
 }
 
-// file is the file of rows; nil if they are in memory.
+// fileName is the file of rows; nil if they are in memory.
 func file(r data.QueriedRows) *rows.RowFile { return r.(*rows.TaskRows).Shared.Raw.File }
 
 // manyRows are rows in a file.
@@ -185,7 +185,7 @@ func TestRowsAreShared(t *testing.T) {
 	b.put(t, rowsHeader+csvRowsOf(0, 2100, 1))
 	memory, _ := b.agree("grown")
 	st := learner.Standardization{Mean: []float64{1, 2, 3}, Scale: []float64{1, 1, 2}}
-	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
+	w := data.RowQuery{Features: []string{"x", "z"}, Target: "y", Preparer: scaled{st}}
 	other := s.OpenRows(w)
 	if other.(*rows.TaskRows).Shared != b.file.(*rows.TaskRows).Shared {
 		t.Error("the same rows are made twice")
@@ -208,12 +208,12 @@ func TestRowsAreShared(t *testing.T) {
 	if s.OpenRows(w).(*rows.TaskRows).Shared == b.file.(*rows.TaskRows).Shared {
 		t.Error("other rows are shared")
 	}
-	v, other, b.file = data.View{}, nil, nil
+	v, other, b.file = data.RowSnapshot{}, nil, nil
 	runtime.GC()
 	runtime.GC()
 	w.Target = "y"
-	if s.OpenRows(w).(*rows.TaskRows).Shared.Raw.Len() != 0 || len(s.openRows) != 1 {
-		t.Errorf("rows that nobody wants are kept: %v", s.openRows)
+	if s.OpenRows(w).(*rows.TaskRows).Shared.Raw.Len() != 0 || len(s.sharedRowsByKey) != 1 {
+		t.Errorf("rows that nobody wants are kept: %v", s.sharedRowsByKey)
 	}
 }
 

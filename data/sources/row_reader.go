@@ -9,7 +9,7 @@ import (
 
 // RowReader reads the rows of a CSV text one by one, as a file of the section is written.
 type RowReader struct {
-	records *recordReader
+	records *csvRecordReader
 	table   *columnMapping
 }
 
@@ -19,13 +19,14 @@ func NewRowReader(c *data.Config, text io.Reader, file string, columns []string)
 	var d csvDialect
 	if c.Kind() == data.SourceCSV {
 		var err error
-		if d, err = dialectOf(c); err != nil {
+		if d, err = dialectFromConfig(c); err != nil {
 			return nil, err
 		}
 	}
-	r := &RowReader{records: d.reader(text, nil)}
-	r.records.noAddedColumns, r.records.isComplete = true, true // rows are read once, without waiting for the next ones
-	header, err := r.records.header(file)
+	r := &RowReader{records: d.newRecordReader(text, nil)}
+	// rows are read once, without waiting for the next ones
+	r.records.forbidsAddedColumns, r.records.isTextComplete = true, true
+	header, err := r.records.readHeader(file)
 	if err != nil {
 		return nil, err
 	}
@@ -48,14 +49,15 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 		return 0, io.EOF
 	}
 	if err != nil {
-		return 0, wrapReadError(t.file, err)
+		return 0, wrapReadError(t.fileName, err)
 	}
-	line, _ = r.records.FieldPos(0)
-	for i := range t.columns {
-		c := t.cell(record, i, nil)
+	line, _ = r.records.FieldPosition(0)
+	for i := range t.columnIndexes {
+		c := t.readCell(record, i, nil)
 		why := c.why
 		if x[i], why = convertNumber[float32](c.value, why); why != "" {
-			return line, &data.FileError{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
+			return line, &data.FileError{File: t.fileName, Line: line,
+				Column:  t.filter.dialect.fileColumnName(t.wantedNames[i]),
 				Problem: data.DescribeCellProblem(c.text, why)}
 		}
 	}

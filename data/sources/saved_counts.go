@@ -12,8 +12,8 @@ import (
 )
 
 // The ring contains recorded values only. The agent therefore stores a second file beside the ring. It contains, for
-// each input and since the start of the agent, the number of recorded values and the number of other values by reason.
-// With it, `agentd data check` reports the same share of unusable values as the agent.
+// forEachReading input and since the start of the agent, the number of recorded values and the number of other values
+// by reason. With it, `agentd data check` reports the same share of unusable values as the agent.
 
 const (
 	countsFile     = "counts"
@@ -24,10 +24,10 @@ const (
 	countsInterval = time.Minute
 )
 
-// savedCounts is the content of the counts file.
-type savedCounts struct {
-	Since   time.Time          `json:"since"`
-	Columns []savedInputCounts `json:"columns"`
+// savedCountsFile is the content of the counts file.
+type savedCountsFile struct {
+	CountedSince time.Time          `json:"since"`
+	Columns      []savedInputCounts `json:"columns"`
 }
 
 // savedInputCounts is the counts of one input.
@@ -36,20 +36,20 @@ type savedInputCounts struct {
 	SavedWrongShare float64 `json:"recent"` // share of the most recent values that were wrong
 }
 
-// saveCounts writes the counts file if the number of unused values has changed, or if it is not 0 and the last write
-// was at least countsInterval ago. As long as every value is recorded, no file is written.
-func (r *readingRecorder) saveCounts() error {
+// saveInputCounts writes the counts file if the number of unused values has changed, or if it is not 0 and the last
+// write was at least countsInterval ago. As long as every value is recorded, no file is written.
+func (r *readingRecorder) saveInputCounts() error {
 	wrong, now := r.stats.unusedTotal(), r.env.Now()
 	if wrong == r.savedUnusedCount && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {
 		return nil
 	}
-	c := savedCounts{Since: r.stats.startedAt}
+	c := savedCountsFile{CountedSince: r.stats.startedAt}
 	for _, column := range r.stats.columnReports() {
 		c.Columns = append(c.Columns, savedInputCounts{column, column.RecentWrongShare})
 	}
 	body, err := json.Marshal(c)
 	if err == nil {
-		err = r.env.Disk.SaveRecord(filepath.Join(r.env.Dir, countsFile), countsVersion, body)
+		err = r.env.Disk.SaveRecord(filepath.Join(r.env.RingFolder, countsFile), countsVersion, body)
 	}
 	if err == nil {
 		r.savedUnusedCount, r.countsSavedAt = wrong, now
@@ -57,19 +57,19 @@ func (r *readingRecorder) saveCounts() error {
 	return err
 }
 
-// removeCounts removes the counts file of an earlier run of the agent.
-func (r *readingRecorder) removeCounts() error {
-	path := filepath.Join(r.env.Dir, countsFile)
+// removeCountsFile removes the counts file of an earlier run of the agent.
+func (r *readingRecorder) removeCountsFile() error {
+	path := filepath.Join(r.env.RingFolder, countsFile)
 	if _, _, err := r.env.Disk.LoadRecord(path, maxCountsBytes); errors.Is(err, store.ErrNoRecord) {
 		return nil
 	}
 	return r.env.Disk.Remove(path)
 }
 
-// loadCounts returns the counts that the agent has saved in a folder since its start. If wanted is not nil, it returns
-// only the counts of these inputs and of payloads that belong to no input. It returns the zero value if there is no
-// counts file, because every value was recorded, or if the file has a different version.
-func loadCounts(disk store.Disk, dir string, wanted []string) (c savedCounts, err error) {
+// loadSavedCounts returns the counts that the agent has saved in a folder since its start. If wanted is not nil, it
+// returns only the counts of these inputs and of payloads that belong to no input. It returns the zero value if there
+// is no counts file, because every value was recorded, or if the file has a different version.
+func loadSavedCounts(disk store.Disk, dir string, wanted []string) (c savedCountsFile, err error) {
 	version, body, err := disk.LoadRecord(filepath.Join(dir, countsFile), maxCountsBytes)
 	if errors.Is(err, store.ErrNoRecord) || err == nil && version != countsVersion {
 		return c, nil

@@ -25,14 +25,14 @@ const (
 
 // sourceStats counts what has come, by input, and keeps what troubles a source. Its methods may be called concurrently.
 type sourceStats struct {
-	now       func() time.Time
-	logger    *slog.Logger
-	startedAt time.Time
-	onUnused  func() // called after a value was rejected; may be nil
+	now           func() time.Time
+	logger        *slog.Logger
+	startedAt     time.Time
+	onUnusedValue func() // called after a value was rejected; may be nil
 
 	mu               sync.Mutex
-	unusedCount      uint64 // number of rejected values
-	inputs           map[string]*inputStats
+	unusedValueCount uint64 // number of rejected values
+	statsByInput     map[string]*inputStats
 	textByTroubleKey map[string]string // text by kind and name of the input, separated by a space
 	damageText       string
 	damagedAt        time.Time // of that
@@ -42,13 +42,13 @@ type sourceStats struct {
 // inputStats is an input.
 type inputStats struct {
 	data.ColumnReport
-	inputOrigin   string    // where it comes from: a topic, for one
-	lastReadingAt time.Time // the last reading, used or not; zero if there was none
-	recentWrong   grid.RecentWrongShare
+	inputOrigin      string    // where it comes from: a topic, for one
+	lastReadingAt    time.Time // the last reading, used or not; zero if there was none
+	recentWrongShare grid.RecentWrongShare
 }
 
 func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
-	return &sourceStats{now: now, logger: logger, startedAt: now(), inputs: map[string]*inputStats{},
+	return &sourceStats{now: now, logger: logger, startedAt: now(), statsByInput: map[string]*inputStats{},
 		textByTroubleKey: map[string]string{},
 		oversizedByTopic: map[string]oversizedTopic{}}
 }
@@ -64,57 +64,57 @@ func (l *sourceStats) expectInput(input, from string) {
 func (l *sourceStats) inputOriginOf(input string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.inputs[input]; e != nil {
+	if e := l.statsByInput[input]; e != nil {
 		return e.inputOrigin
 	}
 	return ""
 }
 
-// mayCount reports whether an input may be counted: it was seen or expected before, or there are few.
-func (l *sourceStats) mayCount(input string) bool {
+// mayCountInput reports whether an input may be counted: it was seen or expected before, or there are few.
+func (l *sourceStats) mayCountInput(input string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.inputs[input] != nil || len(l.inputs) < maxSourceInputs
+	return l.statsByInput[input] != nil || len(l.statsByInput) < maxSourceInputs
 }
 
 func (l *sourceStats) ensureInputStats(name string) *inputStats {
-	e := l.inputs[name]
+	e := l.statsByInput[name]
 	if e == nil {
 		e = &inputStats{ColumnReport: data.ColumnReport{Name: name, Unused: map[data.UnusedReason]uint64{}}}
-		l.inputs[name] = e
+		l.statsByInput[name] = e
 	}
 	return e
 }
 
 // countUsed counts a reading that is recorded.
-func (l *sourceStats) countUsed(r data.Reading) {
+func (l *sourceStats) countUsedReading(r data.Reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.ensureInputStats(r.Input)
 	e.lastReadingAt = l.now()
 	e.ReceivedValues++
 	e.Used++
-	e.recentWrong.CountValue(false)
-	e.Newest = max(e.Newest, r.Time)
+	e.recentWrongShare.CountValue(false)
+	e.NewestTime = max(e.NewestTime, r.Time)
 }
 
-// countUnused counts a value that is not recorded. problem describes the value and its fault. where is its place, such
-// as a topic or a line, and may be empty.
-func (l *sourceStats) countUnused(input string, why data.UnusedReason, problem, where string) {
-	if l.onUnused != nil {
-		defer l.onUnused()
+// countUnusedValue counts a value that is not recorded. problem describes the value and its fault. where is its place,
+// such as a topic or a line, and may be empty.
+func (l *sourceStats) countUnusedValue(input string, why data.UnusedReason, problem, where string) {
+	if l.onUnusedValue != nil {
+		defer l.onUnusedValue()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.ensureInputStats(input)
 	e.lastReadingAt = l.now()
 	e.ReceivedValues++
-	l.unusedCount++
+	l.unusedValueCount++
 	e.Unused[why]++
 	if why.MeansWrongValue() {
-		e.recentWrong.CountValue(true)
+		e.recentWrongShare.CountValue(true)
 	}
-	e.LastUnusedWhere, e.Problem = cmp.Or(where, e.LastUnusedWhere), cmp.Or(problem, e.Problem)
+	e.LastUnusedWhere, e.LastUnusedProblem = cmp.Or(where, e.LastUnusedWhere), cmp.Or(problem, e.LastUnusedProblem)
 	e.SetLastUnusedValue(why, data.UnusedValue{Where: where, Problem: problem})
 }
 
@@ -122,7 +122,7 @@ func (l *sourceStats) countUnused(input string, why data.UnusedReason, problem, 
 func (l *sourceStats) unusedTotal() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unusedCount
+	return l.unusedValueCount
 }
 
 // setTrouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.
@@ -161,8 +161,8 @@ func (l *sourceStats) clearTroubles(kind data.TroubleKind) {
 	}
 }
 
-// recordDamage notes what was found damaged, and is mended.
-func (l *sourceStats) recordDamage(err error) {
+// recordRingDamage notes what was found damaged, and is mended.
+func (l *sourceStats) recordRingDamage(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.logger.Warn("stored readings are damaged", "err", err)
@@ -173,11 +173,11 @@ func (l *sourceStats) recordDamage(err error) {
 func (l *sourceStats) columnReports() []data.ColumnReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]data.ColumnReport, 0, len(l.inputs))
-	for _, name := range slices.Sorted(maps.Keys(l.inputs)) {
-		c := l.inputs[name].ColumnReport
+	all := make([]data.ColumnReport, 0, len(l.statsByInput))
+	for _, name := range slices.Sorted(maps.Keys(l.statsByInput)) {
+		c := l.statsByInput[name].ColumnReport
 		c.Unused, c.LastUnusedByReason, c.RecentWrongShare = maps.Clone(c.Unused), maps.Clone(c.LastUnusedByReason),
-			l.inputs[name].recentWrong.Share()
+			l.statsByInput[name].recentWrongShare.Share()
 		all = append(all, c)
 	}
 	return all
@@ -199,7 +199,7 @@ func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
 	}
 	all = append(all, l.oversizedTroubles(now)...)
 	for _, name := range wanted {
-		e := l.inputs[name]
+		e := l.statsByInput[name]
 		switch {
 		case now.Sub(l.startedAt) < silentAfter || e != nil && now.Sub(e.lastReadingAt) < silentAfter:
 		case e == nil:

@@ -34,7 +34,7 @@ func airWant() data.RowQuery {
 
 func storedAt(t *testing.T, c *data.Config, dir string) survey.StoredSource {
 	t.Helper()
-	s, err := OpenStored(c, store.LocalDisk, dir)
+	s, err := OpenStoredSource(c, store.LocalDisk, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,13 +42,13 @@ func storedAt(t *testing.T, c *data.Config, dir string) survey.StoredSource {
 }
 
 // faultsOf returns the faults of a column and a reason.
-func faultsOf(s *survey.SourceSurvey, column string, why data.UnusedReason) survey.FaultGroup {
+func faultsOf(s *survey.SourceSurvey, column string, why data.UnusedReason) survey.DataFaultGroup {
 	for _, f := range s.Faults {
 		if f.Column == column && f.Reason == why {
 			return *f
 		}
 	}
-	return survey.FaultGroup{}
+	return survey.DataFaultGroup{}
 }
 
 // TestSurveyRing: what a collector keeps is described and made into rows while it runs.
@@ -81,7 +81,7 @@ func TestSurveyRing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := storedAt(t, c, dir).Survey(&w)
-	if s.Lines != len(all) || len(s.Columns) != 2 || s.Columns[0].Used != 48 || s.Columns[0].Unused != 2 ||
+	if s.LineCount != len(all) || len(s.Columns) != 2 || s.Columns[0].Used != 48 || s.Columns[0].Unused != 2 ||
 		s.Columns[0].Max != 47 || !slices.Equal(s.Columns[1].Histogram, []int{24, 24}) ||
 		!slices.Equal(s.UnwantedColumns, []string{"door"}) || faultsOf(s, "temp", grid.ReasonLate).Count != 1 ||
 		faultsOf(s, "temp", grid.ReasonNotANumber).Count != 1 || faultsOf(s, "wd", grid.ReasonUnknownClass).Count != 1 {
@@ -91,7 +91,7 @@ func TestSurveyRing(t *testing.T) {
 		}
 	}
 	m, err := survey.DescribeRows(storedAt(t, c, dir), w)
-	if err != nil || m.View.Rows.Len() != 46 || len(m.Columns) != 3 || m.Columns[0].Used != 46 {
+	if err != nil || m.Snapshot.Rows.Len() != 46 || len(m.Columns) != 3 || m.Columns[0].Used != 46 {
 		t.Errorf("%+v, %v", m, err)
 	}
 	s = storedAt(t, c, dir).Survey(nil)
@@ -152,7 +152,7 @@ func TestStoredDamage(t *testing.T) {
 		}
 	}
 	disk := &deadFS{store.LocalDisk.FS, true}
-	s, err := OpenStored(&data.Config{Source: data.SourceMQTT}, store.Disk{FS: disk}, dir)
+	s, err := OpenStoredSource(&data.Config{Source: data.SourceMQTT}, store.Disk{FS: disk}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,14 +169,15 @@ func TestStoredDamage(t *testing.T) {
 	}
 	disk.dead = false
 	if got := s.Survey(&w); faultsOf(got, "", survey.ReasonUnreadable).Count != 0 || faultsOf(got, "",
-		survey.ReasonDamaged).Count != 1 || got.Lines != 96 {
+		survey.ReasonDamaged).Count != 1 || got.LineCount != 96 {
 		t.Errorf("a damaged ring: %+v", got)
 	}
 	v, err := rows.Snapshot()
 	if err != nil || v.Rows.Len() != 46 || rows.Changed() {
 		t.Errorf("a damaged ring: %+v, %v", v, err)
 	}
-	if got := rows.(data.Reporter).Report().Troubles; len(got) != 1 || got[0].Kind != data.TroubleStorage ||
+	if got := rows.(data.QualityReporter).QualityReport().Troubles; len(got) != 1 ||
+		got[0].Kind != data.TroubleStorage ||
 		!strings.Contains(got[0].Text, "not a batch of readings") {
 		t.Errorf("troubles %+v", got)
 	}
@@ -210,7 +211,7 @@ func TestSurveyAgrees(t *testing.T) {
 		s := storedAt(t, c, "").Survey(&w)
 		rows := storedAt(t, c, "").OpenRows(w)
 		_, _ = rows.Snapshot() // there may be none
-		for _, r := range rows.(data.Reporter).Report().Columns {
+		for _, r := range rows.(data.QualityReporter).QualityReport().Columns {
 			i := slices.IndexFunc(s.Columns, func(c survey.ColumnSummary) bool { return c.Name == r.Name })
 			bad := uint64(faultsOf(s, "t", grid.ReasonBadTime).Count)
 			// rows do not count the cells of a line whose time cannot be used; a survey tells what is wrong with them
@@ -290,7 +291,7 @@ func TestGuessDecimal(t *testing.T) {
 		}
 		c := &data.Config{CSVPath: path, Delimiter: ";"}
 		s := storedAt(t, c, "").Survey(&data.RowQuery{Features: []string{"a"}, Target: "y"})
-		if got := survey.ApplyConfigChanges(c, s.Changes).DecimalSeparator; got != tt.want {
+		if got := survey.ApplyConfigChanges(c, s.ConfigChanges).DecimalSeparator; got != tt.want {
 			t.Errorf("%+v: decimal %q", tt, got)
 		}
 	}
@@ -345,8 +346,8 @@ func FuzzSurvey(f *testing.F) {
 			w = nil
 		}
 		s := storedAt(t, c, "").Survey(w)
-		if len(s.Changes) > 3 || len(s.Columns) > maxSourceInputs {
-			t.Errorf("%d changes, %d columns", len(s.Changes), len(s.Columns))
+		if len(s.ConfigChanges) > 3 || len(s.Columns) > maxSourceInputs {
+			t.Errorf("%d changes, %d columns", len(s.ConfigChanges), len(s.Columns))
 		}
 		for _, f := range s.Faults {
 			if len(f.FirstFaults) == 0 || len(f.FirstFaults) > survey.MaxFaultsPerGroup ||
@@ -359,8 +360,8 @@ func FuzzSurvey(f *testing.F) {
 		}
 		var bad *data.FileError
 		if _, err := survey.DescribeRows(storedAt(t, c, ""), *w); errors.As(err,
-			&bad) && len(s.Faults)+len(s.Changes) == 0 &&
-			s.Lines > 0 && strings.HasSuffix(text, "\n") && // else the last line may be under way
+			&bad) && len(s.Faults)+len(s.ConfigChanges) == 0 &&
+			s.LineCount > 0 && strings.HasSuffix(text, "\n") && // else the last line may be under way
 			!strings.Contains(bad.Problem, "no row can be made yet") {
 			t.Errorf("no fault of %q, but %v", text, err)
 		}

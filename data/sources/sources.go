@@ -25,13 +25,13 @@ var sourceDrivers = map[data.SourceKind]sourceDriver{
 	data.SourceCSV: {open: openCSV, openStored: openStoredCSV, checkConfig: checkCSVConfig,
 		pathByConfigKey: csvPathByConfigKey},
 	data.SourceMQTT: {open: openMQTT, openStored: openStoredRing, checkConfig: checkMQTTConfig,
-		pathByConfigKey: noFiles},
+		pathByConfigKey: noPathByConfigKey},
 	data.SourceLines: {open: openLines, openStored: openStoredRing, checkConfig: checkLinesConfig,
-		pathByConfigKey: noFiles},
+		pathByConfigKey: noPathByConfigKey},
 }
 
-// noFiles is of a source that reads none by itself.
-func noFiles(*data.Config) map[string]string { return nil }
+// noPathByConfigKey is of a source that reads none by itself.
+func noPathByConfigKey(*data.Config) map[string]string { return nil }
 
 // CheckConfig reports the problems of a section of the configuration.
 func CheckConfig(c *data.Config, problems *spec.ProblemList, section string) {
@@ -41,8 +41,8 @@ func CheckConfig(c *data.Config, problems *spec.ProblemList, section string) {
 	spec.RequireOneOf(problems, section+".missing", fill.Policy, grid.FillPolicies()...)
 	problems.Require((fill.Policy == grid.FillLast) == (fill.MaxLastValueAge > 0), section+".last_at_most",
 		"is %s; want a duration above 0 with missing: last, and 0 without", fill.MaxLastValueAge)
-	for _, name := range slices.Sorted(maps.Keys(c.Range)) {
-		bounds := c.Range[name]
+	for _, name := range slices.Sorted(maps.Keys(c.RangeByColumn)) {
+		bounds := c.RangeByColumn[name]
 		problems.Require(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
 			"is %v; want a minimum and a larger maximum, such as [-50, 60]", bounds)
 	}
@@ -57,9 +57,9 @@ func CheckConfig(c *data.Config, problems *spec.ProblemList, section string) {
 // Open makes the source of a section that was checked.
 func Open(c *data.Config) (data.Source, error) { return sourceDrivers[c.Kind()].open(c) }
 
-// OpenStored opens the source of a section that was checked, as it is on the disk. A collector's readings are in the
-// folder dir.
-func OpenStored(c *data.Config, disk store.Disk, dir string) (survey.StoredSource, error) {
+// OpenStoredSource opens the source of a section that was checked, as it is on the disk. A collector's readings are in
+// the folder dir.
+func OpenStoredSource(c *data.Config, disk store.Disk, dir string) (survey.StoredSource, error) {
 	return sourceDrivers[c.Kind()].openStored(c, disk, dir)
 }
 

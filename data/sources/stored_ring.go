@@ -22,15 +22,15 @@ func openStoredRing(c *data.Config, disk store.Disk, dir string) (survey.StoredS
 
 // storedRing is the readings that a collector has kept.
 type storedRing struct {
-	disk       store.Disk
-	dir        string
-	rules      rows.ValueRules
-	rowStorage rows.StorageSettings
-	openRows   rows.SharedRowsByKey
+	disk            store.Disk
+	dir             string
+	rules           rows.ValueRules
+	rowStorage      rows.StorageSettings
+	sharedRowsByKey rows.SharedRowsByKey
 }
 
-// each passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.
-func (s *storedRing) each(take func(data.Reading), damaged func(error)) error {
+// forEachReading passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.
+func (s *storedRing) forEachReading(take func(data.Reading), damaged func(error)) error {
 	err := s.disk.ReadRing(s.dir, func(first uint64, b store.RingBatch) {
 		if err := decodeReadingBatch(b.Body, first, take); err != nil {
 			damaged(fmt.Errorf("%s: %w", s.dir, err))
@@ -47,58 +47,58 @@ var errNoRing = errors.New("nothing was recorded yet: the agent makes it when it
 // OpenRows implements Source.
 func (s *storedRing) OpenRows(w data.RowQuery) data.QueriedRows {
 	if w.Recipe == nil {
-		return rowsWithoutInputs{}
+		return unreadableRowsWithoutInputs{}
 	}
-	return s.openRows.Open(w, func() *rows.SharedRows {
-		return rows.NewGridRows(&storedRingFeed{ring: s, wantedInputs: w.Inputs()}, w, s.rules, s.rowStorage,
+	return s.sharedRowsByKey.OpenTaskRows(w, func() *rows.SharedRows {
+		return rows.NewRowsFromReadings(&storedRingFeed{ring: s, wantedInputs: w.Inputs()}, w, s.rules, s.rowStorage,
 			func() error { return nil })
 	})
 }
 
 // Probe implements Source.
-func (s *storedRing) Probe() error { return s.each(func(data.Reading) {}, func(error) {}) }
+func (s *storedRing) Probe() error { return s.forEachReading(func(data.Reading) {}, func(error) {}) }
 
 // Close implements Source.
 func (s *storedRing) Close() error { return nil }
 
 // storedRingFeed is the readings as they are at the first look that could read them.
 type storedRingFeed struct {
-	ring              *storedRing
-	wantedInputs      []string
-	done              bool
-	rewindReason      string // why all readings have to be passed on again; empty = they do not
-	data.AtomicReport        // damage, and the saved counts of the agent
+	ring                     *storedRing
+	wantedInputs             []string
+	hasReadRing              bool
+	rewindReason             string // why all readings have to be passed on again; empty = they do not
+	data.AtomicQualityReport        // damage, and the saved counts of the agent
 }
 
-func (f *storedRingFeed) DescribePlace(string, int64) string { return f.ring.dir }
+func (f *storedRingFeed) DescribeReadingPlace(string, int64) string { return f.ring.dir }
 
-func (f *storedRingFeed) Changed() bool { return !f.done }
+func (f *storedRingFeed) Changed() bool { return !f.hasReadRing }
 
 // Rewind implements rows.ReadingFeed.
-func (f *storedRingFeed) Rewind(why string) { f.done, f.rewindReason = false, why }
+func (f *storedRingFeed) Rewind(why string) { f.hasReadRing, f.rewindReason = false, why }
 
 // Read implements rows.ReadingFeed. Damaged readings are lost to the agent, too: they are told, and are no error.
 func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) bool) error {
-	if f.done {
+	if f.hasReadRing {
 		return nil
 	}
 	if f.rewindReason != "" {
 		restart(f.rewindReason)
 	}
-	f.done, f.rewindReason = true, ""
-	var all data.Report
-	counted, err := loadCounts(f.ring.disk, f.ring.dir, f.wantedInputs)
+	f.hasReadRing, f.rewindReason = true, ""
+	var all data.QualityReport
+	counted, err := loadSavedCounts(f.ring.disk, f.ring.dir, f.wantedInputs)
 	for _, c := range counted.Columns {
 		all.Columns = append(all.Columns, c.ColumnReport)
 	}
 	if err == nil {
-		err = f.ring.each(func(r data.Reading) { take(r) }, func(err error) {
+		err = f.ring.forEachReading(func(r data.Reading) { take(r) }, func(err error) {
 			if len(all.Troubles) == 0 {
 				all.Troubles = []data.SourceTrouble{{Kind: data.TroubleStorage, Text: err.Error()}}
 			}
 		})
 	}
-	f.SetReport(all)
+	f.SetQualityReport(all)
 	if err != nil {
 		f.Rewind("it could not be read to its end")
 	}
@@ -109,55 +109,55 @@ func (f *storedRingFeed) Read(restart func(why string), take func(data.Reading) 
 func (s *storedRing) Survey(w *data.RowQuery) *survey.SourceSurvey {
 	var outliers map[uint64]bool
 	for passes := 0; ; passes++ {
-		x := &ringSurvey{want: w, inputByName: map[string]*survey.ColumnSurvey{}}
-		x.Source = s.dir
+		x := &ringSurvey{query: w, inputByName: map[string]*survey.ColumnSurvey{}}
+		x.SourcePath = s.dir
 		if w != nil && w.Recipe != nil {
 			x.order = rows.NewTimeOrderCheck(rows.MaxLateness(w.Recipe), s.rules.Now(), outliers)
 			for _, in := range survey.NeededInputs(w) {
 				x.addInputSurvey(in.Name, survey.NewInputColumnSurvey(in, s.rules))
 			}
 		}
-		err := s.each(x.surveyReading, func(err error) {
+		err := s.forEachReading(x.surveyReading, func(err error) {
 			x.AddFault("", survey.ReasonDamaged,
-				survey.Fault{Problem: err.Error()}).Remedy = "check the disk; agentd continues " +
+				survey.DataFault{Problem: err.Error()}).Remedy = "check the disk; agentd continues " +
 				"without the damaged readings"
 		})
 		switch {
 		case errors.Is(err, errNoRing):
-			x.AddFault("", survey.ReasonNothingRecorded, survey.Fault{Problem: err.Error()})
+			x.AddFault("", survey.ReasonNothingRecorded, survey.DataFault{Problem: err.Error()})
 		case err != nil:
 			x.AddReadFailure(err)
 		}
-		if err := x.addUnrecorded(s); err != nil {
+		if err := x.addRejectedValueCounts(s); err != nil {
 			x.AddReadFailure(err)
 		}
 		if x.order != nil {
-			if x.order.MarkFutureTail(); x.order.FoundOutliers && passes < rows.MaxUnconditionalRereads {
+			if x.order.MarkFutureTailAsOutliers(); x.order.FoundOutliers && passes < rows.MaxUnconditionalRereads {
 				outliers = x.order.Outliers
 				continue
 			}
 		}
-		return x.end()
+		return x.finishSurvey()
 	}
 }
 
 // ringSurvey is a survey of readings under way.
 type ringSurvey struct {
 	survey.SourceSurvey
-	want        *data.RowQuery
-	order       *rows.TimeOrderCheck // checks the times of the readings; nil without a recipe
-	inputs      []*survey.ColumnSurvey
-	inputByName map[string]*survey.ColumnSurvey
-	lateBefore  int64 // readings before it are late
+	query          *data.RowQuery
+	order          *rows.TimeOrderCheck // checks the times of the readings; nil without a recipe
+	inputs         []*survey.ColumnSurvey
+	inputByName    map[string]*survey.ColumnSurvey
+	lateBeforeTime int64 // readings before it are late
 }
 
-// addUnrecorded adds the values that the agent has rejected since its start. They are not in the ring.
-func (x *ringSurvey) addUnrecorded(s *storedRing) error {
+// addRejectedValueCounts adds the values that the agent has rejected since its start. They are not in the ring.
+func (x *ringSurvey) addRejectedValueCounts(s *storedRing) error {
 	var wanted []string
-	if x.want != nil {
-		wanted = x.want.Inputs()
+	if x.query != nil {
+		wanted = x.query.Inputs()
 	}
-	counted, err := loadCounts(s.disk, s.dir, wanted)
+	counted, err := loadSavedCounts(s.disk, s.dir, wanted)
 	for _, c := range counted.Columns {
 		for _, why := range data.UnusedReasons() {
 			n := int(c.Unused[why])
@@ -165,11 +165,11 @@ func (x *ringSurvey) addUnrecorded(s *storedRing) error {
 				continue
 			}
 			problem := fmt.Sprintf("not recorded since the start of agentd at %s",
-				counted.Since.UTC().Format(time.RFC3339))
+				counted.CountedSince.UTC().Format(time.RFC3339))
 			if last := c.LastUnusedValue(why); last.Problem != "" {
 				problem += fmt.Sprintf("; the last one: %s", last)
 			}
-			x.AddFault(c.Name, why, survey.Fault{Problem: problem}).Count += n - 1
+			x.AddFault(c.Name, why, survey.DataFault{Problem: problem}).Count += n - 1
 			if of := x.inputByName[c.Name]; of != nil && why == grid.ReasonMissing {
 				of.Missing += uint64(n)
 			} else if of != nil {
@@ -187,19 +187,19 @@ func (x *ringSurvey) addInputSurvey(name string, c *survey.ColumnSurvey) *survey
 
 // surveyReading takes a reading.
 func (x *ringSurvey) surveyReading(r data.Reading) {
-	x.Lines++
+	x.LineCount++
 	c := x.inputByName[r.Input]
-	if x.order != nil && x.order.Classify(r.Time, r.SequenceNumber) == rows.TimeOutlier {
+	if x.order != nil && x.order.ClassifyTime(r.Time, r.SequenceNumber) == rows.TimeOutlier {
 		if c != nil {
 			c.Unused++
-			x.AddFault(r.Input, grid.ReasonFutureTime, survey.Fault{Problem: rows.FormatTime(r.Time) +
+			x.AddFault(r.Input, grid.ReasonFutureTime, survey.DataFault{Problem: rows.FormatTime(r.Time) +
 				" is later than the readings that follow, or in the future"})
 		}
 		return
 	}
 	x.ExtendTimeRange(r.Time)
 	switch {
-	case c == nil && (x.want != nil || len(x.inputs) == maxSourceInputs):
+	case c == nil && (x.query != nil || len(x.inputs) == maxSourceInputs):
 		if len(x.UnwantedColumns) < maxSourceInputs && !slices.Contains(x.UnwantedColumns, r.Input) {
 			x.UnwantedColumns = append(x.UnwantedColumns, r.Input)
 		}
@@ -215,12 +215,12 @@ func (x *ringSurvey) surveyReading(r data.Reading) {
 		}
 		return
 	}
-	why := c.CountReading(r, x.lateBefore)
+	why := c.CountReading(r, x.lateBeforeTime)
 	if why == grid.ReasonMissing {
 		return
 	}
 	if why == "" {
-		x.lateBefore = max(x.lateBefore, r.Time-int64(x.want.Recipe.Grid.Lateness))
+		x.lateBeforeTime = max(x.lateBeforeTime, r.Time-int64(x.query.Recipe.Grid.Lateness))
 		return
 	}
 	text := r.Text
@@ -231,17 +231,17 @@ func (x *ringSurvey) surveyReading(r data.Reading) {
 	if why == grid.ReasonLate {
 		says = "a reading came before that is newer by more than the lateness"
 	}
-	x.AddFault(r.Input, why, survey.Fault{Problem: rows.FormatTime(r.Time) + ": " + says})
+	x.AddFault(r.Input, why, survey.DataFault{Problem: rows.FormatTime(r.Time) + ": " + says})
 }
 
-// end completes the survey.
-func (x *ringSurvey) end() *survey.SourceSurvey {
+// finishSurvey completes the survey.
+func (x *ringSurvey) finishSurvey() *survey.SourceSurvey {
 	for _, c := range x.inputs {
 		s := c.Summary()
-		if x.Columns = append(x.Columns, s); s.Used+s.Unused > 0 || x.Lines == 0 {
+		if x.Columns = append(x.Columns, s); s.Used+s.Unused > 0 || x.LineCount == 0 {
 			continue
 		}
-		f := x.AddFault(s.Name, survey.ReasonNoColumn, survey.Fault{Problem: "nothing was recorded"})
+		f := x.AddFault(s.Name, survey.ReasonNoColumn, survey.DataFault{Problem: "nothing was recorded"})
 		f.Remedy = "see data.columns, and `agentd status`"
 		if near := spec.ClosestSpelling(s.Name, x.UnwantedColumns, normalizeColumnName); near != "" {
 			f.Remedy = fmt.Sprintf("did you mean %q, of which there are readings? see data.columns", near)

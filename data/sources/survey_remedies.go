@@ -29,30 +29,30 @@ const (
 // addRemedies adds the faults of the numbers as a whole, and a remedy to each fault that has none.
 func (s *csvSurvey) addRemedies() {
 	s.checkEarlyTimes()
-	s.checkThousands()
+	s.checkThousandsSeparators()
 	for _, f := range s.Faults {
 		if f.Remedy == "" {
-			f.Remedy = s.remedy(f)
+			f.Remedy = s.remedyForFault(f)
 		}
 	}
 }
 
-// remedy returns what to do about a fault.
-func (s *csvSurvey) remedy(f *survey.FaultGroup) string {
+// remedyForFault returns what to do about a fault.
+func (s *csvSurvey) remedyForFault(f *survey.DataFaultGroup) string {
 	switch f.Reason {
 	case survey.ReasonNoColumn:
 		switch {
-		case s.want != nil && s.want.Recipe != nil && !s.linesAreReadings:
+		case s.query != nil && s.query.Recipe != nil && !s.linesAreReadings:
 			return "if the lines are readings, name the column of their time (data.time)"
 		case f.Column == "":
 			return "correct data.where: the texts must be equal to those in the file, in upper and lower case, too"
-		case s.manyFiles && s.usableFiles > 0:
+		case s.mayHaveManyFiles && s.usableFileCount > 0:
 			return "other files have the column: export this file with their columns, or leave it out with a pattern " +
 				"in data.csv"
 		}
-		return s.columnRemedy(f.Column)
+		return s.missingColumnRemedy(f.Column)
 	case survey.ReasonUnreadable:
-		return s.fileRemedy(f)
+		return s.unreadableFileRemedy(f)
 	case grid.ReasonBadTime:
 		return s.timeRemedy(f)
 	case grid.ReasonMissing:
@@ -62,20 +62,21 @@ func (s *csvSurvey) remedy(f *survey.FaultGroup) string {
 	case grid.ReasonOutOfRange:
 		return s.rangeRemedy(f)
 	case grid.ReasonUnknownClass:
-		return s.classRemedy(f)
+		return s.unknownClassRemedy(f)
 	}
 	return "correct these values in the file"
 }
 
 // checkEarlyTimes adds a fault if all times are numbers and before 1990, and no other format fits.
 func (s *csvSurvey) checkEarlyTimes() {
-	format := &s.dialect.time
-	if s.goodTimes == 0 || s.LatestTime.UnixNano() >= rows.MinPlausibleUnixNanos || format.unit() == 0 ||
+	format := &s.dialect.timeFormat
+	if s.readableTimeCount == 0 || s.LatestTime.UnixNano() >= rows.MinPlausibleUnixNanos ||
+		format.numericTimeUnit() == 0 ||
 		!s.hasNumbersAsTimes() {
 		return
 	}
-	f := s.AddFault(s.file.filter.TimeColumn, ReasonEarlyTimes, survey.Fault{Problem: fmt.Sprintf(
-		"read %s, the times are from %s to %s", timeFormat{format: cmp.Or(format.format, "unix")}.example(),
+	f := s.AddFault(s.file.filter.TimeColumn, ReasonEarlyTimes, survey.DataFault{Problem: fmt.Sprintf(
+		"read %s, the times are from %s to %s", timeFormat{format: cmp.Or(format.format, "unix")}.exampleTime(),
 		s.EarliestTime.Format(time.RFC3339), s.LatestTime.Format(time.RFC3339))})
 	first, isDay := format.excelDay(s.EarliestTime.UnixNano())
 	_, isLastDay := format.excelDay(s.LatestTime.UnixNano())
@@ -90,27 +91,27 @@ func (s *csvSurvey) checkEarlyTimes() {
 
 // hasNumbersAsTimes reports whether the first time in the last file is a number.
 func (s *csvSurvey) hasNumbersAsTimes() bool {
-	r, err := OpenTextFile(s.path)
+	r, err := OpenTextFile(s.currentFilePath)
 	if err != nil {
 		return false
 	}
 	defer r.Close()
-	c := s.dialect.reader(r, nil)
-	c.noAddedColumns, c.isComplete = true, true
-	header, err := c.header(s.path)
+	c := s.dialect.newRecordReader(r, nil)
+	c.forbidsAddedColumns, c.isTextComplete = true, true
+	header, err := c.readHeader(s.currentFilePath)
 	at := slices.Index(header, s.file.filter.TimeColumn) // a later header may have other columns
 	if err != nil || at < 0 {
 		return false
 	}
 	for range maxHeaderSearchRecords {
 		record, err := c.Read()
-		if bad := (*lineError)(nil); errors.As(err, &bad) {
+		if bad := (*csvLineError)(nil); errors.As(err, &bad) {
 			continue
 		} else if err != nil {
 			return false
 		}
 		text := strings.TrimSpace(record[at])
-		if _, err := s.dialect.time.parse(text); err == nil {
+		if _, err := s.dialect.timeFormat.parseTime(text); err == nil {
 			_, err := strconv.ParseFloat(text, 64)
 			return err == nil
 		}
@@ -118,19 +119,19 @@ func (s *csvSurvey) hasNumbersAsTimes() bool {
 	return false
 }
 
-// checkThousands adds a fault if numbers such as 1,000 were read with a decimal comma, or 1.000 with a decimal point,
-// although the other numbers in the column show that 1000 is meant.
-func (s *csvSurvey) checkThousands() {
-	if s.thisDecimalCells == 0 || s.dialect.thousands != "" {
+// checkThousandsSeparators adds a fault if numbers such as 1,000 were read with a decimal comma, or 1.000 with a
+// decimal point, although the other numbers in the column show that 1000 is meant.
+func (s *csvSurvey) checkThousandsSeparators() {
+	if s.thisDecimalCells == 0 || s.dialect.thousandsSeparator != "" {
 		return
 	}
 	separator, key := ".", ""
-	if s.dialect.decimalComma {
+	if s.dialect.usesDecimalComma {
 		separator, key = ",", ` (data.decimal: ",")`
 	}
 	if number, column, sure := s.findNumberWithThousands(separator); sure {
 		v, _ := s.dialect.parseNumber(number)
-		s.AddFault(column, ReasonThousandsSeparator, survey.Fault{Problem: fmt.Sprintf(
+		s.AddFault(column, ReasonThousandsSeparator, survey.DataFault{Problem: fmt.Sprintf(
 			"%q is read as %v%s, but the column also contains whole numbers from 100 to 999", number, v, key)}).Remedy =
 			thousandsAdvice(number)
 	}
@@ -141,15 +142,15 @@ func thousandsAdvice(number string) string {
 	return fmt.Sprintf("numbers such as %q contain thousands separators: export the file without them", number)
 }
 
-// fileRemedy returns what to do about a file that cannot be read.
-func (s *csvSurvey) fileRemedy(f *survey.FaultGroup) string {
+// unreadableFileRemedy returns what to do about a file that cannot be read.
+func (s *csvSurvey) unreadableFileRemedy(f *survey.DataFaultGroup) string {
 	paths, err := expandPath(s.file.path)
 	for _, path := range paths {
 		if err == nil {
-			_, err = headerOf(path, &s.dialect)
+			_, err = readFileHeader(path, &s.dialect)
 		}
 	}
-	content := (*contentError)(nil)
+	content := (*fileContentError)(nil)
 	switch {
 	case errors.As(err, &content):
 		return content.remedy
@@ -164,12 +165,12 @@ func (s *csvSurvey) fileRemedy(f *survey.FaultGroup) string {
 }
 
 // timeRemedy returns what to do about times that cannot be parsed.
-func (s *csvSurvey) timeRemedy(f *survey.FaultGroup) string {
-	format, texts := s.dialect.time, s.unreadableTimes.All
+func (s *csvSurvey) timeRemedy(f *survey.DataFaultGroup) string {
+	format, texts := s.dialect.timeFormat, s.unreadableTimes.All
 	if len(texts) == 0 {
 		return "lines without a time are skipped; if another column contains the time, set data.time to its name"
 	}
-	if s.goodTimes >= f.Count {
+	if s.readableTimeCount >= f.Count {
 		swapped := timeFormat{strings.NewReplacer("01", "02", "02", "01").Replace(format.format), format.zone}
 		if _, err := parseAllTimes(texts, swapped); err == nil && swapped.format != format.format {
 			return fmt.Sprintf("if day and month are in the other order in all lines, set data.time_format to %q; "+
@@ -178,22 +179,22 @@ func (s *csvSurvey) timeRemedy(f *survey.FaultGroup) string {
 		return "only these lines are skipped; to use them, write all times in one format and time zone"
 	}
 	unknown := (*zoneAbbreviationError)(nil)
-	if _, err := format.parse(texts[0]); errors.As(err, &unknown) {
-		return unknown.advice()
+	if _, err := format.parseTime(texts[0]); errors.As(err, &unknown) {
+		return unknown.zoneAdvice()
 	}
 	if layout, unknown := guessAbbreviationLayout(texts, format.zone); layout != "" {
-		return fmt.Sprintf("set data.time_format to %q, and %s", layout, unknown.advice())
+		return fmt.Sprintf("set data.time_format to %q, and %s", layout, unknown.zoneAdvice())
 	}
 	return "set data.time_format to a Go time layout, which is the time 2006-01-02 15:04:05 written in the format of " +
 		"the file, with an offset as -0700"
 }
 
 // missingValueRemedy returns what to do about missing values in a column of rows.
-func (s *csvSurvey) missingValueRemedy(f *survey.FaultGroup) string {
-	switch policy := s.file.filter.missing.Policy; {
-	case s.file.filter.failsOnBadRow():
+func (s *csvSurvey) missingValueRemedy(f *survey.DataFaultGroup) string {
+	switch policy := s.file.filter.missingFill.Policy; {
+	case s.file.filter.failsOnUnusableRow():
 		return "set data.missing to skip, so that only these rows are left out"
-	case f.Column == s.want.Target:
+	case f.Column == s.query.Target:
 		return "only these rows are skipped: a target is never filled in"
 	case policy == grid.FillSkip:
 		return "only these rows are skipped; to fill in the value, set data.missing to last or mean"
@@ -203,13 +204,13 @@ func (s *csvSurvey) missingValueRemedy(f *survey.FaultGroup) string {
 }
 
 // rangeRemedy returns what to do about values outside of their range.
-func (s *csvSurvey) rangeRemedy(f *survey.FaultGroup) string {
-	if bounds := s.file.filter.ranges[f.Column]; len(bounds) == 2 {
+func (s *csvSurvey) rangeRemedy(f *survey.DataFaultGroup) string {
+	if bounds := s.file.filter.rangeByColumn[f.Column]; len(bounds) == 2 {
 		return fmt.Sprintf("only these values are rejected; if they are right, widen data.range: {%q: [%v, %v]}",
 			f.Column, bounds[0], bounds[1])
 	}
-	if s.want != nil && s.want.Recipe != nil {
-		for _, in := range s.want.Recipe.Inputs {
+	if s.query != nil && s.query.Recipe != nil {
+		for _, in := range s.query.Recipe.Inputs {
 			if in.Name == f.Column && len(in.ValidRange) == 2 {
 				return fmt.Sprintf("only these values are rejected: the task accepts %v to %v; check the unit of the "+
 					"column", in.ValidRange[0], in.ValidRange[1])
@@ -220,9 +221,9 @@ func (s *csvSurvey) rangeRemedy(f *survey.FaultGroup) string {
 }
 
 // numberRemedy returns what to do about cells that contain no number, or an infinite or too large one.
-func (s *csvSurvey) numberRemedy(f *survey.FaultGroup) string {
+func (s *csvSurvey) numberRemedy(f *survey.DataFaultGroup) string {
 	other := s.dialect
-	other.decimalComma = !other.decimalComma
+	other.usesDecimalComma = !other.usesDecimalComma
 	var grouped, decimal, unit string // an example of each kind
 	var words []string
 	for _, one := range f.FirstFaults {
@@ -250,7 +251,7 @@ func (s *csvSurvey) numberRemedy(f *survey.FaultGroup) string {
 		remedies = append(remedies, thousandsAdvice(grouped)+s.decimalAdvice(grouped))
 	case unit != "":
 		remedies = append(remedies, fmt.Sprintf("write %s as a plain number, without a unit or other characters", unit))
-	case len(words) > 1 && f.Reason == grid.ReasonNotANumber && s.column(f.Column).NumberStats.Count == 0:
+	case len(words) > 1 && f.Reason == grid.ReasonNotANumber && s.columnByName(f.Column).NumberStats.Count == 0:
 		return "the column contains no numbers: name another column in data.columns; an input with texts needs " +
 			"classes in the task"
 	}
@@ -271,7 +272,7 @@ func (s *csvSurvey) numberRemedy(f *survey.FaultGroup) string {
 // isNumberWithThousands reports whether a text is a number with separators between groups of three digits.
 func isNumberWithThousands(text string) bool {
 	return slices.ContainsFunc([]string{",", ".", "'", " ", "\u00a0", "\u202f", "_"}, func(separator string) bool {
-		_, _, ok := withoutThousands(text, separator)
+		_, _, ok := removeThousandsSeparators(text, separator)
 		return ok
 	})
 }
@@ -284,7 +285,7 @@ func (s *csvSurvey) decimalAdvice(number string) string {
 		return ""
 	}
 	decimal := number[i : i+1]
-	if _, _, ok := withoutThousands(number, decimal); ok || (decimal == ",") == s.dialect.decimalComma {
+	if _, _, ok := removeThousandsSeparators(number, decimal); ok || (decimal == ",") == s.dialect.usesDecimalComma {
 		return ""
 	}
 	return fmt.Sprintf(", and set data.decimal to %q", decimal)
@@ -292,7 +293,7 @@ func (s *csvSurvey) decimalAdvice(number string) string {
 
 // leadingQuotedText returns the text of the data with which the problem begins. whole is false if the problem contains
 // only a part of it.
-func leadingQuotedText(f survey.Fault) (text string, whole bool) {
+func leadingQuotedText(f survey.DataFault) (text string, whole bool) {
 	quoted, err := strconv.QuotedPrefix(f.Problem)
 	if err != nil {
 		return "", false
@@ -301,12 +302,12 @@ func leadingQuotedText(f survey.Fault) (text string, whole bool) {
 	return text, err == nil && !strings.HasPrefix(f.Problem[len(quoted):], "…")
 }
 
-// columnRemedy returns what to do about a missing column, such as the name of a similar one.
-func (s *csvSurvey) columnRemedy(column string) string {
+// missingColumnRemedy returns what to do about a missing column, such as the name of a similar one.
+func (s *csvSurvey) missingColumnRemedy(column string) string {
 	name := s.dialect.fileColumnName(column)
 	near := spec.ClosestSpelling(name, s.UnwantedColumns, normalizeColumnName)
 	_, condition := s.file.filter.RequiredTextByColumn[column]
-	hint := strings.TrimPrefix(s.dialect.skipRowsHint(s.path, []string{name}), "; ")
+	hint := strings.TrimPrefix(s.dialect.skipRowsHint(s.currentFilePath, []string{name}), "; ")
 	switch {
 	case hint != "":
 		return hint
@@ -337,19 +338,19 @@ func normalizeColumnName(name string) string {
 	return string(folded[:min(len(folded), most)])
 }
 
-// classRemedy names the classes of an input.
-func (s *csvSurvey) classRemedy(f *survey.FaultGroup) string {
-	if valid := s.labels.String(); valid != "" {
+// unknownClassRemedy names the classes of an input.
+func (s *csvSurvey) unknownClassRemedy(f *survey.DataFaultGroup) string {
+	if valid := s.targetFilter.String(); valid != "" {
 		return "the task expects " + valid + "; only rows with other targets are skipped"
 	}
-	if x := s.column(f.Column); x != nil && len(x.Texts) > 0 {
+	if x := s.columnByName(f.Column); x != nil && len(x.Texts) > 0 {
 		return "its classes are " + quoteNames(x.Texts)
 	}
 	return "only rows with known classes are used"
 }
 
 // column returns the column of the survey with the given name, or nil.
-func (s *csvSurvey) column(name string) *survey.ColumnSurvey {
+func (s *csvSurvey) columnByName(name string) *survey.ColumnSurvey {
 	i := slices.IndexFunc(s.columns, func(x *survey.ColumnSurvey) bool { return x.Name == name })
 	if i < 0 {
 		return nil

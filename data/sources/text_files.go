@@ -30,7 +30,7 @@ func newTextReader(path string, f *os.File) (text io.Reader, plain bool, err err
 	if isCompressedPath(path) {
 		r, err = gzip.NewReader(f)
 		if errors.Is(err, gzip.ErrHeader) {
-			return nil, false, &contentError{path, "the name ends in .gz, but the content is not gzip",
+			return nil, false, &fileContentError{path, "the name ends in .gz, but the content is not gzip",
 				"rename the file without .gz"}
 		}
 		if errors.Is(err, io.EOF) { // the file is empty
@@ -46,11 +46,11 @@ func newTextReader(path string, f *os.File) (text io.Reader, plain bool, err err
 		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
 	if bytes.HasPrefix(head, []byte("\x1f\x8b")) && !isCompressedPath(path) {
-		return nil, false, &contentError{path, "the content is gzip, but the name does not end in .gz",
+		return nil, false, &fileContentError{path, "the content is gzip, but the name does not end in .gz",
 			"rename the file to " + filepath.Base(path) + ".gz"}
 	}
 	if bytes.HasPrefix(head, []byte("PK\x03\x04")) {
-		return nil, false, &contentError{path, "the content is a ZIP archive or an Excel workbook, not text",
+		return nil, false, &fileContentError{path, "the content is a ZIP archive or an Excel workbook, not text",
 			"export the table as a CSV file"}
 	}
 	if decoder := utf16Decoder(head); decoder != nil {
@@ -62,10 +62,12 @@ func newTextReader(path string, f *os.File) (text io.Reader, plain bool, err err
 	return b, !isCompressedPath(path), nil
 }
 
-// contentError is the error for a file whose content is not a text, or not of the kind that its name announces.
-type contentError struct{ path, problem, remedy string }
+// fileContentError is the error for a file whose content is not a text, or not of the kind that its name announces.
+type fileContentError struct{ path, problem, remedy string }
 
-func (e *contentError) Error() string { return fmt.Sprintf("%s: %s: %s", e.path, e.problem, e.remedy) }
+func (e *fileContentError) Error() string {
+	return fmt.Sprintf("%s: %s: %s", e.path, e.problem, e.remedy)
+}
 
 // utf16Decoder returns a decoder if the text is in UTF-16, with or without a byte order mark, and nil otherwise.
 func utf16Decoder(head []byte) transform.Transformer {

@@ -26,7 +26,7 @@ func write(t *testing.T, name, content string) string {
 
 // loadCSV returns the rows of a file whose target is y.
 func loadCSV(path string, where map[string]string, features ...string) (*learner.Samples[float32], error) {
-	c := data.Config{CSVPath: path, RequiredTextByColumn: where, Missing: grid.FillRefuse}
+	c := data.Config{CSVPath: path, RequiredTextByColumn: where, MissingValuePolicy: grid.FillRefuse}
 	s, err := Open(&c)
 	if err != nil {
 		return nil, err

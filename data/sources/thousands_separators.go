@@ -12,19 +12,19 @@ import (
 
 // separatorUse describes how a column uses a separator, which is a comma or a point.
 type separatorUse struct {
-	ambiguousNumber      string // a number in which the separator may be between thousands, such as 1,000; empty = none
-	isCertainlyThousands bool   // it must be in one of the numbers, such as 1,000,000
-	hasThreeDigitNumber  bool   // the column contains a whole number from 100 to 999
-	hasLargeNumber       bool   // the column contains a whole number of four digits or more without a separator
+	ambiguousNumber     string // a number in which the separator may be between thousands, such as 1,000; empty = none
+	separatesThousands  bool   // it must be in one of the numbers, such as 1,000,000
+	hasThreeDigitNumber bool   // the column contains a whole number from 100 to 999
+	hasLargeNumber      bool   // the column contains a whole number of four digits or more without a separator
 }
 
 // examineCell examines a cell. It returns false if the separator is a decimal comma or point, as in 1,5.
 func (g *separatorUse) examineCell(text, separator string) bool {
 	digits := strings.TrimLeft(text, "+-")
-	_, sure, ok := withoutThousands(text, separator)
+	_, sure, ok := removeThousandsSeparators(text, separator)
 	switch {
 	case ok:
-		g.ambiguousNumber, g.isCertainlyThousands = cmp.Or(g.ambiguousNumber, text), g.isCertainlyThousands || sure
+		g.ambiguousNumber, g.separatesThousands = cmp.Or(g.ambiguousNumber, text), g.separatesThousands || sure
 	case digits != "" && isDigits(digits):
 		g.hasThreeDigitNumber = g.hasThreeDigitNumber || len(digits) == 3 && digits[0] != '0'
 		g.hasLargeNumber = g.hasLargeNumber || len(digits) > 3
@@ -43,7 +43,7 @@ func (g *separatorUse) examineCell(text, separator string) bool {
 func (s *csvSurvey) findNumberWithThousands(separator string) (number, column string, sure bool) {
 	columns := make([]separatorUse, len(s.columns))
 	decimal := false
-	s.eachCell(func(i int, text string) bool {
+	s.forEachSelectedCell(func(i int, text string) bool {
 		decimal = !columns[i].examineCell(text, separator)
 		return !decimal
 	})
@@ -53,39 +53,40 @@ func (s *csvSurvey) findNumberWithThousands(separator string) (number, column st
 	for i, g := range columns {
 		if g.ambiguousNumber != "" && (number == "" || !sure) {
 			number, column, sure = g.ambiguousNumber, s.columns[i].Name,
-				g.isCertainlyThousands || g.hasThreeDigitNumber && !g.hasLargeNumber
+				g.separatesThousands || g.hasThreeDigitNumber && !g.hasLargeNumber
 		}
 	}
 	return number, column, sure
 }
 
-// maxScannedRecords is the maximum number of records that eachCell reads.
+// maxScannedRecords is the maximum number of records that forEachSelectedCell reads.
 const maxScannedRecords = 100_000
 
-// eachCell calls take for the wanted cells of the selected lines, with the index of the column, until it returns false.
-func (s *csvSurvey) eachCell(take func(column int, text string) bool) {
+// forEachSelectedCell calls take for the wanted cells of the selected lines, with the index of the column, until it
+// returns false.
+func (s *csvSurvey) forEachSelectedCell(take func(column int, text string) bool) {
 	paths, err := expandPath(s.file.path)
 	if err != nil {
 		return
 	}
 	left := maxScannedRecords
 	for _, path := range paths {
-		if !s.eachCellOf(path, &left, take) {
+		if !s.forEachSelectedCellInFile(path, &left, take) {
 			return
 		}
 	}
 }
 
-// eachCellOf does the same for one file and reads at most left records. It returns false if take did.
-func (s *csvSurvey) eachCellOf(path string, left *int, take func(column int, text string) bool) bool {
+// forEachSelectedCellInFile does the same for one file and reads at most left records. It returns false if take did.
+func (s *csvSurvey) forEachSelectedCellInFile(path string, left *int, take func(column int, text string) bool) bool {
 	r, err := OpenTextFile(path)
 	if err != nil {
 		return true
 	}
 	defer r.Close()
-	c := s.dialect.reader(r, nil)
-	c.noAddedColumns, c.isComplete = true, true
-	header, err := c.header(path)
+	c := s.dialect.newRecordReader(r, nil)
+	c.forbidsAddedColumns, c.isTextComplete = true, true
+	header, err := c.readHeader(path)
 	if err != nil {
 		return true
 	}
@@ -105,12 +106,12 @@ func (s *csvSurvey) eachCellOf(path string, left *int, take func(column int, tex
 	}
 	for ; *left > 0; *left-- {
 		record, err := c.Read()
-		switch bad := (*lineError)(nil); {
+		switch bad := (*csvLineError)(nil); {
 		case errors.As(err, &bad):
 			continue
 		case err != nil:
 			return true
-		case !where.match(record):
+		case !where.matchRecord(record):
 			continue
 		}
 		for i, at := range places {

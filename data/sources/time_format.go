@@ -134,8 +134,8 @@ var zoneByAbbreviation = map[string]string{"CET": "Europe/Berlin", "CEST": "Euro
 	"PDT": "America/Los_Angeles", "JST": "Asia/Tokyo", "KST": "Asia/Seoul", "IST": "Asia/Kolkata",
 	"AEST": "Australia/Sydney", "AEDT": "Australia/Sydney"}
 
-// advice returns the advice to set a zone in which the abbreviation is used.
-func (e *zoneAbbreviationError) advice() string {
+// zoneAdvice returns the advice to set a zone in which the abbreviation is used.
+func (e *zoneAbbreviationError) zoneAdvice() string {
 	zone, found := zoneByAbbreviation[e.abbreviation]
 	if strings.ContainsAny(e.abbreviation, "+-") {
 		return fmt.Sprintf("replace MST in data.time_format with -07: it matches an offset such as +03, and %q is no "+
@@ -175,7 +175,7 @@ func layoutHasOnlyAbbreviation(layout string) bool {
 // parse returns a time in nanoseconds since 1970. It accepts the years 1970 to 2261. With a layout that has a time of
 // day, 24:00 is midnight at the end of the day, and a date without a time is midnight at its beginning. The error is an
 // *zoneAbbreviationError if only the zone abbreviation is unknown.
-func (f timeFormat) parse(text string) (int64, error) {
+func (f timeFormat) parseTime(text string) (int64, error) {
 	if unit := unitByFormat[f.format]; unit > 0 {
 		return parseUnixTime(text, unit)
 	}
@@ -246,8 +246,8 @@ func parseUnixTime(text string, unit time.Duration) (int64, error) {
 	return int64(whole)*int64(unit) + int64(math.Round(part*float64(unit))), nil
 }
 
-// example says how a time looks.
-func (f timeFormat) example() string {
+// exampleTime says how a time looks.
+func (f timeFormat) exampleTime() string {
 	switch f.format {
 	case "":
 		return "as 2026-03-01T12:00:00Z or in seconds since 1970"
@@ -273,31 +273,31 @@ func (f timeFormat) example() string {
 // one. It returns "" if no known format fits.
 func (f timeFormat) formatAdvice(text string) string {
 	unknown := (*zoneAbbreviationError)(nil)
-	if _, err := f.parse(text); errors.As(err, &unknown) {
-		return ": " + unknown.advice()
+	if _, err := f.parseTime(text); errors.As(err, &unknown) {
+		return ": " + unknown.zoneAdvice()
 	}
 	if format, _ := guessTimeFormat([]string{text}, f.zone); format != "" {
 		return fmt.Sprintf(": set data.time_format to %q", format)
 	}
 	if format, unknown := guessAbbreviationLayout([]string{text}, f.zone); format != "" {
-		return fmt.Sprintf(": set data.time_format to %q, and %s", format, unknown.advice())
+		return fmt.Sprintf(": set data.time_format to %q, and %s", format, unknown.zoneAdvice())
 	}
 	return ""
 }
 
 // unitAdvice returns the advice to set another format for a time in nanoseconds that is too early, or "" if none fits.
 func (f timeFormat) unitAdvice(at int64) string {
-	if format := f.plausibleFormat(at, at); format != "" {
+	if format := f.findPlausibleFormat(at, at); format != "" {
 		return fmt.Sprintf(": set data.time_format to %q", format)
 	}
 	return ""
 }
 
-// plausibleFormat returns the format with a larger unit, or with a date as a number, in which times are between 1990
-// and 2100. It returns "" if none fits. first and last are the bounds of the times in nanoseconds, as parsed in this
-// format.
-func (f timeFormat) plausibleFormat(first, last int64) string {
-	unit := f.unit()
+// findPlausibleFormat returns the format with a larger unit, or with a date as a number, in which times are between
+// 1990 and 2100. It returns "" if none fits. first and last are the bounds of the times in nanoseconds, as parsed in
+// this format.
+func (f timeFormat) findPlausibleFormat(first, last int64) string {
+	unit := f.numericTimeUnit()
 	if unit == 0 {
 		return ""
 	}
@@ -323,14 +323,14 @@ func (f timeFormat) plausibleFormat(first, last int64) string {
 // numericTimeLayouts are the layouts of times that are also numbers.
 var numericTimeLayouts = []string{"20060102", "200601021504", "20060102150405"}
 
-// unit returns the unit of times that are numbers since 1970, or 0 if this format has no such times.
-func (f timeFormat) unit() time.Duration { return unitByFormat[cmp.Or(f.format, "unix")] }
+// numericTimeUnit returns the unit of times that are numbers since 1970, or 0 if this format has no such times.
+func (f timeFormat) numericTimeUnit() time.Duration { return unitByFormat[cmp.Or(f.format, "unix")] }
 
 // excelDay returns the date of a time in nanoseconds that was parsed in this format, if its number may be a day of
 // Excel, which counts the days since 1899-12-30. found is false if the date is not between 1990 and 2100.
 func (f timeFormat) excelDay(at int64) (date time.Time, found bool) {
 	const first, last = 32_874, 73_415
-	unit := f.unit()
+	unit := f.numericTimeUnit()
 	if unit == 0 || at/int64(unit) < first || at/int64(unit) > last {
 		return time.Time{}, false
 	}

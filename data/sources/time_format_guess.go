@@ -57,7 +57,7 @@ func guessAbbreviationLayout(texts []string, zone *time.Location) (layout string
 		}
 		unknown = nil
 		if !slices.ContainsFunc(texts, func(text string) bool {
-			_, err := timeFormat{layout, zone}.parse(text)
+			_, err := timeFormat{layout, zone}.parseTime(text)
 			return err != nil && !errors.As(err, &unknown)
 		}) && unknown != nil {
 			return layout, unknown
@@ -70,7 +70,7 @@ func guessAbbreviationLayout(texts []string, zone *time.Location) (layout string
 // is probably wrong, and parseAllTimes returns an error.
 func parseAllTimes(texts []string, f timeFormat) (all []int64, err error) {
 	for _, text := range texts {
-		at, err := f.parse(text)
+		at, err := f.parseTime(text)
 		if err == nil && unitByFormat[f.format] > 0 && (at < rows.MinPlausibleUnixNanos ||
 			at > rows.MaxPlausibleUnixNanos) {
 			err = strconv.ErrRange

@@ -13,7 +13,7 @@ func parseTime(t *testing.T, format, zone, text string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := f.parse(text)
+	at, err := f.parseTime(text)
 	return time.Unix(0, at).UTC().Format(time.RFC3339), err
 }
 
@@ -154,9 +154,9 @@ func TestPlausibleFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, errFirst := f.parse(tt.first)
-		last, errLast := f.parse(tt.last)
-		if got := f.plausibleFormat(first, last); errFirst != nil || errLast != nil || got != tt.want {
+		first, errFirst := f.parseTime(tt.first)
+		last, errLast := f.parseTime(tt.last)
+		if got := f.findPlausibleFormat(first, last); errFirst != nil || errLast != nil || got != tt.want {
 			t.Errorf("%+v: %q, %v, %v", tt, got, errFirst, errLast)
 		}
 	}

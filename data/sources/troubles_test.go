@@ -34,7 +34,10 @@ func newStation(t *testing.T, wait time.Duration, before func(*station)) *statio
 	s := &station{t: t, gateway: b.Connect("gateway", nil), env: envAt(t.TempDir()), at: time.Now().Unix(),
 		columns: map[string]string{"a": "site/a v", "b": "site/b v"}}
 	s.env.Disk = store.Disk{FS: fullFS{s.env.Disk.FS, &s.full}}
-	s.env.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) { return b.Session("data", nil, nil), nil }
+	s.env.ConnectBroker = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+		return b.Session("data", nil, nil),
+			nil
+	}
 	if before != nil {
 		before(s)
 	}
@@ -82,7 +85,7 @@ func (s *station) wants(when string, column, reason, trouble string) {
 		e.ReasonCode != reason) {
 		s.t.Errorf("%s: %v, want column %q, reason %q", when, err, column, reason)
 	}
-	all := s.rows.(data.Reporter).Report()
+	all := s.rows.(data.QualityReporter).QualityReport()
 	if got := fmt.Sprint(all.Troubles, all); trouble == "" && all.Troubles != nil || !strings.Contains(got, trouble) {
 		s.t.Errorf("%s: %s, want %q", when, got, trouble)
 	}
@@ -186,9 +189,9 @@ var troubleCases = map[string]func(t *testing.T){
 	"an old ring": func(t *testing.T) {
 		s := newStation(t, 0, func(s *station) {
 			r := record(t, s.env)
-			r.put(mixed[0])
+			r.recordReading(mixed[0])
 			err := r.close()
-			path := filepath.Join(s.env.Dir, "ring-000000000001.segment")
+			path := filepath.Join(s.env.RingFolder, "ring-000000000001.segment")
 			p, failed := store.LocalDisk.ReadFile(path)
 			if err = errors.Join(err, failed); err == nil {
 				p[4] = 9

@@ -52,14 +52,14 @@ func (m *runningStats) AddValue(v float64) {
 	m.sample.AddValue(v)
 }
 
-// addToSummary adds what was measured to a summary.
-func (m *runningStats) addToSummary(s *ColumnSummary) {
+// writeToSummary adds what was measured to a summary.
+func (m *runningStats) writeToSummary(s *ColumnSummary) {
 	s.Used = m.Count
 	if m.Count == 0 {
 		return
 	}
-	s.Min, s.Mean, s.Max = m.low, clampFinite(m.mean), m.high
-	s.Sigma = clampFinite(math.Sqrt(m.squaredDeviations / float64(m.Count)))
+	s.Min, s.Mean, s.Max = m.low, clampToFinite(m.mean), m.high
+	s.Sigma = clampToFinite(math.Sqrt(m.squaredDeviations / float64(m.Count)))
 	s.Histogram = make([]int, cellsOfHistogram)
 	width := m.high/cellsOfHistogram - m.low/cellsOfHistogram // which does not overflow
 	for _, v := range m.sample.All {
@@ -71,8 +71,8 @@ func (m *runningStats) addToSummary(s *ColumnSummary) {
 	}
 }
 
-// clampFinite has sums of the largest numbers be finite, as JSON needs them.
-func clampFinite(v float64) float64 {
+// clampToFinite has sums of the largest numbers be finite, as JSON needs them.
+func clampToFinite(v float64) float64 {
 	if math.IsNaN(v) { // they overflowed both ways
 		return 0
 	}

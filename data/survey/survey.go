@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// StoredSource is a source as it is on the disk: a file, or the readings that a [data.Collector] has kept. It collects
-// nothing, so a collector may run meanwhile.
+// StoredSource is a source as it is on the disk: a file, or the readings that a [data.ReadingCollector] has kept. It
+// collects nothing, so a collector may run meanwhile.
 type StoredSource interface {
 	data.Source
 	// SourceSurvey reads all of it and describes it. w says what is wanted of it; nil if nobody knows.
@@ -21,31 +21,31 @@ type StoredSource interface {
 
 // SourceSurvey describes a source for a person: each fault, and each column. It is bounded, whatever the source has.
 type SourceSurvey struct {
-	Source          string          `json:"source"` // the file, or the folder of the ring
-	Lines           int             `json:"lines"`  // of a file, below the header; or readings
+	SourcePath      string          `json:"source"` // the file, or the folder of the ring
+	LineCount       int             `json:"lines"`  // of a file, below the header; or readings
 	EarliestTime    time.Time       `json:"first,omitzero"`
 	LatestTime      time.Time       `json:"last,omitzero"` // of the times
 	Columns         []ColumnSummary `json:"columns"`
 	UnwantedColumns []string        `json:"others,omitempty"` // names that are not wanted
-	// Changes are what the section needs for the file. If there are any, all else is as if they were made.
-	Changes []ConfigChange `json:"changes,omitempty"`
-	Faults  []*FaultGroup  `json:"faults,omitempty"`
+	// ConfigChanges are what the section needs for the file. If there are any, all else is as if they were made.
+	ConfigChanges []SuggestedConfigChange `json:"changes,omitempty"`
+	Faults        []*DataFaultGroup       `json:"faults,omitempty"`
 }
 
-// FaultGroup are those of a column that have the same reason.
-type FaultGroup struct {
+// DataFaultGroup are those of a column that have the same reason.
+type DataFaultGroup struct {
 	Column      string            `json:"column,omitempty"` // its name in the task; "" = of the whole source
 	Reason      data.UnusedReason `json:"reason"`
 	Count       int               `json:"count"`
-	FirstFaults []Fault           `json:"first"`               // the first ones
+	FirstFaults []DataFault       `json:"first"`               // the first ones
 	LastLine    int               `json:"last_line,omitempty"` // line of the last one
 	// LastFile is the file of the last one, if the source has several; empty = the source.
 	LastFile string `json:"last_file,omitempty"`
 	Remedy   string `json:"mend,omitempty"` // what to do, if that is known
 }
 
-// Fault is a place, and what is wrong there.
-type Fault struct {
+// DataFault is a place, and what is wrong there.
+type DataFault struct {
 	File    string `json:"file,omitempty"`   // the file, if the source has several; empty = the source
 	Line    int    `json:"line,omitempty"`   // from 1; 0 = of the whole source
 	Column  int    `json:"column,omitempty"` // byte in the line, from 1; 0 = the whole line
@@ -67,11 +67,11 @@ const (
 const MaxFaultsPerGroup = 20
 
 // AddFault adds a fault.
-func (s *SourceSurvey) AddFault(column string, why data.UnusedReason, f Fault) *FaultGroup {
-	i := slices.IndexFunc(s.Faults, func(of *FaultGroup) bool { return of.Column == column && of.Reason == why })
+func (s *SourceSurvey) AddFault(column string, why data.UnusedReason, f DataFault) *DataFaultGroup {
+	i := slices.IndexFunc(s.Faults, func(of *DataFaultGroup) bool { return of.Column == column && of.Reason == why })
 	if i < 0 {
 		i = len(s.Faults)
-		s.Faults = append(s.Faults, &FaultGroup{Column: column, Reason: why})
+		s.Faults = append(s.Faults, &DataFaultGroup{Column: column, Reason: why})
 	}
 	of := s.Faults[i]
 	of.Count++
@@ -84,9 +84,10 @@ func (s *SourceSurvey) AddFault(column string, why data.UnusedReason, f Fault) *
 
 // AddReadFailure adds what keeps the source from being read.
 func (s *SourceSurvey) AddReadFailure(err error) {
-	f := Fault{Problem: err.Error()}
+	f := DataFault{Problem: err.Error()}
 	if bad, ok := err.(*data.FileError); ok { //nolint:errorlint // a wrapped one says more
-		if f = (Fault{Line: bad.Line, Problem: bad.Problem}); bad.File != s.Source { // a file of a folder or a pattern
+		// a file of a folder or a pattern
+		if f = (DataFault{Line: bad.Line, Problem: bad.Problem}); bad.File != s.SourcePath {
 			f.File = bad.File
 		}
 	}
@@ -112,7 +113,7 @@ type ColumnSurvey struct {
 	TextCounts    textCounts // in place of numbers
 	CheckReading  func(data.Reading) (float64, data.UnusedReason)
 	labelLateness time.Duration // of a label
-	FoundInFile   bool          // a file has the column
+	IsFoundInFile bool          // a file has the column
 }
 
 // NewColumnSurvey returns a column of which only the name is known.
@@ -124,7 +125,7 @@ func NewColumnSurvey(name string) *ColumnSurvey {
 func NewInputColumnSurvey(in spec.InputSeries, by rows.ValueRules) *ColumnSurvey {
 	c := NewColumnSurvey(in.Name)
 	c.Unit, c.Texts, c.labelLateness, c.CheckReading = in.Unit, in.Classes, in.LabelLateness,
-		grid.NewReadingCheck(in, by.MissingValues, by.Ranges[in.Name])
+		grid.NewReadingCheck(in, by.MissingValues, by.RangeByInput[in.Name])
 	c.ClassCounts = make([]int, len(in.Classes))
 	return c
 }
@@ -159,7 +160,7 @@ func (c *ColumnSurvey) Summary() ColumnSummary {
 		s.Used, s.Unused, s.Texts, s.Histogram = c.TextCounts.Count, c.NumberStats.Count, c.TextCounts.distinctTexts,
 			c.TextCounts.counts
 	default:
-		c.NumberStats.addToSummary(&s)
+		c.NumberStats.writeToSummary(&s)
 	}
 	return s
 }
@@ -177,33 +178,33 @@ func NeededInputs(w *data.RowQuery) []spec.InputSeries {
 	})
 }
 
-// ConfigChange is a key of the section, and the value that it needs.
-type ConfigChange struct {
-	Key   string `json:"key"` // without that of the section: delimiter; "" = the file itself is to be changed
-	Value string `json:"value"`
-	Why   string `json:"why"`
+// SuggestedConfigChange is a key of the section, and the value that it needs.
+type SuggestedConfigChange struct {
+	Key    string `json:"key"` // without that of the section: delimiter; "" = the file itself is to be changed
+	Value  string `json:"value"`
+	Reason string `json:"why"`
 }
 
 // RowsDescription is what a source gives for a task.
 type RowsDescription struct {
-	View    data.View
-	Columns []ColumnSummary // of the rows as they are made: the features, then the target if there is one
-	Report  data.Report
+	Snapshot      data.RowSnapshot
+	Columns       []ColumnSummary // of the rows as they are made: the features, then the target if there is one
+	QualityReport data.QualityReport
 }
 
 // DescribeRows has a source make its rows, and describes them.
 func DescribeRows(s data.Source, w data.RowQuery) (m RowsDescription, err error) {
-	by := &measuringPreparer{w.Prepare, make([]runningStats, len(w.Features)+1)}
-	w.Prepare = by
+	by := &measuringPreparer{w.Preparer, make([]runningStats, len(w.Features)+1)}
+	w.Preparer = by
 	rows := s.OpenRows(w)
-	m.View, err = rows.Snapshot()
+	m.Snapshot, err = rows.Snapshot()
 	for i, name := range w.Columns() {
 		c := ColumnSummary{Name: name}
-		by.columns[i].addToSummary(&c)
+		by.columns[i].writeToSummary(&c)
 		m.Columns = append(m.Columns, c)
 	}
-	if r, ok := rows.(data.Reporter); ok {
-		m.Report = r.Report()
+	if r, ok := rows.(data.QualityReporter); ok {
+		m.QualityReport = r.QualityReport()
 	}
 	return m, err
 }
@@ -215,7 +216,7 @@ type measuringPreparer struct {
 }
 
 // Prepare implements Preparer.
-func (m *measuringPreparer) Prepare(fresh *learner.Samples[float32], first bool) error {
+func (m *measuringPreparer) PrepareSamples(fresh *learner.Samples[float32], first bool) error {
 	if first {
 		clear(m.columns)
 	}
@@ -229,18 +230,18 @@ func (m *measuringPreparer) Prepare(fresh *learner.Samples[float32], first bool)
 	if m.RowPreparer == nil {
 		return nil
 	}
-	return m.RowPreparer.Prepare(fresh, first)
+	return m.RowPreparer.PrepareSamples(fresh, first)
 }
 
 // PrepareAgain implements Preparer.
-func (m *measuringPreparer) PrepareAgain(x, y []float32) {
+func (m *measuringPreparer) PrepareRowsAgain(x, y []float32) {
 	if m.RowPreparer != nil {
-		m.RowPreparer.PrepareAgain(x, y)
+		m.RowPreparer.PrepareRowsAgain(x, y)
 	}
 }
 
 // ApplyConfigChanges returns the section with changes.
-func ApplyConfigChanges(c *data.Config, changes []ConfigChange) *data.Config {
+func ApplyConfigChanges(c *data.Config, changes []SuggestedConfigChange) *data.Config {
 	n := *c
 	for _, change := range changes {
 		switch change.Key {

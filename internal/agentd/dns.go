@@ -15,17 +15,17 @@ import (
 // UseConfiguredDNS makes the process use the configured name server, if one is set. Programs without cgo find the name
 // server in /etc/resolv.conf. Android has no such file; they then ask the device itself, which does not answer.
 func UseConfiguredDNS(s *settings.Agent, log *slog.Logger) {
-	if s.DNS != "" {
+	if s.NameServer != "" {
 		net.DefaultResolver = &net.Resolver{PreferGo: true,
 			Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				var d net.Dialer
-				return d.DialContext(ctx, network, s.DNS)
+				return d.DialContext(ctx, network, s.NameServer)
 			}}
 		return
 	}
 	for _, m := range s.SettingsPerFederation() {
 		for _, u := range m.Broker.URLs {
-			if advice := dnsAdvice(runtime.GOOS, os.DirFS("/"), u); advice != "" {
+			if advice := missingNameServerAdvice(runtime.GOOS, os.DirFS("/"), u); advice != "" {
 				log.Warn(advice)
 				return
 			}
@@ -33,8 +33,8 @@ func UseConfiguredDNS(s *settings.Agent, log *slog.Logger) {
 	}
 }
 
-// dnsAdvice returns advice if the broker's URL needs a name server and the system does not name one.
-func dnsAdvice(goos string, root fs.FS, broker string) string {
+// missingNameServerAdvice returns advice if the broker's URL needs a name server and the system does not name one.
+func missingNameServerAdvice(goos string, root fs.FS, broker string) string {
 	u, err := url.Parse(broker)
 	if goos != "android" || err != nil || net.ParseIP(u.Hostname()) != nil || u.Hostname() == "localhost" {
 		return ""

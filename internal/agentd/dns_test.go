@@ -20,7 +20,7 @@ func TestNameAdvice(t *testing.T) {
 		{"android", "tcp://localhost:1883", none, false},
 		{"linux", "tls://broker.example:8883", none, false},
 	} {
-		got := dnsAdvice(c.goos, c.root, c.url)
+		got := missingNameServerAdvice(c.goos, c.root, c.url)
 		if (got != "") != c.advises || c.advises &&
 			!strings.Contains(got, "so broker.example will not be found: set dns") {
 			t.Errorf("%+v: %q", c, got)

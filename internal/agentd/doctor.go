@@ -22,7 +22,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker, err := daemon.DoctorBrokerTarget(agentconfig.UplinkBroker(s), cfg.Topics, cfg.ID)
+	broker, err := daemon.DoctorBrokerTarget(agentconfig.UplinkBrokerSettings(s), cfg.Topics, cfg.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 		NeededFreeBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
 		FindAnnouncement: announced.findAnnouncement,
 		CheckData: func(context.Context) []doctor.Finding {
-			return examineData(s, cfg.TaskData.Source,
+			return checkDataAgainstTask(s, cfg.TaskData.Source,
 				announced)
 		},
 	}
@@ -48,7 +48,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 			return nil, err
 		}
 		o.ClientID = own + "-check" // the agent may run
-		t.SiteBroker = &doctor.BrokerTarget{Options: o, SubscribedFilters: sources.Topics(&s.Data)}
+		t.SiteBroker = &doctor.BrokerTarget{Options: o, SubscribedFilters: sources.TopicFilters(&s.Data)}
 	}
 	return t, nil
 }
@@ -66,7 +66,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 	at.Broker.URLs = config.OneOrMore{url}
 	t, err := datacheck.FetchAnnouncedTask(ctx, &at)
 	missing, rejected := (*datacheck.MissingTaskError)(nil), (*datacheck.AgentRejectedError)(nil)
-	f := doctor.Finding{About: "coordinator"}
+	f := doctor.Finding{Subject: "coordinator"}
 	switch {
 	case err == nil && t.RejectionAdvice != "":
 		a.task, a.err = t, nil
@@ -94,13 +94,13 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 	return f
 }
 
-// examineData holds the data against the announced task.
-func examineData(s *settings.Agent, source data.Source, announced *announcedTask) []doctor.Finding {
+// checkDataAgainstTask holds the data against the announced task.
+func checkDataAgainstTask(s *settings.Agent, source data.Source, announced *announcedTask) []doctor.Finding {
 	bad := func(err error) []doctor.Finding {
-		return []doctor.Finding{{About: "data", State: doctor.Bad, Observation: err.Error(),
+		return []doctor.Finding{{Subject: "data", State: doctor.Bad, Observation: err.Error(),
 			Remedy: "correct the section data"}}
 	}
-	if _, collects := source.(data.Collector); collects {
+	if _, collects := source.(data.ReadingCollector); collects {
 		if err := source.Probe(); err != nil {
 			return bad(err)
 		}
@@ -113,5 +113,5 @@ func examineData(s *settings.Agent, source data.Source, announced *announcedTask
 	if err != nil {
 		return bad(err)
 	}
-	return r.Findings()
+	return r.DoctorFindings()
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// configurePrediction sets the lock of the models, and the command that is told of new ones.
-func configurePrediction(cfg *agent.Config, s *settings.Agent) {
+// configureModelLockAndHook sets the lock of the models, and the command that is told of new ones.
+func configureModelLockAndHook(cfg *agent.Config, s *settings.Agent) {
 	dir := cfg.StateDir
 	cfg.Predict.LockKeptModels = func() (func() error, error) {
 		if err := store.LocalDisk.MakeDir(modelfile.ModelLockDir(dir)); err != nil {
@@ -32,7 +32,7 @@ func configurePrediction(cfg *agent.Config, s *settings.Agent) {
 	}
 	if hook := s.Predict.ModelHookCommand; len(hook) > 0 {
 		cfg.Predict.OnModelActivated = func(ctx context.Context, m *modelfile.Model) error {
-			return runHook(ctx, hook, s.Predict.ModelHookTimeout, dir, m)
+			return runModelHook(ctx, hook, s.Predict.ModelHookTimeout, dir, m)
 		}
 	}
 }
@@ -40,8 +40,8 @@ func configurePrediction(cfg *agent.Config, s *settings.Agent) {
 // maxHookOutputBytes is how much of a hook's output an error shows.
 const maxHookOutputBytes = 500
 
-// runHook runs a command that is told of a model.
-func runHook(ctx context.Context, command []string, most time.Duration, dir string, m *modelfile.Model) error {
+// runModelHook runs a command that is told of a model.
+func runModelHook(ctx context.Context, command []string, most time.Duration, dir string, m *modelfile.Model) error {
 	path, err := filepath.Abs(modelfile.ActiveModelPath(dir))
 	if err != nil {
 		return err
@@ -51,7 +51,8 @@ func runHook(ctx context.Context, command []string, most time.Duration, dir stri
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.WaitDelay = time.Second // for what it has started, and left with its output
 	cmd.Env = append(os.Environ(), "MODEL_FILE="+path, fmt.Sprintf("MODEL_RUN=%d", m.Run),
-		fmt.Sprintf("MODEL_VERSION=%d", m.Version), "MODEL_HASH="+hex.EncodeToString(m.Hash[:]), "MODEL_TASK="+m.Task)
+		fmt.Sprintf("MODEL_VERSION=%d", m.Version), "MODEL_HASH="+hex.EncodeToString(m.ParameterDigest[:]),
+		"MODEL_TASK="+m.TaskName)
 	var out cappedOutput
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()

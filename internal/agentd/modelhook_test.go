@@ -18,10 +18,10 @@ func TestHook(t *testing.T) {
 		t.Skip("there is no sh")
 	}
 	dir := t.TempDir()
-	m := &modelfile.Model{Task: "air", Run: 3, Version: 17}
-	m.Hash[0] = 0xab
+	m := &modelfile.Model{TaskName: "air", Run: 3, Version: 17}
+	m.ParameterDigest[0] = 0xab
 	run := func(most time.Duration, script string) string {
-		if err := runHook(t.Context(), []string{"sh", "-c", script, "hook"}, most, dir, m); err != nil {
+		if err := runModelHook(t.Context(), []string{"sh", "-c", script, "hook"}, most, dir, m); err != nil {
 			return err.Error()
 		}
 		return "done"
@@ -46,7 +46,7 @@ func TestHook(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := runHook(ctx, []string{"sh", "-c", "exec sleep 600"}, time.Minute, dir, m); err == nil {
+	if err := runModelHook(ctx, []string{"sh", "-c", "exec sleep 600"}, time.Minute, dir, m); err == nil {
 		t.Error("the agent ends, and the hook goes on")
 	}
 }

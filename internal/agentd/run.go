@@ -72,13 +72,13 @@ func (o *Options) countTraffic(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	}
 }
 
-// dial opens a session with a broker. Log messages of the session contain name.
-func (o *Options) dial(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
+// dialBroker opens a session with a broker. Log messages of the session contain name.
+func (o *Options) dialBroker(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	log := cfg.Logger.With("connection", name)
 	return o.wrapConnection(daemon.DialBroker(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.countTraffic,
 		func(m *mqtt.Options) {
-			m.Now = cfg.Identity.Clock.Now
+			m.CertificateCheckTime = cfg.Identity.Clock.Now
 			more(m)
 		}))
 }
@@ -109,10 +109,10 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 
 // sharedDeviceResources is what the agents of a device have in common.
 type sharedDeviceResources struct {
-	stateInMemory bool // a power cut takes the state
-	trainingLock  training.TrainingLock
-	meter         mqtt.TrafficMeter
-	budget        *budget.UplinkBudget
+	isStateInMemory bool // a power cut takes the state
+	trainingLock    training.TrainingLock
+	meter           mqtt.TrafficMeter
+	budget          *budget.UplinkBudget
 }
 
 // RunAllFederations runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot
@@ -128,8 +128,8 @@ func RunAllFederations(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		return err
 	}
 	defer daemon.UnlockStateFolder(lock, log)
-	d := &sharedDeviceResources{stateInMemory: store.IsRAMBackedFolder(dir)}
-	if d.stateInMemory {
+	d := &sharedDeviceResources{isStateInMemory: store.IsRAMBackedFolder(dir)}
+	if d.isStateInMemory {
 		log.Info("the state folder is in memory: after a power cut the agent trains again for the round",
 			"state_dir", dir)
 	}
@@ -190,7 +190,7 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 		cfg.Presence.MinLostCounterEpoch = wire.Epoch(boot)
 	}
 	cfg.BootEpoch, cfg.Presence.Software, cfg.Training.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
-	cfg.IsStateDirVolatile, cfg.Budget, cfg.Training.LockShare = d.stateInMemory, d.budget,
+	cfg.IsStateDirVolatile, cfg.Budget, cfg.Training.LockShare = d.isStateInMemory, d.budget,
 		d.trainingLock.NewShare(cmp.Or(s.LocalFederationName, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
 	cfg.Logger.Info("started", "version", daemon.Version(), "federation", cfg.Federation, "start", boot)
@@ -209,22 +209,22 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 		cfg.Training.Trainer, cfg.TaskData.Source = t, t
 	}
 	if cfg.Predict != nil {
-		configurePrediction(&cfg, s)
+		configureModelLockAndHook(&cfg, s)
 		if s.Predict.ForecastTopic != "" {
-			end, err := startForecasts(ctx, &cfg, s)
+			end, err := startPublishingForecasts(ctx, &cfg, s)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, end()) }()
 		}
 	}
-	cfg.SelfTestTimeout = daemon.SelfTestTime(&s.Broker)
+	cfg.SelfTestTimeout = daemon.SelfTestTimeout(&s.Broker)
 	if cfg.Mesh != nil {
-		cfg.Mesh.Random = daemon.RandomBytes
-		if !s.D2D.OverUplink {
+		cfg.Mesh.FillRandom = daemon.RandomBytes
+		if !s.D2D.UsesUplink {
 			site := s.D2D.SiteBroker()
 			cfg.Mesh.ConnectNeighborBroker = func() (mqtt.Conn, error) {
-				return o.dial(ctx, "neighbours", &site, &cfg, func(*mqtt.Options) {})
+				return o.dialBroker(ctx, "neighbours", &site, &cfg, func(*mqtt.Options) {})
 			}
 		}
 	}
@@ -238,15 +238,16 @@ func (d *sharedDeviceResources) runAgent(ctx context.Context, s *settings.Agent,
 	cfg.Observer = observe.Observers{&daemon.EventDispatcher{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
 		Board: o.Board}, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		cfg.Observer.Observe(state.StartCounterLost(lost))
+		cfg.Observer.Observe(state.NewStartCounterLost(lost))
 	}
 	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
 
 // agentRoutes are the operations on the agent: its models are chosen by files. present returns the agent that runs; nil
 // before there is one.
-func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Route {
-	return []api.Route{view.Route(), api.GetRoute(datacheck.TaskPath, "The task that the agent holds its data against.",
+func agentRoutes(view *agentstatus.StatusTracker, present func() *agent.Agent) []api.Route {
+	return []api.Route{view.StatusRoute(), api.GetRoute(datacheck.TaskPath,
+		"The task that the agent holds its data against.",
 		func(r *http.Request) (datacheck.AgentTask, error) {
 			a := present()
 			if a == nil {
@@ -255,10 +256,10 @@ func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Rout
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
 			task, err := a.EncodedAnnouncedTask(ctx)
-			held := datacheck.AgentTask{Task: task}
+			held := datacheck.AgentTask{EncodedTask: task}
 			missing, rejected := view.TaskObstacles()
 			held.MissingReason, held.OtherFederations = missing.Reason, missing.OtherFederations
-			if problem, remedy := rejected.Problem(); problem != "" {
+			if problem, remedy := rejected.ProblemAndRemedy(); problem != "" {
 				held.RejectionAdvice = problem + "; " + remedy
 			}
 			return held, err
@@ -285,7 +286,7 @@ func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings
 	present *atomic.Pointer[agent.Agent]) error {
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
-			return o.dial(ctx, "coordinator", agentconfig.UplinkBroker(s), &cfg, func(m *mqtt.Options) {
+			return o.dialBroker(ctx, "coordinator", agentconfig.UplinkBrokerSettings(s), &cfg, func(m *mqtt.Options) {
 				m.Will, m.Meter = will, &d.meter
 			})
 		})
@@ -293,7 +294,7 @@ func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings
 			return err
 		}
 		if present.Swap(a) == nil && o.OnReady != nil {
-			o.OnReady(func(ctx context.Context) error { return present.Load().Alive(ctx) })
+			o.OnReady(func(ctx context.Context) error { return present.Load().CheckAlive(ctx) })
 		}
 		err = a.Run(ctx)
 		behind, above := (*presence.BootCounterLostError)(nil), cfg.BootEpoch
@@ -318,28 +319,28 @@ func (d *sharedDeviceResources) runWithRestarts(ctx context.Context, s *settings
 // configureMetricsReports sets the readings that an agent reports; without a gatherer there are no reports.
 func configureMetricsReports(r *presence.MetricsReportConfig, g prometheus.Gatherer) {
 	if g == nil {
-		r.Every = 0
+		r.ReportInterval = 0
 	}
-	r.CurrentMetrics = func() []wire.ReportMetric { return metrics.GatherReportMetrics(g) }
+	r.ReadMetrics = func() []wire.ReportMetric { return metrics.GatherReportMetrics(g) }
 }
 
 // startCollectingReadings has a source collect that does so by itself, with a session of its own with the site's
 // broker.
 func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
-	c, collects := cfg.TaskData.Source.(data.Collector)
+	c, collects := cfg.TaskData.Source.(data.ReadingCollector)
 	if !collects {
 		return nil
 	}
 	return c.Start(data.CollectorEnv{
-		Dir: filepath.Join(cfg.StateDir, "readings"), Disk: store.LocalDisk, RingLimits: s.Readings.RingBounds(),
+		RingFolder: filepath.Join(cfg.StateDir, "readings"), Disk: store.LocalDisk, RingLimits: s.Readings.RingBounds(),
 		Now:    time.Now,
 		Logger: cfg.Logger,
-		Connect: func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+		ConnectBroker: func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			site := s.Readings.SiteBroker()
 			return o.wrapConnection(daemon.DialBroker(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
 				cfg.Logger.With("connection", "readings"),
 				func(x mqtt.ObservedMessage, _ mqtt.TopicKind) { observe(x) },
-				func(m *mqtt.Options) { m.Now = cfg.Identity.Clock.Now }))
+				func(m *mqtt.Options) { m.CertificateCheckTime = cfg.Identity.Clock.Now }))
 		},
 	})
 }
@@ -347,7 +348,7 @@ func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config
 // applyDeviceRules makes the agent obey the rules for its device, if any are set.
 func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
 	rules, err := agentconfig.DeviceRules(&s.Device)
-	if err != nil || !rules.Any() {
+	if err != nil || !rules.HasRules() {
 		return err
 	}
 	system := device.SystemReader{Root: s.Device.ProcSysRoot}
@@ -356,7 +357,7 @@ func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
 			"rule", rule)
 	}
 	cfg.JudgeDevice = func(before device.RuleVerdict) device.RuleVerdict {
-		return rules.Judge(time.Now(), system.Read(),
+		return rules.JudgeReading(time.Now(), system.Read(),
 			before)
 	}
 	return nil

@@ -88,7 +88,7 @@ func TestSocket(t *testing.T) {
 	full = nil
 	for path, want := range map[string]Error{
 		"/v1/fail/bad":   {Status: 400, Problem: "a bad request"},
-		"/v1/fail/wrong": {Status: 422, Problem: "x.yaml:3:1: a wrong key\n  3 | \n    | ^", InvalidConfig: true},
+		"/v1/fail/wrong": {Status: 422, Problem: "x.yaml:3:1: a wrong key\n  3 | \n    | ^", IsConfigInvalid: true},
 		"/v1/fail/other": {Status: 500, Problem: "a disk is full"},
 		"/v1/none":       {Status: 404, Problem: "GET has no /v1/none"},
 	} {

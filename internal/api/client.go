@@ -85,7 +85,7 @@ func (c Client) explainError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no %s runs with the state folder %s%w", c.Program, c.Dir, notRunning{})
+		return fmt.Errorf("no %s runs with the state folder %s%w", c.Program, c.Dir, notRunningError{})
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("this user may not read the state folder %s: run the command as root, or as the user of %s",
 			c.Dir, c.Program)
@@ -99,8 +99,8 @@ func (c Client) explainError(err error) error {
 	return err
 }
 
-// notRunning is ErrNotRunning without a text: the sentence says it.
-type notRunning struct{}
+// notRunningError is ErrNotRunning without a text: the sentence says it.
+type notRunningError struct{}
 
-func (notRunning) Error() string        { return "" }
-func (notRunning) Is(target error) bool { return target == ErrNotRunning }
+func (notRunningError) Error() string        { return "" }
+func (notRunningError) Is(target error) bool { return target == ErrNotRunning }

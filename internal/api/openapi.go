@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// object is a JSON object of the document; json.Marshal sorts its keys.
-type object = map[string]any
+// jsonObject is a JSON object of the document; json.Marshal sorts its keys.
+type jsonObject = map[string]any
 
 // OpenAPIDocument returns the OpenAPI 3.0 description of routes, as JSON.
 func OpenAPIDocument(title, version string, routes []Route) []byte {
-	d := openAPIBuilder{schemas: object{}}
-	refused := d.content("", Error{})
-	paths := map[string]object{}
+	d := openAPIBuilder{schemas: jsonObject{}}
+	refused := d.describeContent("", Error{})
+	paths := map[string]jsonObject{}
 	for _, r := range routes {
 		if paths[r.Path] == nil {
-			paths[r.Path] = object{}
+			paths[r.Path] = jsonObject{}
 		}
-		paths[r.Path][strings.ToLower(r.Method)] = d.operation(&r, refused)
+		paths[r.Path][strings.ToLower(r.Method)] = d.describeOperation(&r, refused)
 	}
-	text, err := json.MarshalIndent(object{
+	text, err := json.MarshalIndent(jsonObject{
 		"openapi": "3.0.3",
-		"info":    object{"title": title, "version": version, "license": object{"name": "Apache-2.0"}},
+		"info":    jsonObject{"title": title, "version": version, "license": jsonObject{"name": "Apache-2.0"}},
 		"paths":   paths,
-		"components": object{"schemas": d.schemas, "securitySchemes": object{"token": object{"type": "http",
+		"components": jsonObject{"schemas": d.schemas, "securitySchemes": jsonObject{"token": jsonObject{"type": "http",
 			"scheme": "bearer", "description": "Over TCP; the socket in the state folder needs none."}}},
-		"security": []object{{"token": []string{}}},
+		"security": []jsonObject{{"token": []string{}}},
 	}, "", "  ")
 	if err != nil {
 		panic(err) // maps, lists, texts and bools always have an encoding
@@ -36,95 +36,96 @@ func OpenAPIDocument(title, version string, routes []Route) []byte {
 	return append(text, '\n')
 }
 
-type openAPIBuilder struct{ schemas object }
+type openAPIBuilder struct{ schemas jsonObject }
 
-func (d *openAPIBuilder) operation(r *Route, refused object) object {
-	op := object{"summary": r.Summary, "description": "Needs the role " + string(r.Role) + ".",
-		"responses": object{
-			"200":     object{"description": "Done.", "content": d.content(r.ResponseContentType, r.ResponseType)},
-			"default": object{"description": "It was not carried out.", "content": refused},
+func (d *openAPIBuilder) describeOperation(r *Route, refused jsonObject) jsonObject {
+	op := jsonObject{"summary": r.Summary, "description": "Needs the role " + string(r.Role) + ".",
+		"responses": jsonObject{
+			"200": jsonObject{"description": "Done.", "content": d.describeContent(r.ResponseContentType,
+				r.ResponseType)},
+			"default": jsonObject{"description": "It was not carried out.", "content": refused},
 		}}
-	var parameters []object
+	var parameters []jsonObject
 	for _, part := range strings.Split(r.Path, "/") {
 		if name, ok := strings.CutPrefix(part, "{"); ok {
-			parameters = append(parameters, parameter(strings.TrimSuffix(name, "}"), "path", true, ""))
+			parameters = append(parameters, describeParameter(strings.TrimSuffix(name, "}"), "path", true, ""))
 		}
 	}
 	for _, q := range r.QueryParameters {
-		parameters = append(parameters, parameter(q.Name, "query", false, q.About))
+		parameters = append(parameters, describeParameter(q.Name, "query", false, q.About))
 	}
 	if len(parameters) > 0 {
 		op["parameters"] = parameters
 	}
 	if r.RequestType != nil {
-		op["requestBody"] = object{"content": d.content("", r.RequestType)}
+		op["requestBody"] = jsonObject{"content": d.describeContent("", r.RequestType)}
 	}
 	return op
 }
 
-func parameter(name, in string, required bool, about string) object {
-	p := object{"name": name, "in": in, "required": required, "schema": object{"type": "string"}}
+func describeParameter(name, in string, required bool, about string) jsonObject {
+	p := jsonObject{"name": name, "in": in, "required": required, "schema": jsonObject{"type": "string"}}
 	if about != "" {
 		p["description"] = about
 	}
 	return p
 }
 
-// content describes a body: of a type of its own, or JSON of the value's type.
-func (d *openAPIBuilder) content(contentType string, value any) object {
+// describeContent describes a body: of a type of its own, or JSON of the value's type.
+func (d *openAPIBuilder) describeContent(contentType string, value any) jsonObject {
 	if contentType != "" {
-		return object{contentType: object{"schema": object{"type": "string", "format": "binary"}}}
+		return jsonObject{contentType: jsonObject{"schema": jsonObject{"type": "string", "format": "binary"}}}
 	}
-	return object{"application/json": object{"schema": d.schema(reflect.TypeOf(value))}}
+	return jsonObject{"application/json": jsonObject{"schema": d.describeType(reflect.TypeOf(value))}}
 }
 
-// schema describes a type as encoding/json writes it. Structs are described once, by name.
-func (d *openAPIBuilder) schema(t reflect.Type) object {
+// describeType describes a type as encoding/json writes it. Structs are described once, by name.
+func (d *openAPIBuilder) describeType(t reflect.Type) jsonObject {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
-		return object{"type": "string", "format": "date-time"}
+		return jsonObject{"type": "string", "format": "date-time"}
 	case t.Kind() == reflect.Pointer:
-		return d.schema(t.Elem())
+		return d.describeType(t.Elem())
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8:
-		return object{"type": "string", "format": "byte"}
+		return jsonObject{"type": "string", "format": "byte"}
 	case t.Kind() == reflect.Slice:
-		return object{"type": "array", "items": d.schema(t.Elem())}
+		return jsonObject{"type": "array", "items": d.describeType(t.Elem())}
 	case t.Kind() == reflect.Map:
-		return object{"type": "object", "additionalProperties": d.schema(t.Elem())}
+		return jsonObject{"type": "object", "additionalProperties": d.describeType(t.Elem())}
 	case t.Kind() == reflect.Struct:
-		return d.namedSchema(t)
+		return d.describeStructByName(t)
 	case t.Kind() == reflect.Bool:
-		return object{"type": "boolean"}
+		return jsonObject{"type": "boolean"}
 	case t.Kind() == reflect.Float32, t.Kind() == reflect.Float64:
-		return object{"type": "number"}
+		return jsonObject{"type": "number"}
 	case t.Kind() == reflect.String:
-		return object{"type": "string"}
+		return jsonObject{"type": "string"}
 	}
-	return object{"type": "integer"}
+	return jsonObject{"type": "integer"}
 }
 
-func (d *openAPIBuilder) namedSchema(t reflect.Type) object {
+func (d *openAPIBuilder) describeStructByName(t reflect.Type) jsonObject {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 	if d.schemas[name] == nil {
-		properties, required := object{}, []string{}
-		d.schemas[name] = object{} // for one that holds itself
+		properties, required := jsonObject{}, []string{}
+		d.schemas[name] = jsonObject{} // for one that holds itself
 		for i := range t.NumField() {
 			f := t.Field(i)
 			key, more, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if key == "-" || !f.IsExported() {
 				continue
 			}
-			if properties[key] = d.schema(f.Type); !strings.Contains(more, "omit") {
+			if properties[key] = d.describeType(f.Type); !strings.Contains(more, "omit") {
 				required = append(required, key)
 			}
 		}
-		s := object{"type": "object", "properties": properties}
+		s := jsonObject{"type": "object", "properties": properties}
 		if len(required) > 0 {
 			s["required"] = required
 		}
 		d.schemas[name] = s
 	}
-	return object{"$ref": "#/components/schemas/" + name}
+	return jsonObject{"$ref": "#/components/schemas/" + name}
 }
 
 // WithOpenAPIRoute returns the routes and one more, which answers with their description.

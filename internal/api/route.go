@@ -34,7 +34,7 @@ type Route struct {
 	Path            string // as in http.ServeMux, with {names}
 	Role            Role
 	Summary         string
-	QueryParameters []Parameter
+	QueryParameters []QueryParameter
 	RequestType,
 	ResponseType any // a value of the type of the body and of the answer, for the document; nil if there is none
 	ResponseContentType string // of the answer; JSON if it is empty
@@ -42,14 +42,14 @@ type Route struct {
 	serve func(w http.ResponseWriter, r *http.Request) error
 }
 
-// Parameter is one of a route's query.
-type Parameter struct{ Name, About string }
+// QueryParameter is one of a route's query.
+type QueryParameter struct{ Name, About string }
 
 // maxBody bounds a request's body: a task file has less than 1 MiB.
 const maxBody = 2 << 20
 
 // GetRoute makes a route that answers with what do returns.
-func GetRoute[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
+func GetRoute[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...QueryParameter) Route {
 	var out Out
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, QueryParameters: query,
 		ResponseType: out,
@@ -164,8 +164,8 @@ func writeResponse(w http.ResponseWriter, r *http.Request, out any) {
 type Error struct {
 	Status  int    `json:"-"`
 	Problem string `json:"problem"`
-	// InvalidConfig says that a configuration is wrong, whose lines Problem names.
-	InvalidConfig bool `json:"wrong,omitempty"`
+	// IsConfigInvalid says that a configuration is wrong, whose lines Problem names.
+	IsConfigInvalid bool `json:"wrong,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Problem }
@@ -225,12 +225,12 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestA
 				witness.AfterRequest(c.Name, r, err)
 			}
 			if err != nil {
-				refuse(w, toAPIError(err))
+				writeErrorResponse(w, toAPIError(err))
 			}
 		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, NotFound("%s has no %s", r.Method, r.URL.Path))
+		writeErrorResponse(w, NotFound("%s has no %s", r.Method, r.URL.Path))
 	})
 	return mux
 }
@@ -245,7 +245,7 @@ func checkRole(route *Route, role Role) error {
 	return nil
 }
 
-func refuse(w http.ResponseWriter, e *Error) {
+func writeErrorResponse(w http.ResponseWriter, e *Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.Status)
 	_ = json.NewEncoder(w).Encode(e)

@@ -26,7 +26,7 @@ type TokenFile string
 
 // Check returns what is wrong with the file.
 func (t TokenFile) Check() error {
-	tokens, err := t.read()
+	tokens, err := t.readTokens()
 	if err == nil && len(tokens) == 0 {
 		err = fmt.Errorf("%s has no token", t)
 	}
@@ -39,7 +39,7 @@ type hashedToken struct {
 	hash [sha256.Size]byte
 }
 
-func (t TokenFile) read() (all []hashedToken, err error) {
+func (t TokenFile) readTokens() (all []hashedToken, err error) {
 	text, err := os.ReadFile(string(t))
 	if err != nil {
 		return nil, err
@@ -65,10 +65,10 @@ func (t TokenFile) read() (all []hashedToken, err error) {
 }
 
 // AuthenticateCaller returns whose token a request has; without a known one it may do nothing. A file that cannot be
-// read allows nothing.
+// readTokens allows nothing.
 func (t TokenFile) AuthenticateCaller(r *http.Request) (c Caller) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	tokens, err := t.read()
+	tokens, err := t.readTokens()
 	if !ok || err != nil {
 		return c
 	}

@@ -28,13 +28,13 @@ const (
 	exitInterrupted = 130 // as a shell reports a program that Ctrl-C ended
 )
 
-// exitError ends a program with an exit code and prints nothing.
-type exitError struct{ code int }
+// silentExitError ends a program with an exit code and prints nothing.
+type silentExitError struct{ code int }
 
-func (e exitError) Error() string { return fmt.Sprint("exit status ", e.code) }
+func (e silentExitError) Error() string { return fmt.Sprint("exit status ", e.code) }
 
 // SilentFailure is the failure of a command that has shown by itself what is wrong.
-func SilentFailure() error { return exitError{exitFailure} }
+func SilentFailure() error { return silentExitError{exitFailure} }
 
 // usageError marks errors of the command line itself.
 type usageError struct{ error }
@@ -45,10 +45,10 @@ func Main(root *cobra.Command, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	return run(ctx, root, args)
+	return runRootCommand(ctx, root, args)
 }
 
-func run(ctx context.Context, root *cobra.Command, args []string) int {
+func runRootCommand(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
@@ -56,10 +56,10 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 	if err == nil {
 		return 0
 	}
-	if exit := (exitError{}); errors.As(err, &exit) {
+	if exit := (silentExitError{}); errors.As(err, &exit) {
 		return exit.code
 	}
-	report(root, err)
+	printError(root, err)
 	var bad *config.Error
 	switch {
 	case ctx.Err() != nil:
@@ -74,9 +74,9 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 	return exitFailure
 }
 
-// report writes an error: for a person together with the wrong lines of the file; for journald as one line per error,
-// with priority 3.
-func report(root *cobra.Command, err error) {
+// printError writes an error: for a person together with the wrong lines of the file; for journald as one line per
+// error, with priority 3.
+func printError(root *cobra.Command, err error) {
 	if !logging.IsJournalStream(root.ErrOrStderr()) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 		return
@@ -86,9 +86,9 @@ func report(root *cobra.Command, err error) {
 	}
 }
 
-// PositionalArgs wraps a check of positional arguments, so that its errors count as
+// ArgsCheckWithUsageError wraps a check of positional arguments, so that its errors count as
 // usage errors.
-func PositionalArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+func ArgsCheckWithUsageError(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return usageError{err}
@@ -103,7 +103,7 @@ func UsageErrorf(format string, args ...any) error { return usageError{fmt.Error
 // GroupCommand returns a command that only has subcommands.
 func GroupCommand(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: PositionalArgs(cobra.NoArgs), DisableFlagsInUseLine: true,
+		Use: use, Short: short, Args: ArgsCheckWithUsageError(cobra.NoArgs), DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(below...)
@@ -118,14 +118,14 @@ type ConfigLoader struct {
 
 // AddFlags adds the flags to a command of a program.
 func (l *ConfigLoader) AddFlags(cmd *cobra.Command, program string) {
-	l.fileFlag(cmd, program)
+	l.addConfigFileFlag(cmd, program)
 	cmd.Flags().Var(&l.Overrides, "set",
 		"set a configuration key, such as broker.url=tcp://broker:1883; may be repeated")
 }
 
-func (l *ConfigLoader) fileFlag(cmd *cobra.Command, program string) {
+func (l *ConfigLoader) addConfigFileFlag(cmd *cobra.Command, program string) {
 	cmd.Flags().StringVarP(&l.Path, "config",
-		"c", cmp.Or(os.Getenv(settings.PathVariable(program)), DefaultConfigFile(program)), "configuration file")
+		"c", cmp.Or(os.Getenv(settings.ConfigPathVariable(program)), DefaultConfigFile(program)), "configuration file")
 }
 
 // DefaultConfigFile is where a program looks for its configuration unless told otherwise.
@@ -162,14 +162,14 @@ func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 	var l ConfigLoader
 	check := &cobra.Command{
 		Use: "check", Short: "Check the configuration, and show each error with its line",
-		Args: PositionalArgs(cobra.NoArgs),
+		Args: ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := load(&l); err != nil {
 				return err
 			}
 			if open != nil {
 				if err := open(&l); err != nil {
-					report(cmd.Root(), fmt.Errorf("warning: %w", err))
+					printError(cmd.Root(), fmt.Errorf("warning: %w", err))
 					return printLine(cmd.OutOrStdout(), l.Path+" is good, but its data cannot be used now: "+program+
 						" starts, and waits until they can")
 				}
@@ -178,7 +178,8 @@ func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 		},
 	}
 	show := &cobra.Command{
-		Use: "show", Short: "Show the configuration in effect, secrets hidden", Args: PositionalArgs(cobra.NoArgs),
+		Use: "show", Short: "Show the configuration in effect, secrets hidden",
+		Args: ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := load(&l)
 			if err != nil {
@@ -196,7 +197,7 @@ func ConfigCommand[S any](program string, load func(l *ConfigLoader) (S, error),
 func KeyCommand() *cobra.Command {
 	return GroupCommand("key", "Make or show a key", &cobra.Command{
 		Use: "new FILE", Short: "Make a private key file and print its public key",
-		Args: PositionalArgs(cobra.ExactArgs(1)),
+		Args: ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		Long: `Make a private key file, which stays on this machine, and print its public key.
 
 The public key of an agent belongs in the coordinator's list of agents
@@ -210,9 +211,10 @@ every agent's configuration (identity.coordinator_key).`,
 			return printLine(cmd.OutOrStdout(), keys.FormatPublic(keys.Public(key)))
 		},
 	}, &cobra.Command{
-		Use: "show FILE", Short: "Print the public key of a private key file", Args: PositionalArgs(cobra.ExactArgs(1)),
+		Use: "show FILE", Short: "Print the public key of a private key file",
+		Args: ArgsCheckWithUsageError(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := keys.ReadPrivate(args[0])
+			key, err := keys.ReadSigningKey(args[0])
 			if err != nil {
 				return err
 			}

@@ -40,7 +40,7 @@ func try(t *testing.T, ctx context.Context, args ...string) (code int, stdout, s
 	}
 	root := &cobra.Command{Use: "toy", Version: "v1.2.3"}
 	root.AddCommand(KeyCommand(), ConfigCommand("toy", load, nil), &cobra.Command{
-		Use: "fail", Args: PositionalArgs(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error {
+		Use: "fail", Args: ArgsCheckWithUsageError(cobra.NoArgs), RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func try(t *testing.T, ctx context.Context, args ...string) (code int, stdout, s
 	var out, errs bytes.Buffer
 	root.SetOut(&out)
 	root.SetErr(&errs)
-	code = run(ctx, root, args)
+	code = runRootCommand(ctx, root, args)
 	return code, out.String(), errs.String()
 }
 
@@ -156,10 +156,10 @@ func TestKeys(t *testing.T) {
 // it has said itself.
 func TestStatusCode(t *testing.T) {
 	root := &cobra.Command{Use: "toy", SilenceUsage: true,
-		RunE: func(*cobra.Command, []string) error { return exitError{3} }}
+		RunE: func(*cobra.Command, []string) error { return silentExitError{3} }}
 	var errs bytes.Buffer
 	root.SetErr(&errs)
-	if code := run(t.Context(), root, nil); code != 3 || errs.Len() > 0 {
+	if code := runRootCommand(t.Context(), root, nil); code != 3 || errs.Len() > 0 {
 		t.Errorf("exit %d: %s", code, &errs)
 	}
 }

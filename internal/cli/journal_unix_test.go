@@ -48,7 +48,7 @@ func TestJournal(t *testing.T) {
 		root.AddCommand(ConfigCommand("toy",
 			func(l *ConfigLoader) (any, error) { return nil, config.Load(new(toy), config.Source{Path: l.Path}) }, nil))
 		root.SetErr(stderr)
-		code := run(t.Context(), root, []string{"config", "check", "--config", bad})
+		code := runRootCommand(t.Context(), root, []string{"config", "check", "--config", bad})
 		if got, err := os.ReadFile(stderr.Name()); err != nil || code != config.ExitBadConfig ||
 			string(got) != tt.want {
 			t.Errorf("exit %d, and\n%swant\n%s", code, got, tt.want)

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// FillSample returns a commented sample file with other values of some keys. A key whose line is commented out, and the
-// sections around it, lose their #. Comments stay, but not the marks (yours) and (example) of a key that is filled in,
-// behind it or above. It panics if the sample has no such key: both are ours.
-func FillSample(sample []byte, values map[string]any) []byte {
+// FillSampleConfig returns a commented sample file with other values of some keys. A key whose line is commented out,
+// and the sections around it, lose their #. Comments stay, but not the marks (yours) and (example) of a key that is
+// filled in, behind it or above. It panics if the sample has no such key: both are ours.
+func FillSampleConfig(sample []byte, values map[string]any) []byte {
 	lines := strings.Split(string(sample), "\n")
 	texts := map[string]string{}
 	for key, v := range values {
@@ -56,10 +56,10 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 	}
 }
 
-// EditFileText returns a configuration file with other values of some keys, which are written as on a command line. All
-// else stays, and so do comments. fresh returns a pointer to a struct with the defaults, whose type has no Validate.
-// path names the file in errors: a value that cannot be, or a file that no program can edit.
-func EditFileText(path string, file []byte, values map[string]string, fresh func() any) ([]byte, error) {
+// EditConfigText returns a configuration file with other values of some keys, which are written as on a command line.
+// All else stays, and so do comments. fresh returns a pointer to a struct with the defaults, whose type has no
+// Validate. path names the file in errors: a value that cannot be, or a file that no program can edit.
+func EditConfigText(path string, file []byte, values map[string]string, fresh func() any) ([]byte, error) {
 	before, after, is := fresh(), fresh(), fresh()
 	err := Load(before, Source{Path: path, Text: file})
 	if err == nil {
@@ -68,7 +68,7 @@ func EditFileText(path string, file []byte, values map[string]string, fresh func
 	if err != nil {
 		return nil, err
 	}
-	text, byHand := applyChanges(file, Changes(before, after))
+	text, byHand := applyChangesToText(file, Changes(before, after))
 	if err := Load(is, Source{Path: path, Text: text}); err != nil || len(Changes(is, after)) > 0 {
 		return nil, fmt.Errorf("%s is written in a way that no program can edit: set these keys by hand: %s", path,
 			byHand)
@@ -76,8 +76,8 @@ func EditFileText(path string, file []byte, values map[string]string, fresh func
 	return text, nil
 }
 
-// applyChanges puts changes into a file, and also tells them to a person.
-func applyChanges(file []byte, changes []Change) (text []byte, byHand string) {
+// applyChangesToText puts changes into a file, and also tells them to a person.
+func applyChangesToText(file []byte, changes []Change) (text []byte, byHand string) {
 	values := map[string]string{}
 	var all []string
 	for _, c := range changes {

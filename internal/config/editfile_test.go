@@ -35,14 +35,14 @@ d2d:
 #  cell: hall   # (example)
 url: tcp://10.0.0.1:1883
 #log: {}        # (example)`
-	got := string(FillSample([]byte(sample), map[string]any{
+	got := string(FillSampleConfig([]byte(sample), map[string]any{
 		"name": "my air", "round.pause": time.Minute, "round.rounds": 20, "round.steps": []string{"a", "b"},
 		"d2d.uplink": true, "url": "tcp://10.0.0.1:1883",
 	}))
 	if got != want {
 		t.Errorf("filled in:\n%s\nwant:\n%s", got, want)
 	}
-	if same := string(FillSample([]byte(sample), nil)); same != sample {
+	if same := string(FillSampleConfig([]byte(sample), nil)); same != sample {
 		t.Errorf("nothing filled in:\n%s", same)
 	}
 	defer func() {
@@ -50,7 +50,7 @@ url: tcp://10.0.0.1:1883
 			t.Errorf("a key that the sample lacks: %q", r)
 		}
 	}()
-	FillSample([]byte(sample), map[string]any{"round.nothing": 1})
+	FillSampleConfig([]byte(sample), map[string]any{"round.nothing": 1})
 }
 
 // TestEdit: the keys have their values, whatever the file looks like; all else stays, also comments.
@@ -82,7 +82,7 @@ func TestEdit(t *testing.T) {
 		"in one line":                {"broker: {url: x}\n", ""},
 		"already so":                 {filled, filled},
 	} {
-		got, err := EditFileText("a.yaml", []byte(tt.file), values, fresh)
+		got, err := EditConfigText("a.yaml", []byte(tt.file), values, fresh)
 		if tt.want == "" {
 			if err == nil {
 				t.Errorf("%s: edited to\n%s", name, got)
@@ -101,10 +101,10 @@ func TestEdit(t *testing.T) {
 			t.Errorf("%s: edited to\n%s\nwant\n%s", name, got, tt.want)
 		}
 	}
-	if _, err := EditFileText("a.yaml", []byte("#\n"), map[string]string{"nothing": "x"}, fresh); err == nil {
+	if _, err := EditConfigText("a.yaml", []byte("#\n"), map[string]string{"nothing": "x"}, fresh); err == nil {
 		t.Error("a key that there is not was set")
 	}
-	if got, err := EditFileText("a.yaml", []byte("#\n"), map[string]string{"id": "a\nbroker: {url: x}"},
+	if got, err := EditConfigText("a.yaml", []byte("#\n"), map[string]string{"id": "a\nbroker: {url: x}"},
 		fresh); err == nil {
 		is := fresh()
 		if err := Load(is, Source{Text: got}); err != nil || is.(*settings).Broker.URL != "" {

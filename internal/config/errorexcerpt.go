@@ -12,9 +12,10 @@ var (
 	secretPattern         = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
 )
 
-// excerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches the
-// text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as one.
-func (d *configText) excerpt(line int) string {
+// redactedExcerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches
+// the text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as
+// one.
+func (d *configText) redactedExcerpt(line int) string {
 	// as long as it was, for the caret
 	text := urlCredentialsPattern.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
 		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"

@@ -55,14 +55,14 @@ type Source struct {
 // The returned error is an *[Error], or several joined. After an error the content of cfg is unspecified:
 // to keep a running configuration, load into a fresh struct.
 func Load(cfg any, src Source) error {
-	root := structOf(cfg)
+	root := structValueOf(cfg)
 	l := &loader{src: src, configValue: root, schema: newSchema(root.Type()), originByKey: map[string]origin{}}
 	if src.Path != "" || src.Text != nil {
 		l.loadFile()
 	}
 	l.loadEnvironment()
 	l.loadCommandLine()
-	for _, fill := range l.pendingListEntries {
+	for _, fill := range l.pendingListEntryFills {
 		fill()
 	}
 	if v, ok := cfg.(interface{ Validate() error }); ok && len(l.errs) == 0 {
@@ -71,8 +71,8 @@ func Load(cfg any, src Source) error {
 	return errors.Join(l.errs...)
 }
 
-// structOf panics unless cfg is a pointer to a struct.
-func structOf(cfg any) reflect.Value {
+// structValueOf panics unless cfg is a pointer to a struct.
+func structValueOf(cfg any) reflect.Value {
 	v := reflect.ValueOf(cfg)
 	if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
 		panic("config: want a non-nil pointer to a struct")
@@ -84,12 +84,12 @@ type loader struct {
 	src         Source
 	configValue reflect.Value
 	schema      schema
-	doc         *configText       // nil without a readable file
+	fileText    *configText       // nil without a readable file
 	originByKey map[string]origin // the last source of each key; elements and entries as "agents[1]" and "labels.site"
 	errs        []error
-	// pendingListEntries fill the lists whose entries begin with the values of the configuration, which must have all
-	// of them.
-	pendingListEntries []func()
+	// pendingListEntryFills fill the lists whose entries begin with the values of the configuration, which must have
+	// all of them.
+	pendingListEntryFills []func()
 }
 
 // origin is a place a value comes from. line and column are zero outside a file.
@@ -99,7 +99,7 @@ type origin struct {
 }
 
 func (l *loader) recordError(at origin, problem, hint string) {
-	l.errs = append(l.errs, l.doc.errorAt(at, problem, hint))
+	l.errs = append(l.errs, l.fileText.errorAt(at, problem, hint))
 }
 
 // recordKeyError is fail with the key path in front of the problem.
@@ -110,18 +110,18 @@ func (l *loader) recordKeyError(at origin, key, problem, hint string) {
 // loadFile sets the keys that the YAML file has.
 func (l *loader) loadFile() {
 	doc, root, failure := readDocument(l.src, l.schema)
-	l.doc = doc
+	l.fileText = doc
 	switch {
 	case failure != nil:
 		l.errs = append(l.errs, failure)
 	case root.kind == mappingKind:
 		if l.src.IgnoreForeignKeys {
-			root.entries = slices.DeleteFunc(root.entries, func(e mappingEntry) bool {
-				return !slices.ContainsFunc(l.schema.fields,
-					func(f *schemaField) bool { return f.lastKeyPart == e.name })
+			root.mappingEntries = slices.DeleteFunc(root.mappingEntries, func(e mappingEntry) bool {
+				return !slices.ContainsFunc(l.schema.topLevelFields,
+					func(f *schemaField) bool { return f.lastKeyPart == e.keyName })
 			})
 		}
-		l.setSection(l.configValue, root, l.schema.fields)
+		l.setSection(l.configValue, root, l.schema.topLevelFields)
 	case root.kind != emptyKind:
 		l.recordError(root.origin, "want lines of the form key: value, got "+root.describe(), "")
 	}
@@ -158,9 +158,11 @@ func (l *loader) loadCommandLine() {
 	for _, key := range slices.Sorted(maps.Keys(l.src.Overrides)) {
 		switch f := l.schema.fieldByKey[key]; {
 		case f == nil:
-			l.recordError(at, "unknown key "+quoteShortened(key), didYouMean(closestName(key, keysOf(l.schema.leaves))))
-		case f.section():
-			l.recordKeyError(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.fields), ", "))
+			l.recordError(at, "unknown key "+quoteShortened(key), didYouMean(closestName(key,
+				keysOf(l.schema.leafFields))))
+		case f.isSectionField():
+			l.recordKeyError(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.sectionFields),
+				", "))
 		default:
 			l.overrideField(f, l.src.Overrides[key], at)
 		}
@@ -182,5 +184,5 @@ func (l *loader) overrideField(f *schemaField, text string, at origin) {
 			return
 		}
 	}
-	l.setField(f.key, f.valueIn(l.configValue, true), l.parseOverrideText(f, text, at))
+	l.setField(f.key, f.fieldValueIn(l.configValue, true), l.parseOverrideText(f, text, at))
 }

@@ -13,8 +13,8 @@ type parsedValue struct {
 	origin origin
 	kind   valueKind
 	scalar
-	list    []parsedValue
-	entries []mappingEntry
+	listElements   []parsedValue
+	mappingEntries []mappingEntry
 }
 
 type valueKind int
@@ -28,7 +28,7 @@ const (
 
 // mappingEntry is a key of a mapping.
 type mappingEntry struct {
-	name      string
+	keyName   string
 	keyOrigin origin
 	value     parsedValue
 }
@@ -37,7 +37,7 @@ type mappingEntry struct {
 func (v parsedValue) describe() string {
 	switch v.kind {
 	case scalarKind:
-		return v.show()
+		return v.displayText()
 	case listKind:
 		return "a list"
 	case mappingKind:
@@ -59,7 +59,7 @@ func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 		for _, e := range n.Values {
 			key := e.Key.GetToken()
 			at := d.tokenOrigin(key)
-			v.entries = append(v.entries, mappingEntry{key.Value, at, d.parseNode(e.Value, at)})
+			v.mappingEntries = append(v.mappingEntries, mappingEntry{key.Value, at, d.parseNode(e.Value, at)})
 		}
 	case *ast.SequenceNode:
 		v.kind = listKind
@@ -68,7 +68,7 @@ func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 			if e != nil {
 				at = d.tokenOrigin(e.GetToken())
 			}
-			v.list = append(v.list, d.parseNode(e, at))
+			v.listElements = append(v.listElements, d.parseNode(e, at))
 		}
 	case *ast.LiteralNode:
 		v.scalar = scalar{n.Value.Value, quotedStyle}
@@ -108,11 +108,11 @@ func (l *loader) parseOverrideText(f *schemaField, text string, at origin) parse
 			if f.typ.Elem().Kind() == reflect.Slice {
 				one = parsedValue{origin: at, kind: listKind}
 				for element := range strings.SplitSeq(text, ":") {
-					one.list = append(one.list, parsedValue{origin: at, kind: scalarKind,
+					one.listElements = append(one.listElements, parsedValue{origin: at, kind: scalarKind,
 						scalar: scalar{strings.TrimSpace(element), untypedStyle}})
 				}
 			}
-			v.entries = append(v.entries, mappingEntry{name, at, one})
+			v.mappingEntries = append(v.mappingEntries, mappingEntry{name, at, one})
 		}
 		return v
 	case isTextParser(f.typ) || f.typ.Kind() != reflect.Slice:
@@ -120,7 +120,8 @@ func (l *loader) parseOverrideText(f *schemaField, text string, at origin) parse
 	}
 	v.kind = listKind
 	for _, part := range splitList(text) {
-		v.list = append(v.list, parsedValue{origin: at, kind: scalarKind, scalar: scalar{part, untypedStyle}})
+		v.listElements = append(v.listElements, parsedValue{origin: at, kind: scalarKind, scalar: scalar{part,
+			untypedStyle}})
 	}
 	return v
 }
@@ -138,11 +139,11 @@ func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	if v.style == plainStyle {
 		v.style = untypedStyle
 	}
-	for i := range v.list {
-		v.list[i] = v.list[i].asOverrideValue(at)
+	for i := range v.listElements {
+		v.listElements[i] = v.listElements[i].asOverrideValue(at)
 	}
-	for i := range v.entries {
-		v.entries[i].keyOrigin, v.entries[i].value = at, v.entries[i].value.asOverrideValue(at)
+	for i := range v.mappingEntries {
+		v.mappingEntries[i].keyOrigin, v.mappingEntries[i].value = at, v.mappingEntries[i].value.asOverrideValue(at)
 	}
 	return v
 }

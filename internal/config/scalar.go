@@ -28,7 +28,7 @@ const (
 	untypedStyle                    // the environment or the command line, which have no quotes: any type
 )
 
-func (s scalar) show() string {
+func (s scalar) displayText() string {
 	switch {
 	case s.style == plainStyle && s.isNumberOrBool():
 		return s.text
@@ -55,12 +55,12 @@ func (s scalar) isNumberOrBool() bool {
 		errors.Is(intErr, strconv.ErrRange)
 }
 
-// set parses s into dst, or returns what is wrong and what to do. Neither text holds a secret.
-func (s scalar) set(dst reflect.Value) (problem, hint string) {
-	problem = "want " + expectedForm(dst.Type()) + ", got " + s.show()
+// parseInto parses s into dst, or returns what is wrong and what to do. Neither text holds a secret.
+func (s scalar) parseInto(dst reflect.Value) (problem, hint string) {
+	problem = "want " + describeExpectedForm(dst.Type()) + ", got " + s.displayText()
 	switch dst.Type() {
 	case secretType:
-		return s.setSecret(dst)
+		return s.parseSecretInto(dst)
 	case durationType:
 		d, err := time.ParseDuration(s.text)
 		if err != nil || s.isNumberOrBool() {
@@ -92,13 +92,13 @@ func (s scalar) set(dst reflect.Value) (problem, hint string) {
 	if s.style == quotedStyle {
 		return problem, "remove the quotes"
 	}
-	if !s.setPlain(dst) {
+	if !s.parsePlainInto(dst) {
 		return problem, ""
 	}
 	return "", ""
 }
 
-func (s scalar) setSecret(dst reflect.Value) (problem, hint string) {
+func (s scalar) parseSecretInto(dst reflect.Value) (problem, hint string) {
 	switch {
 	case s.style == plainStyle && s.isNumberOrBool():
 		return "want text, got a number or truth value", "put it in quotes"
@@ -118,9 +118,9 @@ func (s scalar) unitHint(unit, other, units string) string {
 	return units
 }
 
-// setPlain parses truth values and decimal numbers. It refuses leading zeros, since 010 is eight to some programs and
-// ten to others.
-func (s scalar) setPlain(dst reflect.Value) bool {
+// parsePlainInto parses truth values and decimal numbers. It refuses leading zeros, since 010 is eight to some programs
+// and ten to others.
+func (s scalar) parsePlainInto(dst reflect.Value) bool {
 	digits := strings.TrimLeft(s.text, "+-")
 	leadingZero := len(digits) > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9'
 	switch {
@@ -145,8 +145,8 @@ func (s scalar) setPlain(dst reflect.Value) bool {
 	}
 }
 
-// expectedForm names what a value of the type looks like; "" of a type that no scalar has.
-func expectedForm(t reflect.Type) string {
+// describeExpectedForm names what a value of the type looks like; "" of a type that no scalar has.
+func describeExpectedForm(t reflect.Type) string {
 	switch t {
 	case durationType:
 		return `a duration such as "30s" or "1h30m"`

@@ -11,14 +11,14 @@ import (
 
 // schemaField is one key of the configuration: a leaf with a value, or a section with keys of its own.
 type schemaField struct {
-	key         string         // path from the root: "task.step_size"
-	lastKeyPart string         // its last part: "step_size"
-	index       []int          // of the struct field, from the root
-	typ         reflect.Type   // without the pointer of an optional section
-	fields      []*schemaField // of a section, in the order of declaration
+	key              string         // path from the root: "task.step_size"
+	lastKeyPart      string         // its last part: "step_size"
+	structFieldIndex []int          // of the struct field, from the root
+	typ              reflect.Type   // without the pointer of an optional section
+	sectionFields    []*schemaField // of a section, in the order of declaration
 }
 
-func (f *schemaField) section() bool { return isSection(f.typ) }
+func (f *schemaField) isSectionField() bool { return isSection(f.typ) }
 
 func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !isTextParser(t) }
 
@@ -27,11 +27,11 @@ func (f *schemaField) envVariable() string {
 	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
 }
 
-// valueIn returns the value of f inside root. Of an optional section on the way that is nil, it makes one if it may;
-// else the value is invalid.
-func (f *schemaField) valueIn(root reflect.Value, make bool) reflect.Value {
+// fieldValueIn returns the value of f inside root. Of an optional section on the way that is nil, it makes one if it
+// may; else the value is invalid.
+func (f *schemaField) fieldValueIn(root reflect.Value, make bool) reflect.Value {
 	v := root
-	for _, i := range f.index {
+	for _, i := range f.structFieldIndex {
 		v = v.Field(i)
 		if v.Kind() != reflect.Pointer {
 			continue
@@ -48,8 +48,8 @@ func (f *schemaField) valueIn(root reflect.Value, make bool) reflect.Value {
 
 // schema is the tree of keys of one configuration struct.
 type schema struct {
-	fields            []*schemaField
-	leaves            []*schemaField          // that hold a value, in the order of declaration
+	topLevelFields    []*schemaField
+	leafFields        []*schemaField          // that hold a value, in the order of declaration
 	fieldByKey        map[string]*schemaField // sections and leaves
 	leafByEnvVariable map[string]*schemaField // leaves
 }
@@ -67,16 +67,16 @@ func newSchema(t reflect.Type) schema { return newSectionSchema(t, "") }
 // newSectionSchema is newSchema of a struct whose keys have a path before them.
 func newSectionSchema(t reflect.Type, path string) schema {
 	s := schema{fieldByKey: map[string]*schemaField{}, leafByEnvVariable: map[string]*schemaField{}}
-	s.fields = s.readFields(t, path, nil)
+	s.topLevelFields = s.readStructFields(t, path, nil)
 	return s
 }
 
-func (s *schema) readFields(t reflect.Type, section string, index []int) []*schemaField {
+func (s *schema) readStructFields(t reflect.Type, section string, index []int) []*schemaField {
 	var fields []*schemaField
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		if sf.Anonymous {
-			fields = append(fields, s.readFields(sf.Type, section, append(index[:len(index):len(index)], i))...)
+			fields = append(fields, s.readStructFields(sf.Type, section, append(index[:len(index):len(index)], i))...)
 			continue
 		}
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
@@ -87,14 +87,14 @@ func (s *schema) readFields(t reflect.Type, section string, index []int) []*sche
 			panic(fmt.Sprintf("config: field %s.%s has no key: give it a yaml tag", t, sf.Name))
 		}
 		f := &schemaField{key: section + name, lastKeyPart: name, typ: sf.Type,
-			index: append(index[:len(index):len(index)], i)}
+			structFieldIndex: append(index[:len(index):len(index)], i)}
 		if f.typ.Kind() == reflect.Pointer && f.typ.Elem().Kind() == reflect.Struct {
 			f.typ = f.typ.Elem()
 		}
 		fields = append(fields, f)
 		s.fieldByKey[f.key] = f
-		if f.section() {
-			f.fields = s.readFields(f.typ, f.key+".", f.index)
+		if f.isSectionField() {
+			f.sectionFields = s.readStructFields(f.typ, f.key+".", f.structFieldIndex)
 			continue
 		}
 		if !isSupportedType(f.typ) {
@@ -104,7 +104,7 @@ func (s *schema) readFields(t reflect.Type, section string, index []int) []*sche
 			panic(fmt.Sprintf("config: the keys %s and %s have the same environment variable", other.key, f.key))
 		}
 		s.leafByEnvVariable[f.envVariable()] = f
-		s.leaves = append(s.leaves, f)
+		s.leafFields = append(s.leafFields, f)
 	}
 	return fields
 }
@@ -121,7 +121,7 @@ func isSupportedType(t reflect.Type) bool {
 	case t.Kind() == reflect.Map:
 		return t.Key().Kind() == reflect.String && isSupportedType(t.Elem())
 	default:
-		return expectedForm(t) != ""
+		return describeExpectedForm(t) != ""
 	}
 }
 
@@ -139,10 +139,10 @@ type Change struct{ Key, Before, After string }
 // Changes returns the keys whose values differ between two configurations, pointers to structs of one type, in the
 // order of declaration. A section that is nil differs from any other in each of its keys that is set.
 func Changes(a, b any) []Change {
-	before, after := structOf(a), structOf(b)
+	before, after := structValueOf(a), structValueOf(b)
 	var all []Change
-	for _, f := range newSchema(before.Type()).leaves {
-		was, is := f.readValue(before), f.readValue(after)
+	for _, f := range newSchema(before.Type()).leafFields {
+		was, is := f.valueOrZero(before), f.valueOrZero(after)
 		if !writtenAlike(was, is) {
 			all = append(all, Change{f.key, formatYAMLValue(was), formatYAMLValue(is)})
 		}
@@ -174,22 +174,22 @@ type Setting struct{ Key, Value string }
 
 // Settings returns all keys of a configuration, a pointer to a struct, in the order of declaration.
 func Settings(cfg any) []Setting {
-	root := structOf(cfg)
-	leaves := newSchema(root.Type()).leaves
+	root := structValueOf(cfg)
+	leaves := newSchema(root.Type()).leafFields
 	all := make([]Setting, len(leaves))
 	for i, f := range leaves {
-		all[i] = Setting{f.key, formatYAMLValue(f.readValue(root))}
+		all[i] = Setting{f.key, formatYAMLValue(f.valueOrZero(root))}
 	}
 	return all
 }
 
-// readValue returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
-func (f *schemaField) readValue(root reflect.Value) reflect.Value {
-	if v := f.valueIn(root, false); v.IsValid() {
+// valueOrZero returns the value of a leaf inside root: its zero value if a section on the way to it is nil.
+func (f *schemaField) valueOrZero(root reflect.Value) reflect.Value {
+	if v := f.fieldValueIn(root, false); v.IsValid() {
 		return v
 	}
 	return reflect.Zero(f.typ)
 }
 
 // Keys returns the keys of a configuration, a pointer to a struct, that hold a value, in the order of declaration.
-func Keys(cfg any) []string { return keysOf(newSchema(structOf(cfg).Type()).leaves) }
+func Keys(cfg any) []string { return keysOf(newSchema(structValueOf(cfg).Type()).leafFields) }

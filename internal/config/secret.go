@@ -68,7 +68,7 @@ func ReadSecret(value Secret, file, name, credentialsDir string) (secret Secret,
 var errEmptySecret = errors.New("is empty")
 
 func readSecretFile(name, file string) (Secret, error) {
-	data, err := readCapped(file)
+	data, err := readSizeLimitedFile(file)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", name, err) // err names the file
 	}

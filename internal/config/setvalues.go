@@ -25,29 +25,29 @@ func isTextParser(t reflect.Type) bool {
 
 // setSection sets the fields inside root of a section, or of the root itself.
 func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaField) {
-	for _, e := range l.rejectDuplicateKeys(v.entries) {
-		i := slices.IndexFunc(fields, func(f *schemaField) bool { return f.lastKeyPart == e.name })
+	for _, e := range l.rejectDuplicateKeys(v.mappingEntries) {
+		i := slices.IndexFunc(fields, func(f *schemaField) bool { return f.lastKeyPart == e.keyName })
 		if i < 0 {
-			l.recordError(e.keyOrigin, "unknown key "+quoteShortened(e.name), l.suggestName(e.name, fields))
+			l.recordError(e.keyOrigin, "unknown key "+quoteShortened(e.keyName), l.suggestName(e.keyName, fields))
 			continue
 		}
 		f, v := fields[i], e.value
 		switch {
-		case v.kind == emptyKind && f.section():
+		case v.kind == emptyKind && f.isSectionField():
 			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write its keys or remove the line")
 		case v.kind == emptyKind:
 			l.recordKeyError(e.keyOrigin, f.key, "is empty", "write a value or remove the line")
-		case f.section() && v.kind != mappingKind:
+		case f.isSectionField() && v.kind != mappingKind:
 			l.recordKeyError(v.origin, f.key, "want a section of keys, got "+v.describe(), "")
-		case f.section():
+		case f.isSectionField():
 			l.originByKey[f.key] = e.keyOrigin
-			f.valueIn(root, true)
-			l.setSection(root, v, f.fields)
+			f.fieldValueIn(root, true)
+			l.setSection(root, v, f.sectionFields)
 		default:
 			if f.typ == secretType { // its key is shown in errors, and no line of its value
 				v.origin = e.keyOrigin
 			}
-			l.setField(f.key, f.valueIn(root, true), v)
+			l.setField(f.key, f.fieldValueIn(root, true), v)
 			if v.kind != scalarKind && !isTextParser(f.typ) { // the whole of a list or a map is shown by its key
 				l.originByKey[f.key] = e.keyOrigin
 			}
@@ -59,15 +59,16 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*schemaF
 func (l *loader) rejectDuplicateKeys(entries []mappingEntry) []mappingEntry {
 	first := map[string]origin{}
 	return slices.DeleteFunc(entries, func(e mappingEntry) bool {
-		at, twice := first[e.name]
+		at, twice := first[e.keyName]
 		switch {
 		case !twice:
-			first[e.name] = e.keyOrigin
+			first[e.keyName] = e.keyOrigin
 		case at.line == 0:
-			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.name), "")
+			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.keyName), "")
 		default:
-			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.name), fmt.Sprintf("it is already on line %d",
-				at.line))
+			l.recordError(e.keyOrigin, "duplicate key "+quoteShortened(e.keyName),
+				fmt.Sprintf("it is already on line %d",
+					at.line))
 		}
 		return twice
 	})
@@ -82,7 +83,7 @@ func (l *loader) suggestName(name string, fields []*schemaField) string {
 	if near := closestName(name, names); near != "" {
 		return didYouMean(near)
 	}
-	for _, f := range l.schema.leaves {
+	for _, f := range l.schema.leafFields {
 		switch section, nested := strings.CutSuffix(f.key, "."+f.lastKeyPart); {
 		case f.lastKeyPart == name && !nested:
 			return name + " belongs at the top, outside all sections"
@@ -102,7 +103,7 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	case t.Kind() == reflect.Struct && v.kind != mappingKind:
 		l.recordKeyError(v.origin, key, "want a section of keys, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Struct: // an entry of a list
-		l.setSection(dst, v, newSectionSchema(t, key+".").fields)
+		l.setSection(dst, v, newSectionSchema(t, key+".").topLevelFields)
 	case t == oneOrMoreType && v.kind == scalarKind && v.text == "":
 		dst.SetZero()
 	case t == oneOrMoreType && v.kind != listKind:
@@ -112,20 +113,20 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	case t.Kind() == reflect.Slice && v.kind != listKind:
 		l.recordKeyError(v.origin, key, "want a list, got "+v.describe(), "write [a, b]")
 	case t.Kind() == reflect.Slice:
-		dst.Set(reflect.MakeSlice(t, len(v.list), len(v.list)))
+		dst.Set(reflect.MakeSlice(t, len(v.listElements), len(v.listElements)))
 		own, of, inherits := sharedEmbeddedField(l.configValue.Type(), t.Elem())
 		fill := func() {
-			for i, element := range v.list {
+			for i, element := range v.listElements {
 				if inherits {
 					begin := dst.Index(i).Field(own)
 					begin.Set(l.configValue.Field(of))
-					copySections(begin)
+					copyOptionalSections(begin)
 				}
 				l.setField(elementKey(key, i), dst.Index(i), element)
 			}
 		}
 		if inherits {
-			l.pendingListEntries = append(l.pendingListEntries, fill)
+			l.pendingListEntryFills = append(l.pendingListEntryFills, fill)
 		} else {
 			fill()
 		}
@@ -133,10 +134,10 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 		l.recordKeyError(v.origin, key, "want keys with values, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Map:
 		dst.Set(reflect.MakeMap(t))
-		for _, e := range l.rejectDuplicateKeys(v.entries) {
+		for _, e := range l.rejectDuplicateKeys(v.mappingEntries) {
 			text := reflect.New(t.Elem()).Elem()
-			l.setField(key+"."+e.name, text, e.value)
-			dst.SetMapIndex(reflect.ValueOf(e.name).Convert(t.Key()), text)
+			l.setField(key+"."+e.keyName, text, e.value)
+			dst.SetMapIndex(reflect.ValueOf(e.keyName).Convert(t.Key()), text)
 		}
 	default:
 		l.setScalar(key, dst, v)
@@ -160,9 +161,9 @@ func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	return 0, 0, false
 }
 
-// copySections copies the optional sections of a section: lists and maps are replaced when they are set, sections are
-// not.
-func copySections(section reflect.Value) {
+// copyOptionalSections copies the optional sections of a section: lists and maps are replaced when they are set,
+// sections are not.
+func copyOptionalSections(section reflect.Value) {
 	for i := range section.NumField() {
 		f := section.Field(i)
 		if f.Kind() == reflect.Pointer && !f.IsNil() && f.CanSet() {
@@ -172,7 +173,7 @@ func copySections(section reflect.Value) {
 			f = own.Elem()
 		}
 		if f.Kind() == reflect.Struct && f.CanSet() {
-			copySections(f)
+			copyOptionalSections(f)
 		}
 	}
 }
@@ -186,9 +187,9 @@ func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 		dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
 		l.recordKeyError(v.origin, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
 	case v.kind != scalarKind:
-		l.recordKeyError(v.origin, key, "want "+expectedForm(dst.Type())+", got "+v.describe(), "")
+		l.recordKeyError(v.origin, key, "want "+describeExpectedForm(dst.Type())+", got "+v.describe(), "")
 	default:
-		if problem, hint := v.set(dst); problem != "" {
+		if problem, hint := v.parseInto(dst); problem != "" {
 			l.recordKeyError(v.origin, key, problem, hint)
 		}
 	}
@@ -198,7 +199,7 @@ func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 func (l *loader) setFromTexts(key string, dst reflect.Value, v parsedValue) {
 	elements := []parsedValue{v}
 	if v.kind == listKind {
-		elements = v.list
+		elements = v.listElements
 	}
 	texts := make([]string, len(elements))
 	for i, e := range elements {
@@ -207,7 +208,7 @@ func (l *loader) setFromTexts(key string, dst reflect.Value, v parsedValue) {
 			l.recordKeyError(e.origin, key, "want one value, got "+e.describe(), "")
 			return
 		case e.style == quotedStyle && e.isNumberOrBool():
-			l.recordKeyError(e.origin, key, "want a number, got "+e.show(), "remove the quotes")
+			l.recordKeyError(e.origin, key, "want a number, got "+e.displayText(), "remove the quotes")
 			return
 		}
 		texts[i] = e.text

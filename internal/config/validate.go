@@ -29,7 +29,7 @@ func (l *loader) addValidationErrors(err error) {
 		}
 		told[key+problem.Problem] = true
 		hint, f := "", l.schema.fieldByKey[key]
-		if f != nil && !f.section() && !set && l.src.EnvPrefix != "" {
+		if f != nil && !f.isSectionField() && !set && l.src.EnvPrefix != "" {
 			hint = "set " + f.key + " in the file or " + l.src.EnvPrefix + "_" + f.envVariable() + " in the environment"
 		}
 		l.recordKeyError(at, key, problem.Problem, hint)

@@ -32,12 +32,12 @@ type configText struct {
 func readDocument(src Source, s schema) (d *configText, root parsedValue, failure *Error) {
 	path := src.Path
 	d = &configText{path: path, isSecretByKey: map[string]bool{}}
-	for _, f := range s.leaves {
+	for _, f := range s.leafFields {
 		d.isSecretByKey[f.lastKeyPart] = d.isSecretByKey[f.lastKeyPart] || f.typ == secretType
 	}
 	data, err := src.Text, error(nil)
 	if data == nil {
-		data, err = readCapped(path)
+		data, err = readSizeLimitedFile(path)
 	}
 	if err != nil {
 		reason := err
@@ -78,8 +78,8 @@ func (d *configText) findInvalidCharacter() *Error {
 	return nil
 }
 
-// readCapped reads a file of at most maxFile bytes. The errors name the file.
-func readCapped(path string) ([]byte, error) {
+// readSizeLimitedFile reads a file of at most maxFile bytes. The errors name the file.
+func readSizeLimitedFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func isNotTextRune(r rune) bool { return r != '\t' && unicode.IsControl(r) || r 
 func (d *configText) errorAt(at origin, problem, hint string) *Error {
 	e := &Error{Origin: at.sourceName, Line: at.line, Column: at.column, Problem: problem, Hint: hint}
 	if at.line > 0 {
-		e.Excerpt = d.excerpt(at.line)
+		e.Excerpt = d.redactedExcerpt(at.line)
 	}
 	return e
 }

@@ -16,10 +16,10 @@ import (
 // WriteYAML prints cfg, a pointer to a configuration struct, as YAML that [Load] reads back. Secrets that are set are
 // redacted, and so are user and password in a URL; optional sections that are nil are left out. The error is that of w.
 func WriteYAML(w io.Writer, cfg any) error {
-	root := structOf(cfg)
+	root := structValueOf(cfg)
 	s := newSchema(root.Type())
 	var b bytes.Buffer
-	writeFields(&b, s.fields, root, "")
+	writeFields(&b, s.topLevelFields, root, "")
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -27,18 +27,18 @@ func WriteYAML(w io.Writer, cfg any) error {
 // writeFields prints the fields of one struct inside root.
 func writeFields(b *bytes.Buffer, fields []*schemaField, root reflect.Value, indent string) {
 	for _, f := range fields {
-		v := f.valueIn(root, false)
+		v := f.fieldValueIn(root, false)
 		if !v.IsValid() {
 			continue
 		}
 		b.WriteString(indent + formatYAMLText(f.lastKeyPart) + ":")
-		if !f.section() {
+		if !f.isSectionField() {
 			writeLeaf(b, root, v, indent)
 			continue
 		}
 		head := b.Len()
 		b.WriteString("\n")
-		writeFields(b, f.fields, root, indent+"  ")
+		writeFields(b, f.sectionFields, root, indent+"  ")
 		if b.Len() == head+1 { // every section in it is nil: without this, the key would read as empty
 			b.Truncate(head)
 			b.WriteString(" {}\n")
@@ -61,7 +61,7 @@ func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 			continue
 		}
 		at := b.Len()
-		writeFields(b, newSchema(v.Type().Elem()).fields, v.Index(i), indent+"    ")
+		writeFields(b, newSchema(v.Type().Elem()).topLevelFields, v.Index(i), indent+"    ")
 		b.Bytes()[at+len(indent)+2] = '-'
 	}
 }
@@ -83,8 +83,8 @@ func formatYAMLValue(v reflect.Value) string {
 		return "[" + strings.Join(elements, ", ") + "]"
 	case v.Kind() == reflect.Struct: // an entry of a list
 		var entries []string
-		for _, f := range newSchema(t).fields {
-			if x := f.valueIn(v, false); x.IsValid() && !x.IsZero() {
+		for _, f := range newSchema(t).topLevelFields {
+			if x := f.fieldValueIn(v, false); x.IsValid() && !x.IsZero() {
 				entries = append(entries, formatYAMLText(f.lastKeyPart)+": "+formatYAMLValue(x))
 			}
 		}

@@ -95,7 +95,7 @@ func wantSpooled(t *testing.T, k *sink, gateways []*gateway) (offers uint64) {
 			var err error
 			if payload, err = spool.ReadPayload(string(id), payload[:0]); err != nil {
 				t.Errorf("the accepted update of %s: %v", id, err)
-			} else if wire.BlobDigest(payload) != u.update.Payload.Hash {
+			} else if wire.BlobDigest(payload) != u.update.PayloadManifest.Hash {
 				t.Errorf("the accepted update of %s is another one", id)
 			}
 		}

@@ -75,12 +75,12 @@ func (f *fleet) startCoordinator(rounds int) {
 	cfg.Round, cfg.Standardize, cfg.MaxBufferedUpdateBytes, cfg.SelfTestTimeout = round.DefaultConfig(), true, 64<<20,
 		patience
 	cfg.Task = wire.Task{
-		Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
+		Name: "sum", Features: []string{"x", "y", "z"}, TargetColumn: "sum", MinSamples: 1,
 		Model: wire.ModelSpec{HiddenUnits: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.LossSquared, HasBias: true},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1,
 			StepTimeBudgetMillis: 1000,
-			MinSteps:             1, MaxSteps: 3},
+			MinLocalSteps:        1, MaxLocalSteps: 3},
 	}
 	cfg.Observer = testkit.Observer(func(event observe.Event) {
 		if c, ok := event.(round.RoundClosed); ok {

@@ -58,7 +58,7 @@ func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to 
 		id := agentID(i)
 		g.uploads[id] = &upload{
 			UpdateSender: transfer.NewUpdateSender(m, payload, 0, 0, 0, rand.New(rand.NewPCG(uint64(i), 5))),
-			update:       wire.Update{Kind: wire.KindTraining, Payload: m, LocalSteps: 1, Samples: 1},
+			update:       wire.Update{Kind: wire.KindTraining, PayloadManifest: m, LocalSteps: 1, Samples: 1},
 		}
 		s.Subscribe(mqtt.AtMostOnce, g.topics.CoordinatorToAgent(id))
 	}
@@ -97,11 +97,11 @@ func (g *gateway) deadline() time.Time {
 func (g *gateway) hear(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.LinkUp:
-		g.stepAll(transfer.Connected{})
+		g.stepAll(transfer.LinkUp{})
 	case mqtt.LinkDown:
-		g.stepAll(transfer.Disconnected{})
+		g.stepAll(transfer.LinkDown{})
 	case mqtt.MessageReceived:
-		_, id, _, _, err := g.topics.Parse(e.Topic)
+		_, id, _, _, err := g.topics.ParseTopic(e.Topic)
 		if err == nil {
 			err = g.answer(id, e.Payload)
 		}
@@ -143,14 +143,14 @@ func (g *gateway) stepAll(ev transfer.SendEvent) {
 func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 	u := g.uploads[id]
 	topic := func(part string) string {
-		return g.topics.UpdatePart(id, transfer.UploadID(u.update.Payload.Hash), part)
+		return g.topics.UpdatePart(id, transfer.UploadID(u.update.PayloadManifest.Hash), part)
 	}
 	for _, e := range u.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
 			g.sequence++
 			m := u.update
-			m.Inline = u.InlinePayload()
+			m.InlinePayload = u.InlinePayload()
 			h := wire.Header{Root: wire.FirstRootVersion,
 				Type: wire.TypeUpdate, Federation: federation, Sender: id, Epoch: 1, Run: 1, Round: 1,
 				Sequence: g.sequence}
@@ -161,7 +161,7 @@ func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 				Payload: u.ChunkMessage(e.ChunkIndex)})
 		case transfer.UploadFinished:
 			g.open--
-			u.accepted = e.Accepted
+			u.accepted = e.IsAccepted
 		}
 	}
 }

@@ -35,7 +35,7 @@ func testPoison(t *testing.T, s subject) {
 		for range 20 { // a loop would cut in
 			mqtttest.SyncWithBroker(t, c)
 		}
-		if x := <-sent; qos == mqtt.AtLeastOnce && x.Dropped != refused {
+		if x := <-sent; qos == mqtt.AtLeastOnce && x.IsDropped != refused {
 			t.Errorf("QoS %d: %+v, want dropped %v", qos, x, refused)
 		}
 		if len(sent) > 0 {

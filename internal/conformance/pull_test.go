@@ -63,12 +63,12 @@ func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 		ev = nil
 		for _, e := range effects {
 			switch e := e.(type) {
-			case transfer.Subscribe:
+			case transfer.SubscribeParts:
 				s.Subscribe(mqtt.AtMostOnce, names(e.Parts)...)
-			case transfer.Unsubscribe:
+			case transfer.UnsubscribeParts:
 				s.Unsubscribe(names(e.Parts)...)
 			case transfer.OpenStorage:
-				ev = transfer.StorageOpened{Blob: e.Manifest.Hash, Storage: storage}
+				ev = transfer.StorageOpened{BlobDigest: e.Manifest.Hash, Storage: storage}
 			case transfer.PullDone:
 				return p.Stats(), nil
 			case transfer.PullFailed:
@@ -94,9 +94,9 @@ func nextPullEvent(s *mqtt.Session, timer <-chan time.Time) transfer.PullEvent {
 		case mqtt.MessageReceived:
 			return transfer.PartReceived{PartName: e.Topic[strings.LastIndexByte(e.Topic, '/')+1:], Payload: e.Payload}
 		case mqtt.LinkDown:
-			return transfer.Disconnected{}
+			return transfer.LinkDown{}
 		case mqtt.LinkUp:
-			return transfer.Connected{}
+			return transfer.LinkUp{}
 		}
 		if !open {
 			return transfer.Cancel{}
@@ -149,9 +149,9 @@ func testLateJoiner(t *testing.T, s subject) {
 	for i := range 3 {
 		o := b.as(anyOne(i + 1))
 		all.Go(func() {
-			got := transfer.NewMemoryStorage(len(blob))
+			got := transfer.NewMemoryChunkStorage(len(blob))
 			wantBlob(t, o, topics, ref, got)
-			if !bytes.Equal(bytes.Join(got.Pieces(), nil), blob) {
+			if !bytes.Equal(bytes.Join(got.ChunkPayloads(), nil), blob) {
 				t.Error("the blob that came is another")
 			}
 		})

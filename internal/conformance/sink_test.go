@@ -58,7 +58,7 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 		results: make(chan func()),
 	}
 	k.spool = openSpool(t, k.dir)
-	k.session.Subscribe(mqtt.AtMostOnce, k.topics.UpdatesFilter())
+	k.session.Subscribe(mqtt.AtMostOnce, k.topics.AllUpdatePartsFilter())
 	mqtttest.SyncWithBroker(t, k.session)
 	return k
 }
@@ -93,7 +93,7 @@ func (k *sink) run(ctx context.Context) {
 }
 
 func (k *sink) take(m mqtt.Message) error {
-	kind, id, transferID, part, err := k.topics.Parse(m.Topic)
+	kind, id, transferID, part, err := k.topics.ParseTopic(m.Topic)
 	if err != nil || kind != mqtt.KindUpdate {
 		return fmt.Errorf("topic %s: %w", m.Topic, err)
 	}
@@ -109,11 +109,12 @@ func (k *sink) take(m mqtt.Message) error {
 	if err != nil {
 		return err
 	}
-	if k.accepted[id] == u.Payload.Hash {
+	if k.accepted[id] == u.PayloadManifest.Hash {
 		k.accept(id)
 		return nil
 	}
-	k.step(transfer.UpdateOffer{Agent: id, Boot: e.Epoch, Manifest: u.Payload, Inline: u.Inline})
+	k.step(transfer.UpdateOffer{Agent: id, AgentBootEpoch: e.Epoch, Manifest: u.PayloadManifest,
+		InlinePayload: u.InlinePayload})
 	return nil
 }
 
@@ -121,8 +122,8 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 	for _, e := range k.receiver.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.OpenStorage:
-			k.step(transfer.StorageOpened{Agent: e.Agent, Blob: e.Manifest.Hash,
-				Storage: transfer.NewMemoryStorage(int(e.Manifest.Length))})
+			k.step(transfer.StorageOpened{Agent: e.Agent, BlobDigest: e.Manifest.Hash,
+				Storage: transfer.NewMemoryChunkStorage(int(e.Manifest.BlobLength))})
 		case transfer.GrantCredit:
 			k.tell(e.Agent, wire.TypeChunkCredit, e.Credit.Body())
 		case transfer.UpdateComplete:
@@ -135,7 +136,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 
 // keep accepts an update when it is in the spool.
 func (k *sink) keep(e transfer.UpdateComplete) {
-	payload := bytes.Join(e.Storage.(*transfer.MemoryStorage).Pieces(), nil)
+	payload := bytes.Join(e.Storage.(*transfer.MemoryChunkStorage).ChunkPayloads(), nil)
 	k.jobs.Go(func() {
 		err := k.spool.Put(store.SpoolEntry{Agent: string(e.Agent), PayloadDigest: e.Digest,
 			PayloadSize: int64(len(payload))},
@@ -147,7 +148,7 @@ func (k *sink) keep(e transfer.UpdateComplete) {
 				k.failure = err
 				return
 			}
-			k.step(transfer.RoomReleased{Agent: e.Agent})
+			k.step(transfer.UpdateReleased{Agent: e.Agent})
 			k.accepted[e.Agent] = e.Digest
 			k.accept(e.Agent)
 			k.told(len(k.accepted))

@@ -98,7 +98,7 @@ func openEmbedded(t *testing.T, n needs) *broker {
 // openShipped has the configuration for production, with TLS and certificates.
 func openShipped(t *testing.T, n needs) *broker {
 	m := brokers.NewMosquitto(t, mosquitto.Conf)
-	table, err := acl.New("")
+	table, err := acl.NewRuleTable("")
 	if err != nil {
 		t.Fatal(err)
 	}

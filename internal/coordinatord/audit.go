@@ -29,7 +29,7 @@ type auditor struct {
 	log                       *audit.Log
 	logger                    *slog.Logger
 	dir                       string
-	writeFailing              atomic.Bool // to say so once
+	isWriteFailing            atomic.Bool // to say so once
 	lastForeignAnnouncementAt time.Time   // of the last entry of that kind
 }
 
@@ -45,7 +45,7 @@ func openAudit(s *coordinatorsettings.ConfigFile, logger *slog.Logger) (*auditor
 }
 
 func (a *auditor) logWriteFailure(err error) {
-	if !a.writeFailing.Swap(true) {
+	if !a.isWriteFailing.Swap(true) {
 		a.logger.Error("cannot write the audit log; its entries wait in memory", "err", err)
 	}
 }
@@ -58,7 +58,7 @@ func (a *auditor) close() {
 
 // BeforeRequest implements api.RequestAuditor: what cannot be written down is not done.
 func (a *auditor) BeforeRequest(who string, r *http.Request) error {
-	err := a.log.Record(audit.Entry{Event: audit.Command, Actor: who, Subject: r.Method + " " + r.URL.Path})
+	err := a.log.RecordEntry(audit.Entry{Event: audit.Command, Actor: who, Subject: r.Method + " " + r.URL.Path})
 	if err != nil {
 		return fmt.Errorf("a command is carried out when it stands in the audit log: %w", err)
 	}
@@ -78,8 +78,9 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 	}
 	a.logger.Warn("a command was not carried out", append(about, "err", err)...)
 	if who != "" { // strangers could fill the disk
-		a.log.RecordLater(audit.Entry{Event: audit.Refused, Actor: who, Subject: r.Method + " " + r.URL.Path + ": " +
-			err.Error()})
+		a.log.RecordEntryLater(audit.Entry{Event: audit.Refused, Actor: who,
+			Subject: r.Method + " " + r.URL.Path + ": " +
+				err.Error()})
 	}
 }
 
@@ -102,7 +103,7 @@ func (a *auditor) recordEnrolment(event observe.Event) {
 			e.Subject = strings.TrimPrefix(e.Subject+", certificate until "+
 				""+f.CertificateExpiresAt.UTC().Format(time.RFC3339), ", ")
 		}
-	case enrol.RenewRefused:
+	case enrol.RenewalRefused:
 		e.Event, e.Agent, e.Subject = audit.Refused, f.Agent, "another key or certificate: "+f.Reason.String()
 	case enrol.OpenJoinChanged:
 		e.Event = audit.Opened
@@ -112,9 +113,9 @@ func (a *auditor) recordEnrolment(event observe.Event) {
 	default: // also enrol.JoinRefused: strangers could fill the disk; the log has it
 		return
 	}
-	if err := a.log.Record(e); err != nil {
+	if err := a.log.RecordEntry(e); err != nil {
 		a.logWriteFailure(err)
-		a.log.RecordLater(e)
+		a.log.RecordEntryLater(e)
 	}
 }
 
@@ -123,30 +124,31 @@ func (a *auditor) recordEnrolment(event observe.Event) {
 func (a *auditor) Observe(event observe.Event) {
 	switch f := event.(type) {
 	case round.AgentSidelined:
-		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
+		a.log.RecordEntryLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
 			Subject: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.LastSidelinedRound)})
 	case round.AgentReadmitted:
-		a.log.RecordLater(audit.Entry{Event: audit.Released, Agent: f.Agent, Subject: fmt.Sprintf("round %d", f.Round)})
+		a.log.RecordEntryLater(audit.Entry{Event: audit.Released, Agent: f.Agent, Subject: fmt.Sprintf("round %d",
+			f.Round)})
 	case round.UpdateRefused:
-		a.log.RecordLater(audit.Entry{Event: audit.Refused, Agent: f.Agent,
+		a.log.RecordEntryLater(audit.Entry{Event: audit.Refused, Agent: f.Agent,
 			Subject: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
-	case coordinator.MachineStarted:
+	case coordinator.RoundMachineStarted:
 		if f.EpochRaised {
-			a.log.RecordLater(audit.Entry{Event: audit.Epoch, Subject: fmt.Sprint(f.Epoch)})
+			a.log.RecordEntryLater(audit.Entry{Event: audit.Epoch, Subject: fmt.Sprint(f.Epoch)})
 		}
 	case devices.CloneSeen:
-		a.log.RecordLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
+		a.log.RecordEntryLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
 	case duplicate.ForeignAnnouncementSeen:
 		if now := time.Now(); now.Sub(a.lastForeignAnnouncementAt) > time.Hour { // a stranger may repeat an old one
 			a.lastForeignAnnouncementAt = now
-			a.log.RecordLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})
+			a.log.RecordEntryLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})
 		}
 	case aggregation.UpdateLeftOut:
-		a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
+		a.log.RecordEntryLater(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
 			Subject: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
 	case aggregation.ModelRejected:
-		for _, agent := range f.Agents {
-			a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: agent,
+		for _, agent := range f.SuspectAgents {
+			a.log.RecordEntryLater(audit.Entry{Event: audit.LeftOut, Agent: agent,
 				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
 	}

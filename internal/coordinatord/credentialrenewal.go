@@ -21,7 +21,7 @@ func (e *enrolmentService) renewCredentials(ctx context.Context, id wire.AgentID
 	m *wire.CredentialRenewalRequest) (answer wire.CredentialRenewalAnswer,
 	vouched bool) {
 	event := enrol.CredentialsRenewed{Agent: id}
-	why, err := e.renewKey(ctx, id, m, &event)
+	why, err := e.replaceListedKey(ctx, id, m, &event)
 	if errors.Is(err, errUnknownRenewalKey) {
 		return answer, false
 	}
@@ -29,19 +29,19 @@ func (e *enrolmentService) renewCredentials(ctx context.Context, id wire.AgentID
 		answer.Certificate, why, err = e.issueCertificate(id, m, &event)
 	}
 	if why != 0 {
-		e.passEvent(enrol.RenewRefused{Agent: id, Reason: why, Err: err})
+		e.forwardEvent(enrol.RenewalRefused{Agent: id, Reason: why, Err: err})
 		return wire.CredentialRenewalAnswer{RefusalReason: why}, true
 	}
-	e.passEvent(event)
+	e.forwardEvent(event)
 	return answer, true
 }
 
-// renewKey puts the key of a request in the place of the one that vouches for it, and returns when that is on the disk
-// and the coordinator has taken it.
-func (e *enrolmentService) renewKey(ctx context.Context, id wire.AgentID, m *wire.CredentialRenewalRequest,
+// replaceListedKey puts the key of a request in the place of the one that vouches for it, and returns when that is on
+// the disk and the coordinator has taken it.
+func (e *enrolmentService) replaceListedKey(ctx context.Context, id wire.AgentID, m *wire.CredentialRenewalRequest,
 	event *enrol.CredentialsRenewed) (
 	wire.RenewalRefusalReason, error) {
-	if e.enroller != nil && e.enroller.IsRevoked(id) {
+	if e.enroller != nil && e.enroller.IsDeviceRevoked(id) {
 		return wire.RenewalDeviceRevoked, nil
 	}
 	if event.KeyChanged = m.ListedKey != (wire.SigningPublicKey{}); !event.KeyChanged {
@@ -58,16 +58,16 @@ func (e *enrolmentService) renewKey(ctx context.Context, id wire.AgentID, m *wir
 		return wire.RenewalKeyOfOtherDevice, err
 	}
 	err := e.editAgentList(ctx, func(path string) error {
-		is, err := agentlist.Lookup(path, id, m.NewKey.Ed25519())
-		switch event.IsRepeated = is.Key.Equal(m.NewKey.Ed25519()); {
+		is, err := agentlist.LookupAgentAndKey(path, id, m.NewKey.Ed25519())
+		switch event.IsRepeated = is.AgentKey.Equal(m.NewKey.Ed25519()); {
 		case err != nil, event.IsRepeated:
 			return err
-		case !is.Key.Equal(m.ListedKey.Ed25519()): // revoked meanwhile, or changed by a person
+		case !is.AgentKey.Equal(m.ListedKey.Ed25519()): // revoked meanwhile, or changed by a person
 			return errUnknownRenewalKey
 		case is.KeyHolder != "":
 			return fmt.Errorf("%w (%s)", enrol.ErrOther, is.KeyHolder)
 		}
-		return agentlist.Edit(e.disk(), path, []wire.AgentID{id}, id, m.NewKey.Ed25519())
+		return agentlist.EditListFile(e.agentListDisk(), path, []wire.AgentID{id}, id, m.NewKey.Ed25519())
 	})
 	switch {
 	case errors.Is(err, enrol.ErrOther):

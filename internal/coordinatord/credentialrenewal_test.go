@@ -163,29 +163,30 @@ func newPlant(t *testing.T) *plant {
 	p := &plant{t: t, dir: t.TempDir(), broker: memory.New(memory.Options{}), topics: hosts.TopicsOf(t, "plant"),
 		s: coordinatorsettings.Default()}
 	p.s.Federation, p.s.StateDir = "plant", filepath.Join(p.dir, "coordinator")
-	p.s.Identity.AgentsFile = filepath.Join(p.dir, "agents.keys")
-	p.s.Identity.KeyFile, p.s.Enrol.RootFile = filepath.Join(p.dir, "coordinator.key"), filepath.Join(p.dir, "root")
+	p.s.Identity.AgentListFile = filepath.Join(p.dir, "agents.keys")
+	p.s.Identity.KeyFile, p.s.Enrolment.RootFile = filepath.Join(p.dir, "coordinator.key"), filepath.Join(p.dir, "root")
 	must(t, os.MkdirAll(p.s.StateDir, 0o700))
 	must(t, os.MkdirAll(p.agentDir(), 0o700))
-	must(t, agentlist.Edit(store.LocalDisk, p.s.Identity.AgentsFile, nil, pressID, hosts.PublicOf(pressID)))
-	authority, err := enrol.NewAuthority("plant", newTLSKey(t), time.Now())
+	must(t, agentlist.EditListFile(store.LocalDisk, p.s.Identity.AgentListFile, nil, pressID, hosts.PublicOf(pressID)))
+	authority, err := enrol.NewCertificateAuthority("plant", newTLSKey(t), time.Now())
 	must(t, err)
 	key := hosts.TestKey(wire.CoordinatorID)
 	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRootVersion,
 		CoordinatorKey:    wire.SigningPublicKeyOf(key),
-		CACertificateHash: authority.Digest()}
+		CACertificateHash: authority.CertificateDigest()}
 	root.Sign(hosts.TestKey("root"), nil)
 	secret, err := keys.EncodePrivate(key)
 	must(t, err)
 	must(t, os.WriteFile(p.s.Identity.KeyFile, secret, 0o600))
-	must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
-	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: 24 * time.Hour,
-		Disk:           store.LocalDisk,
-		BrokerUserName: func(id wire.AgentID) string { return p.topics.ClientID(id) },
-		StateDir:       p.s.StateDir, Now: time.Now}
+	must(t, os.WriteFile(p.s.Enrolment.RootFile, root.Bytes(), 0o600))
+	p.desk = enrol.Config{EncodedRootDocument: root.Bytes(), CoordinatorKey: key, CertificateAuthority: authority,
+		DeviceCertificateLifetime: 24 * time.Hour,
+		Disk:                      store.LocalDisk,
+		MakeBrokerUserName:        func(id wire.AgentID) string { return p.topics.ClientID(id) },
+		StateDir:                  p.s.StateDir, Now: time.Now}
 	client := newTLSKey(t)
 	der, err := authority.IssueClientCertificate(p.topics.ClientID(pressID), &client.PublicKey, time.Now(),
-		p.desk.CertificateLifetime)
+		p.desk.DeviceCertificateLifetime)
 	must(t, err)
 	p.first = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: client}
 	t.Cleanup(p.stop)
@@ -211,34 +212,34 @@ func newTLSKey(t *testing.T) *ecdsa.PrivateKey {
 // lead runs a coordinator. after is called with each answer to a request for a key, which is not given if it is false.
 func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	p.t.Helper()
-	f := &Federation{file: &p.s, dir: p.s.StateDir, coordinatorChanged: make(chan struct{}),
-		devices: coordinatorstatus.NewDevices(time.Now),
-		view:    coordinatorstatus.New("", "plant", time.Now, status.NewBoard(time.Now, nil)),
-		o:       testOptions(slog.New(slog.DiscardHandler), metrics.NewRegistry("coordinator"))}
+	f := &Federation{file: &p.s, stateDir: p.s.StateDir, coordinatorChanged: make(chan struct{}),
+		deviceTracker: coordinatorstatus.NewDeviceTracker(time.Now),
+		statusTracker: coordinatorstatus.New("", "plant", time.Now, status.NewBoard(time.Now, nil)),
+		o:             testOptions(slog.New(slog.DiscardHandler), metrics.NewRegistry("coordinator"))}
 	whole := store.LocalDisk
 	f.enrolment = &enrolmentService{federation: f}
 	p.members = f.enrolment
 	if disk != nil {
-		f.enrolment.fs, whole = disk, store.Disk{FS: disk}
+		f.enrolment.agentListFS, whole = disk, store.Disk{FS: disk}
 	}
-	log, err := audit.Open(whole, p.s.StateDir, "plant", p.desk.Key, time.Now, func(error) {})
+	log, err := audit.Open(whole, p.s.StateDir, "plant", p.desk.CoordinatorKey, time.Now, func(error) {})
 	must(p.t, err)
 	f.audit = &auditor{log: log, logger: slog.New(slog.DiscardHandler), dir: p.s.StateDir}
 	roots, err := p.s.RootDocuments()
 	must(p.t, err)
 	desk := p.desk
-	desk.Root = roots[len(roots)-1].Bytes()
+	desk.EncodedRootDocument = roots[len(roots)-1].Bytes()
 	desk.List, desk.Observer = f.enrolment, f.enrolment
 	f.enrolment.enroller, err = enrol.Open(desk)
 	must(p.t, err)
 	cfg := hosts.Coordinator(p.t, "plant", nil)
-	cfg.Dir, cfg.Round = p.s.StateDir, round.DefaultConfig()
+	cfg.StateDir, cfg.Round = p.s.StateDir, round.DefaultConfig()
 	cfg.Round.Gather.MinAgents, cfg.Round.Participants, cfg.Round.Quorum = 2, 2, 2
-	cfg.Task = wire.Task{Name: "air", Features: []string{"a"}, Target: "y", MinSamples: 1,
+	cfg.Task = wire.Task{Name: "air", Features: []string{"a"}, TargetColumn: "y", MinSamples: 1,
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, NormalizesStepSize: true,
 			StepTimeBudgetMillis: 1000,
-			MinSteps:             1, MaxSteps: 2}}
+			MinLocalSteps:        1, MaxLocalSteps: 2}}
 	cfg.RootDocuments = roots
 	if cfg.Agents, err = p.s.OpenAgentList(); err != nil {
 		p.t.Fatal(err)
@@ -280,7 +281,7 @@ func (p *plant) join(disk *mortal) (kill func()) {
 	p.t.Helper()
 	p.boot++
 	cfg := hosts.Agent(p.t, "plant", pressID, uint64(p.boot))
-	root, err := wire.DecodeAndVerifyRootDocument(p.desk.Root)
+	root, err := wire.DecodeAndVerifyRootDocument(p.desk.EncodedRootDocument)
 	must(p.t, err)
 	cfg.Identity.Root, cfg.StateDir, cfg.BootEpoch, cfg.Logger = &root, p.agentDir(), p.boot,
 		slog.New(slog.DiscardHandler)
@@ -329,9 +330,9 @@ func (p *plant) stop() {
 // listed is the key in the list.
 func (p *plant) listed() ed25519.PublicKey {
 	p.t.Helper()
-	is, err := agentlist.Lookup(p.s.Identity.AgentsFile, pressID, nil)
+	is, err := agentlist.LookupAgentAndKey(p.s.Identity.AgentListFile, pressID, nil)
 	must(p.t, err)
-	return is.Key
+	return is.AgentKey
 }
 
 // agree wants the newest presence of the agent to be signed with the key in the list, and returns that.
@@ -525,8 +526,8 @@ func killedBeforeAsking(p *plant, killed bool, who string) bool {
 func TestRenewRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)
-		list := p.s.Identity.AgentsFile
-		must(t, agentlist.Edit(store.LocalDisk, list, nil, "mill", hosts.PublicOf("mill")))
+		list := p.s.Identity.AgentListFile
+		must(t, agentlist.EditListFile(store.LocalDisk, list, nil, "mill", hosts.PublicOf("mill")))
 		p.lead(nil, yes)
 		key := newTLSKey(t)
 		request := func(next, before wire.AgentID) *wire.CredentialRenewalRequest {
@@ -570,7 +571,7 @@ func TestRenewRefused(t *testing.T) {
 		if after, err := os.ReadFile(list); err != nil || !bytes.Equal(before, after) {
 			t.Errorf("the list is %s", after)
 		}
-		must(t, p.members.revoke(t.Context(), pressID))
+		must(t, p.members.revokeDevice(t.Context(), pressID))
 		if a, vouched := p.members.renewCredentials(t.Context(), pressID, request("next", pressID)); vouched {
 			t.Errorf("after it was revoked: %+v", a)
 		}
@@ -584,11 +585,11 @@ func TestRenewRefused(t *testing.T) {
 func TestRenewRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlant(t)
-		root, err := wire.DecodeAndVerifyRootDocument(p.desk.Root)
+		root, err := wire.DecodeAndVerifyRootDocument(p.desk.EncodedRootDocument)
 		must(t, err)
 		root.RevokedAgents = []wire.AgentID{pressID}
 		root.Sign(hosts.TestKey("root"), nil)
-		must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
+		must(t, os.WriteFile(p.s.Enrolment.RootFile, root.Bytes(), 0o600))
 		p.lead(nil, yes)
 		a, vouched := p.members.renewCredentials(t.Context(), pressID,
 			&wire.CredentialRenewalRequest{NewKey: wire.SigningPublicKeyOf(hosts.TestKey(pressID)),

@@ -38,14 +38,14 @@ func (f *Federation) devicesRoute() api.Route {
 		if s := r.FormValue("state"); s != "" {
 			states = strings.Split(s, ",")
 		}
-		l, err := f.devices.List(enrolled, states, r.FormValue("sort"))
+		l, err := f.deviceTracker.List(enrolled, states, r.FormValue("sort"))
 		if err != nil {
 			return nil, api.BadRequest("%v", err)
 		}
 		return l, nil
-	}, api.Parameter{Name: "state", About: "only devices in these states: " +
+	}, api.QueryParameter{Name: "state", About: "only devices in these states: " +
 		strings.Join(coordinatorstatus.DeviceStates, ", ")},
-		api.Parameter{Name: "sort", About: "by " + strings.Join(coordinatorstatus.DeviceSortKeys(), ", ") +
+		api.QueryParameter{Name: "sort", About: "by " + strings.Join(coordinatorstatus.DeviceSortKeys(), ", ") +
 			"; with a leading - in the other direction"})
 }
 
@@ -66,7 +66,7 @@ func (f *Federation) bootCounterResetRoute() api.Route {
 			if err == nil {
 				err = c.ResetBootCounter(ctx, id)
 			}
-			return BootCounterResetAnswer{string(id)}, asNotFound(err)
+			return BootCounterResetAnswer{string(id)}, unlistedAsNotFound(err)
 		})
 }
 
@@ -74,9 +74,9 @@ func (f *Federation) bootCounterResetRoute() api.Route {
 type (
 	// TokenRequest asks for a token.
 	TokenRequest struct {
-		Device   string `json:"device,omitempty"`   // that may join with it; empty = any that is not in the list
-		Replaces string `json:"replaces,omitempty"` // the device in whose place it comes, which may be the same
-		TTL      string `json:"ttl"`                // as 24h
+		Device         string `json:"device,omitempty"`   // that may join with it; empty = any that is not in the list
+		ReplacedDevice string `json:"replaces,omitempty"` // the device in whose place it comes, which may be the same
+		TTL            string `json:"ttl"`                // as 24h
 	}
 	// IssuedToken is a token. It is shown once: the coordinator cannot show it again.
 	IssuedToken struct {
@@ -90,13 +90,13 @@ type (
 	}
 	// AdmitRequest puts a device into the list whose key a person has.
 	AdmitRequest struct {
-		Key          []byte `json:"key"`           // of the device
-		TLSPublicKey []byte `json:"tls,omitempty"` // of its client certificate, if it is to get one
+		SigningPublicKey []byte `json:"key"`           // of the device
+		TLSPublicKey     []byte `json:"tls,omitempty"` // of its client certificate, if it is to get one
 	}
 	// AdmitResponse is the answer: that of a join, as it goes over the wire, if a certificate was wanted.
 	AdmitResponse struct {
-		Agent     string `json:"agent"`
-		Admission []byte `json:"admission,omitempty"`
+		Agent            string `json:"agent"`
+		EncodedAdmission []byte `json:"admission,omitempty"`
 	}
 	// DeviceRevoked is a device that was taken from the list.
 	DeviceRevoked struct {
@@ -107,7 +107,7 @@ type (
 // enrolmentRoutes change who may take part.
 func (f *Federation) enrolmentRoutes() []api.Route {
 	return []api.Route{
-		f.rootInstallRoute(),
+		f.rootDocumentInstallRoute(),
 		api.PostRoute("/v1/tokens", "Make a token with which a device joins.",
 			func(r *http.Request, w TokenRequest) (IssuedToken, error) {
 				return f.enrolment.issueToken(r.Context(), w)
@@ -123,14 +123,14 @@ func (f *Federation) enrolmentRoutes() []api.Route {
 			func(r *http.Request, a AdmitRequest) (AdmitResponse, error) {
 				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 				defer cancel()
-				return f.enrolment.admit(ctx, wire.AgentID(r.PathValue("id")), a)
+				return f.enrolment.admitDevice(ctx, wire.AgentID(r.PathValue("id")), a)
 			}),
 		api.PostRoute("/v1/devices/{id}/revoke", "Take a device from the list; it is heard no more.",
 			func(r *http.Request, _ api.EmptyBody) (DeviceRevoked, error) {
 				id := wire.AgentID(r.PathValue("id"))
 				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 				defer cancel()
-				return DeviceRevoked{string(id)}, asNotFound(f.enrolment.revoke(ctx, id))
+				return DeviceRevoked{string(id)}, unlistedAsNotFound(f.enrolment.revokeDevice(ctx, id))
 			}),
 	}
 }
@@ -140,8 +140,8 @@ func unlistedAgentError(id wire.AgentID) error {
 	return fmt.Errorf("agent %s is %w", id, coordinator.ErrUnlisted)
 }
 
-// asNotFound makes an answer of that error.
-func asNotFound(err error) error {
+// unlistedAsNotFound makes an answer of that error.
+func unlistedAsNotFound(err error) error {
 	if errors.Is(err, coordinator.ErrUnlisted) {
 		return api.NotFound("%v", err)
 	}
@@ -161,36 +161,36 @@ func (e *enrolmentService) issueToken(ctx context.Context, w TokenRequest) (made
 	case err != nil || ttl < time.Minute || ttl > 366*24*time.Hour:
 		return made, api.BadRequest("the time of a token must be from 1m to 8784h, such as 24h, is %q", w.TTL)
 	}
-	id, replaces := wire.AgentID(w.Device), wire.AgentID(w.Replaces)
-	path := e.federation.settings().Identity.AgentsFile
-	if is, err := agentlist.Lookup(path, id, nil); err != nil {
+	id, replaces := wire.AgentID(w.Device), wire.AgentID(w.ReplacedDevice)
+	path := e.federation.settings().Identity.AgentListFile
+	if is, err := agentlist.LookupAgentAndKey(path, id, nil); err != nil {
 		return made, err
-	} else if is.Key != nil && id != replaces {
+	} else if is.AgentKey != nil && id != replaces {
 		return made, api.Conflict("%s is in the list already; for a new key, or another device under this name: "+
 			"coordinator devices rotate %[1]s", id)
 	}
 	if replaces != "" {
-		if is, err := agentlist.Lookup(path, replaces, nil); err != nil {
+		if is, err := agentlist.LookupAgentAndKey(path, replaces, nil); err != nil {
 			return made, err
-		} else if is.Key == nil {
-			return made, asNotFound(unlistedAgentError(replaces))
+		} else if is.AgentKey == nil {
+			return made, unlistedAsNotFound(unlistedAgentError(replaces))
 		}
 	}
 	token, err := e.enroller.IssueToken(id, replaces, ttl)
 	if err != nil {
 		return made, api.BadRequest("%v", err)
 	}
-	if err := e.federation.commitState(ctx); err != nil {
+	if err := e.federation.publishStateToReplicas(ctx); err != nil {
 		return made, err
 	}
-	return IssuedToken{token.String(), e.federation.settings().Enrol.JoinURL,
+	return IssuedToken{token.String(), e.federation.settings().Enrolment.JoinURL,
 		time.Now().Add(ttl).Truncate(time.Second)}, nil
 }
 
-// admit puts a device into the list.
-func (e *enrolmentService) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) (AdmitResponse, error) {
+// admitDevice puts a device into the list.
+func (e *enrolmentService) admitDevice(ctx context.Context, id wire.AgentID, a AdmitRequest) (AdmitResponse, error) {
 	done := AdmitResponse{Agent: string(id)}
-	key, err := keys.ParsePublic(base64.StdEncoding.EncodeToString(a.Key))
+	key, err := keys.ParsePublic(base64.StdEncoding.EncodeToString(a.SigningPublicKey))
 	if err == nil {
 		err = id.ValidateNonCoordinator()
 	}
@@ -205,34 +205,34 @@ func (e *enrolmentService) admit(ctx context.Context, id wire.AgentID, a AdmitRe
 			return done, api.BadRequest("the key of the certificate has %d bytes, want %d", len(a.TLSPublicKey),
 				len(wire.TLSPublicKey{}))
 		}
-		made, err := e.enroller.Admit(ctx, id, wire.SigningPublicKey(key), wire.TLSPublicKey(a.TLSPublicKey),
+		made, err := e.enroller.AdmitDevice(ctx, id, wire.SigningPublicKey(key), wire.TLSPublicKey(a.TLSPublicKey),
 			time.Now())
-		done.Admission = made.Bytes()
-		return done, asConflict(err)
+		done.EncodedAdmission = made.Bytes()
+		return done, enrolErrorAsConflict(err)
 	}
 	if e.enroller != nil {
-		if err := e.enroller.CheckName(id); err != nil {
+		if err := e.enroller.CheckDeviceName(id); err != nil {
 			return done, api.BadRequest("%v", err)
 		}
 	}
-	return done, asConflict(e.Admit(ctx, id, wire.SigningPublicKey(key), ""))
+	return done, enrolErrorAsConflict(e.Admit(ctx, id, wire.SigningPublicKey(key), ""))
 }
 
-// asConflict makes an answer of why a device may not come into the list.
-func asConflict(err error) error {
+// enrolErrorAsConflict makes an answer of why a device may not come into the list.
+func enrolErrorAsConflict(err error) error {
 	if errors.Is(err, enrol.ErrListed) || errors.Is(err, enrol.ErrOther) {
 		return api.Conflict("%v", err)
 	}
 	return err
 }
 
-// persistDevices reads what earlier processes have known of the devices, and keeps it for later ones, until end is
-// called: after the coordinator has told its last.
-func (f *Federation) persistDevices(ctx context.Context) (end func()) {
+// persistDeviceHistory reads what earlier processes have known of the devices, and keeps it for later ones, until end
+// is called: after the coordinator has told its last.
+func (f *Federation) persistDeviceHistory(ctx context.Context) (end func()) {
 	f.loadDeviceHistory()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
-	keeping.Go(func() { f.saveDevicesPeriodically(ctx) })
+	keeping.Go(func() { f.saveDeviceHistoryPeriodically(ctx) })
 	return func() {
 		cancel()
 		keeping.Wait()
@@ -241,14 +241,14 @@ func (f *Federation) persistDevices(ctx context.Context) (end func()) {
 
 // loadDeviceHistory reads what is known of the devices from earlier processes. A damaged file costs only that.
 func (f *Federation) loadDeviceHistory() {
-	body, err := store.LocalDisk.LoadStateFile(f.dir, runs.DeviceHistory)
+	body, err := store.LocalDisk.LoadStateFile(f.stateDir, runs.DeviceHistory)
 	if errors.Is(err, store.ErrNoRecord) {
 		return
 	}
 	if err == nil {
 		enrolled, listed := f.settings().AgentIDs()
 		if err = listed; err == nil {
-			err = f.devices.Restore(body, enrolled)
+			err = f.deviceTracker.RestoreHistory(body, enrolled)
 		}
 	}
 	if err != nil {
@@ -257,8 +257,8 @@ func (f *Federation) loadDeviceHistory() {
 	}
 }
 
-// saveDevicesPeriodically writes what is known of the devices now and then, until ctx ends, and then once more.
-func (f *Federation) saveDevicesPeriodically(ctx context.Context) {
+// saveDeviceHistoryPeriodically writes what is known of the devices now and then, until ctx ends, and then once more.
+func (f *Federation) saveDeviceHistoryPeriodically(ctx context.Context) {
 	tick := time.NewTicker(deviceHistoryInterval)
 	defer tick.Stop()
 	for ending := false; !ending; {
@@ -267,12 +267,12 @@ func (f *Federation) saveDevicesPeriodically(ctx context.Context) {
 			ending = true
 		case <-tick.C:
 		}
-		body, changed := f.devices.EncodeIfChanged()
+		body, changed := f.deviceTracker.EncodeHistoryIfChanged()
 		if !changed {
 			continue
 		}
-		if err := store.LocalDisk.SaveStateFile(f.dir, runs.DeviceHistory, body); err != nil {
-			f.devices.MarkUnsaved()
+		if err := store.LocalDisk.SaveStateFile(f.stateDir, runs.DeviceHistory, body); err != nil {
+			f.deviceTracker.MarkHistoryUnsaved()
 			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
 		}
 	}

@@ -36,7 +36,7 @@ import (
 func fleetOf(t testing.TB, n int, w io.Writer) *Federation {
 	dir := t.TempDir()
 	s := coordinatorsettings.Default()
-	s.Identity.AgentsFile = filepath.Join(dir, "agents.keys")
+	s.Identity.AgentListFile = filepath.Join(dir, "agents.keys")
 	var list strings.Builder
 	for k := range n {
 		var seed [ed25519.SeedSize]byte
@@ -44,10 +44,10 @@ func fleetOf(t testing.TB, n int, w io.Writer) *Federation {
 		key := ed25519.NewKeyFromSeed(seed[:]).Public().(ed25519.PublicKey)
 		fmt.Fprintf(&list, "device-%05d %s\n", k, base64.StdEncoding.EncodeToString(key))
 	}
-	if err := os.WriteFile(s.Identity.AgentsFile, []byte(list.String()), 0o600); err != nil {
+	if err := os.WriteFile(s.Identity.AgentListFile, []byte(list.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &Federation{file: &s, dir: dir, devices: coordinatorstatus.NewDevices(time.Now),
+	return &Federation{file: &s, stateDir: dir, deviceTracker: coordinatorstatus.NewDeviceTracker(time.Now),
 		o: testOptions(slog.New(slog.NewTextHandler(w, nil)), metrics.NewRegistry("coordinator"))}
 }
 
@@ -62,9 +62,9 @@ func (f *Federation) ask(query string) (code int, text string) {
 
 func TestDevicesRoute(t *testing.T) {
 	f := fleetOf(t, 3, io.Discard)
-	f.devices.Observe(coordinator.AgentListChanged{ListedAgents: 3})
-	f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
-	f.devices.Observe(round.AgentEligible{Agent: "device-00001", RowCount: 12})
+	f.deviceTracker.Observe(coordinator.AgentListChanged{ListedAgents: 3})
+	f.deviceTracker.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
+	f.deviceTracker.Observe(round.AgentEligible{Agent: "device-00001", RowCount: 12})
 	if code, text := f.ask("sort=-rows"); code != http.StatusOK || !strings.Contains(text, "1 present, 2 never seen") {
 		t.Errorf("answer %d: %s", code, text)
 	}
@@ -83,19 +83,19 @@ func TestDevicesRoute(t *testing.T) {
 func TestDevicesAreKept(t *testing.T) {
 	var log strings.Builder
 	f := fleetOf(t, 2, &log)
-	path := filepath.Join(f.dir, runs.DeviceHistory.Name)
+	path := filepath.Join(f.stateDir, runs.DeviceHistory.Name)
 	rounds := func() string {
-		f.devices = coordinatorstatus.NewDevices(time.Now)
+		f.deviceTracker = coordinatorstatus.NewDeviceTracker(time.Now)
 		f.loadDeviceHistory()
 		_, text := f.ask("sort=-rounds")
 		return strings.Join(strings.Fields(text), " ")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		go f.saveDevicesPeriodically(ctx)
+		go f.saveDeviceHistoryPeriodically(ctx)
 		join := func(r wire.RoundID) {
-			f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
-			f.devices.Observe(round.AgentJoined{Agent: "device-00001", Round: r})
+			f.deviceTracker.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
+			f.deviceTracker.Observe(round.AgentJoined{Agent: "device-00001", Round: r})
 		}
 		join(1)
 		<-time.After(deviceHistoryInterval - time.Second)
@@ -134,20 +134,20 @@ func TestDevicesAreKept(t *testing.T) {
 // TestRevokeAgain: a revocation that failed after the text was edited is tried again by the same command.
 func TestRevokeAgain(t *testing.T) {
 	f := fleetOf(t, 2, io.Discard)
-	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.dir
+	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.stateDir
 	ctx, end := context.WithCancel(t.Context())
 	end() // no coordinator runs that could take the list
 	for _, what := range []string{"first", "again"} {
-		err := f.enrolment.revoke(ctx, "device-00001")
+		err := f.enrolment.revokeDevice(ctx, "device-00001")
 		if !errors.Is(err, context.Canceled) || errors.Is(err, coordinator.ErrUnlisted) {
 			t.Errorf("%s: %v, want that the coordinator has not taken the list", what, err)
 		}
-		text, err := os.ReadFile(f.file.Identity.AgentsFile)
+		text, err := os.ReadFile(f.file.Identity.AgentListFile)
 		if err != nil || strings.Contains(string(text), "device-00001") {
 			t.Errorf("%s: the list is %q, %v", what, text, err)
 		}
 	}
-	if err := f.enrolment.revoke(ctx, wire.CoordinatorID); !errors.Is(err, coordinator.ErrUnlisted) {
+	if err := f.enrolment.revokeDevice(ctx, wire.CoordinatorID); !errors.Is(err, coordinator.ErrUnlisted) {
 		t.Errorf("the coordinator itself: %v", err)
 	}
 }
@@ -155,21 +155,21 @@ func TestRevokeAgain(t *testing.T) {
 // TestAdmitChecks: a device whose name or key was taken after it was checked does not come into the list.
 func TestAdmitChecks(t *testing.T) {
 	f := fleetOf(t, 2, io.Discard)
-	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.dir
-	before, err := os.ReadFile(f.file.Identity.AgentsFile)
+	f.enrolment, f.file.StateDir = &enrolmentService{federation: f}, f.stateDir
+	before, err := os.ReadFile(f.file.Identity.AgentListFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := agentlist.Lookup(f.file.Identity.AgentsFile, "device-00001", nil)
+	is, err := agentlist.LookupAgentAndKey(f.file.Identity.AgentListFile, "device-00001", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, want := range map[wire.AgentID]error{"device-00000": enrol.ErrListed, "new": enrol.ErrOther} {
-		if err := f.enrolment.Admit(t.Context(), id, wire.SigningPublicKey(is.Key), ""); !errors.Is(err, want) {
+		if err := f.enrolment.Admit(t.Context(), id, wire.SigningPublicKey(is.AgentKey), ""); !errors.Is(err, want) {
 			t.Errorf("%s with the key of device-00001: %v, want %v", id, err, want)
 		}
 	}
-	if text, err := os.ReadFile(f.file.Identity.AgentsFile); err != nil || !bytes.Equal(text, before) {
+	if text, err := os.ReadFile(f.file.Identity.AgentListFile); err != nil || !bytes.Equal(text, before) {
 		t.Errorf("the list is %q, %v", text, err)
 	}
 }
@@ -187,11 +187,11 @@ func BenchmarkDevices(b *testing.B) {
 	}
 	for k := range n {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))
-		f.devices.Observe(coordinator.MessageAccepted{Agent: id})
-		f.devices.Observe(coordinator.AgentReportReceived{Agent: id, Boot: 1,
-			Report: wire.AgentMetricsReport{Software: "agentd v0.4.0",
+		f.deviceTracker.Observe(coordinator.MessageAccepted{Agent: id})
+		f.deviceTracker.Observe(coordinator.AgentReportReceived{Agent: id, BootEpoch: 1,
+			Report: wire.AgentMetricsReport{SoftwareVersion: "agentd v0.4.0",
 				Metrics: readings}})
-		f.devices.Observe(round.AgentEligible{Agent: id, RowCount: 100})
+		f.deviceTracker.Observe(round.AgentEligible{Agent: id, RowCount: 100})
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

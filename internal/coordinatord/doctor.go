@@ -15,7 +15,7 @@ import (
 )
 
 // DoctorTargets returns what the doctor examines for a coordinator. open is CoordinatorOptions.Store.
-func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsettings.ConfigFile) (replica.Store,
+func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsettings.ConfigFile) (replica.KeyValueStore,
 	error)) (
 	[]*doctor.Target, error) {
 	cfg, err := s.CoordinatorConfig()
@@ -30,16 +30,17 @@ func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsett
 	if err != nil {
 		return nil, err
 	}
-	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.UpdatesFilter(),
-		cfg.Topics.PresencesFilter(),
+	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.AllUpdatePartsFilter(),
+		cfg.Topics.AllPresencesFilter(),
 		cfg.Topics.AllAgentToCoordinatorFilter()}
-	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(minQueueLength, agents), maxQueueLength)
+	broker.NeedsRetainedMessages, broker.WantedQueueLength = true, min(max(minQueueLength, agents), maxQueueLength)
 	t := &doctor.Target{
-		Program: "coordinator", StateDir: cfg.Dir, NeededFreeBytes: int64(cfg.MaxBufferedUpdateBytes) + minFreeBytes,
-		Broker: broker,
+		Program: "coordinator", StateDir: cfg.StateDir,
+		NeededFreeBytes: int64(cfg.MaxBufferedUpdateBytes) + minFreeBytes,
+		Broker:          broker,
 	}
 	if s.Cluster.IsEnabled() {
-		t.CheckCluster = func(ctx context.Context) ([]doctor.Finding, bool) { return examineCluster(ctx, s, open) }
+		t.CheckCluster = func(ctx context.Context) ([]doctor.Finding, bool) { return checkClusterLeader(ctx, s, open) }
 	}
 	return []*doctor.Target{t}, nil
 }
@@ -47,11 +48,11 @@ func DoctorTargets(s *coordinatorsettings.ConfigFile, open func(*coordinatorsett
 // stateStoreTimeout is how long the cluster's engine has for an answer.
 const stateStoreTimeout = 20 * time.Second
 
-// examineCluster looks who leads. It reports whether anybody does, whose session at the broker is not to be taken.
-func examineCluster(ctx context.Context, s *coordinatorsettings.ConfigFile,
-	open func(*coordinatorsettings.ConfigFile) (replica.Store, error)) ([]doctor.Finding, bool) {
+// checkClusterLeader looks who leads. It reports whether anybody does, whose session at the broker is not to be taken.
+func checkClusterLeader(ctx context.Context, s *coordinatorsettings.ConfigFile,
+	open func(*coordinatorsettings.ConfigFile) (replica.KeyValueStore, error)) ([]doctor.Finding, bool) {
 	found := func(state doctor.FindingStatus, mend, format string, args ...any) []doctor.Finding {
-		return []doctor.Finding{{About: "cluster", State: state, Observation: fmt.Sprintf(format, args...),
+		return []doctor.Finding{{Subject: "cluster", State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend}}
 	}
 	const reach = "check cluster.nats, and that two of three servers of NATS run, with JetStream"

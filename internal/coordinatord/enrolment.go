@@ -31,20 +31,20 @@ type enrolmentService struct {
 	agentListMu sync.Mutex // of the list
 	observerMu  sync.Mutex // of events, where there is no desk
 
-	fs store.FS // where the list is; the machine's unless set
+	agentListFS store.FS // where the list is; the machine's unless set
 }
 
-func (e *enrolmentService) disk() store.Disk {
-	if e.fs == nil {
+func (e *enrolmentService) agentListDisk() store.Disk {
+	if e.agentListFS == nil {
 		return store.LocalDisk
 	}
-	return store.Disk{FS: e.fs}
+	return store.Disk{FS: e.agentListFS}
 }
 
 // startRegistrar opens the desk and its listener, until ctx ends.
 func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 	s := e.federation.settings()
-	if !s.Enrol.IsEnabled() {
+	if !s.Enrolment.IsEnabled() {
 		return nil
 	}
 	cfg, err := s.EnrolmentConfig()
@@ -52,19 +52,19 @@ func (e *enrolmentService) startRegistrar(ctx context.Context) error {
 		return err
 	}
 	cfg.List, cfg.Observer, cfg.Now = e, e, time.Now
-	cfg.StateDir = e.federation.dir
+	cfg.StateDir = e.federation.stateDir
 	if e.enroller, err = enrol.Open(cfg); err != nil {
 		return err
 	}
-	at, err := e.enroller.Listen(ctx, s.Enrol.Listen, e.federation.o.Logger)
+	at, err := e.enroller.ListenForJoins(ctx, s.Enrolment.Listen, e.federation.o.Logger)
 	if err != nil {
 		return err
 	}
-	e.federation.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrol.JoinURL)
+	e.federation.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrolment.JoinURL)
 	go e.watchOpenTokenExpiry(ctx)
-	if s.Enrol.ACLFile != "" {
+	if s.Enrolment.ACLFile != "" {
 		e.aclUpdateDelays = make(chan time.Duration, 1)
-		go e.maintainACL(ctx, s.Enrol.ACLFile)
+		go e.keepACLFileCurrent(ctx, s.Enrolment.ACLFile)
 	}
 	return nil
 }
@@ -74,7 +74,7 @@ func (e *enrolmentService) watchOpenTokenExpiry(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for ctx.Err() == nil {
-		e.enroller.OpenUntil()
+		e.enroller.OpenJoinUntil()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -82,8 +82,8 @@ func (e *enrolmentService) watchOpenTokenExpiry(ctx context.Context) {
 	}
 }
 
-// passEvent tells an event that is not the desk's.
-func (e *enrolmentService) passEvent(event observe.Event) {
+// forwardEvent tells an event that is not the desk's.
+func (e *enrolmentService) forwardEvent(event observe.Event) {
 	if e.enroller != nil {
 		e.enroller.Observe(event)
 		return
@@ -104,11 +104,11 @@ func (e *enrolmentService) Check(id wire.AgentID, key wire.SigningPublicKey, rep
 	if _, err := keys.ParsePublic(keys.FormatPublic(key.Ed25519())); err != nil {
 		return fmt.Errorf("%w: %w", enrol.ErrOther, err)
 	}
-	is, err := agentlist.Lookup(e.federation.settings().Identity.AgentsFile, id, key.Ed25519())
+	is, err := agentlist.LookupAgentAndKey(e.federation.settings().Identity.AgentListFile, id, key.Ed25519())
 	switch {
 	case err != nil:
 		return err
-	case is.Key != nil && !is.Key.Equal(key.Ed25519()) && id != replaces:
+	case is.AgentKey != nil && !is.AgentKey.Equal(key.Ed25519()) && id != replaces:
 		return fmt.Errorf("%s: %w", id, enrol.ErrListed)
 	case is.KeyHolder != "" && is.KeyHolder != id && is.KeyHolder != replaces:
 		return fmt.Errorf("%w (%s)", enrol.ErrOther, is.KeyHolder)
@@ -118,8 +118,8 @@ func (e *enrolmentService) Check(id wire.AgentID, key wire.SigningPublicKey, rep
 
 // Has implements enrol.AgentList.
 func (e *enrolmentService) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error) {
-	is, err := agentlist.Lookup(e.federation.settings().Identity.AgentsFile, id, nil)
-	return is.Key.Equal(key.Ed25519()), err
+	is, err := agentlist.LookupAgentAndKey(e.federation.settings().Identity.AgentListFile, id, nil)
+	return is.AgentKey.Equal(key.Ed25519()), err
 }
 
 // Admit implements enrol.AgentList.
@@ -129,35 +129,35 @@ func (e *enrolmentService) Admit(ctx context.Context, id wire.AgentID, key wire.
 		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
 			return err
 		}
-		is, err := agentlist.Lookup(path, id, key.Ed25519())
+		is, err := agentlist.LookupAgentAndKey(path, id, key.Ed25519())
 		if err != nil || is.KeyHolder == id && (replaces == "" || replaces == id) {
 			return err
 		}
-		return agentlist.Edit(e.disk(), path, []wire.AgentID{id, replaces}, id, key.Ed25519())
+		return agentlist.EditListFile(e.agentListDisk(), path, []wire.AgentID{id, replaces}, id, key.Ed25519())
 	})
 	e.scheduleACLUpdate(0)
 	return err
 }
 
-// revoke takes a device from the list, and ends its session with the broker. The error is that it is not there,
+// revokeDevice takes a device from the list, and ends its session with the broker. The error is that it is not there,
 // coordinator.ErrUnlisted, or could not be taken away. It does all but the edit where the text does not have the device
 // any more: a revocation may have failed half way, and the device still be heard.
-func (e *enrolmentService) revoke(ctx context.Context, id wire.AgentID) error {
+func (e *enrolmentService) revokeDevice(ctx context.Context, id wire.AgentID) error {
 	if id.ValidateNonCoordinator() != nil {
 		return unlistedAgentError(id) // and the session of the coordinator's own name is not to be ended
 	}
 	if e.enroller != nil { // else it could come back with a token
-		if err := e.enroller.RemoveTokens(id); err != nil {
+		if err := e.enroller.RemoveTokensOfDevice(id); err != nil {
 			return err
 		}
 	}
 	var there bool
 	err := e.editAgentList(ctx, func(path string) error {
-		is, err := agentlist.Lookup(path, id, nil)
-		if there = is.Key != nil; err != nil || !there {
+		is, err := agentlist.LookupAgentAndKey(path, id, nil)
+		if there = is.AgentKey != nil; err != nil || !there {
 			return err
 		}
-		return agentlist.Edit(e.disk(), path, []wire.AgentID{id}, "", nil)
+		return agentlist.EditListFile(e.agentListDisk(), path, []wire.AgentID{id}, "", nil)
 	})
 	if err == nil {
 		go e.endBrokerSession(context.WithoutCancel(ctx), id)
@@ -178,10 +178,10 @@ func (e *enrolmentService) editAgentList(ctx context.Context, edit func(path str
 	e.agentListMu.Lock()
 	defer e.agentListMu.Unlock()
 	s := e.federation.settings()
-	if err := edit(s.Identity.AgentsFile); err != nil {
+	if err := edit(s.Identity.AgentListFile); err != nil {
 		return err
 	}
-	if err := e.federation.commitState(ctx); err != nil {
+	if err := e.federation.publishStateToReplicas(ctx); err != nil {
 		return err
 	}
 	return e.federation.reloadAgentList(ctx, s)
@@ -211,8 +211,8 @@ func (e *enrolmentService) endBrokerSession(ctx context.Context, id wire.AgentID
 		if err != nil {
 			return err
 		}
-		name := cfg.BrokerUserName(id)
-		der, err := cfg.Authority.IssueClientCertificate(name, &key.PublicKey, time.Now(), time.Hour)
+		name := cfg.MakeBrokerUserName(id)
+		der, err := cfg.CertificateAuthority.IssueClientCertificate(name, &key.PublicKey, time.Now(), time.Hour)
 		if err != nil {
 			return err
 		}
@@ -268,8 +268,8 @@ func (e *enrolmentService) scheduleACLUpdate(after time.Duration) {
 	}
 }
 
-// maintainACL writes Mosquitto's access rules at the start and whenever the list has changed.
-func (e *enrolmentService) maintainACL(ctx context.Context, path string) {
+// keepACLFileCurrent writes Mosquitto's access rules at the start and whenever the list has changed.
+func (e *enrolmentService) keepACLFileCurrent(ctx context.Context, path string) {
 	wait := func(d time.Duration) bool {
 		t := time.NewTimer(d)
 		defer t.Stop()
@@ -282,7 +282,7 @@ func (e *enrolmentService) maintainACL(ctx context.Context, path string) {
 	}
 	failing := false
 	for {
-		changed, err := e.writeAccessRules(path)
+		changed, err := e.writeACLFile(path)
 		if err != nil {
 			e.scheduleACLUpdate(0)
 		}
@@ -304,10 +304,10 @@ func (e *enrolmentService) maintainACL(ctx context.Context, path string) {
 	}
 }
 
-// writeAccessRules writes the rules, unless the file has them already.
-func (e *enrolmentService) writeAccessRules(path string) (changed bool, err error) {
+// writeACLFile writes the rules, unless the file has them already.
+func (e *enrolmentService) writeACLFile(path string) (changed bool, err error) {
 	s := e.federation.settings()
-	text, err := e.federation.o.MosquittoACL(s)
+	text, err := e.federation.o.RenderMosquittoACL(s)
 	if err != nil {
 		return false, err
 	}
@@ -319,19 +319,19 @@ func (e *enrolmentService) writeAccessRules(path string) (changed bool, err erro
 
 // AccessRulesWritten: the access rules of the broker were written to the file in enrol.acl, or could not be written.
 type AccessRulesWritten struct {
-	File string
-	Err  error // the write is tried again
+	ACLFile string
+	Err     error // the write is tried again
 }
 
 // Describe implements observe.Event.
 func (e AccessRulesWritten) Describe(d *observe.EventDescription) {
 	const condition = "access rules"
 	if e.Err == nil {
-		d.Log(observe.Info, "the broker's access rules are written", "file", e.File)
+		d.Log(observe.Info, "the broker's access rules are written", "file", e.ACLFile)
 		d.ResolveCondition(condition)
 		return
 	}
-	d.Log(observe.Error, "cannot write the broker's access rules", "file", e.File, "err", e.Err)
+	d.Log(observe.Error, "cannot write the broker's access rules", "file", e.ACLFile, "err", e.Err)
 	d.RaiseCondition(condition,
 		fmt.Sprintf("cannot write the broker's access rules, so devices that have joined are kept out, "+
 			"and revoked devices are not: %v", e.Err), "make the file in enrol.acl writable: the write is tried again")

@@ -25,15 +25,15 @@ import (
 // a restart in good order, so that a kill in the middle of it leaves nothing that a start does not know. It carries out
 // the commands about the run.
 type Federation struct {
-	o         Options
-	dir       string
-	view      *coordinatorstatus.View
-	devices   *coordinatorstatus.DevicesView
-	enrolment *enrolmentService
-	audit     *auditor
+	o             Options
+	stateDir      string
+	statusTracker *coordinatorstatus.StatusTracker
+	deviceTracker *coordinatorstatus.DeviceTracker
+	enrolment     *enrolmentService
+	audit         *auditor
 
 	commandMu           sync.Mutex // one command after another
-	control             coordinator.OperatorControl
+	control             coordinator.OperatorDecisions
 	applied             coordinatorsettings.AppliedSettings // the text of control.Task
 	noCoordinatorRunYet bool                                // no coordinator has run yet
 
@@ -47,27 +47,28 @@ type Federation struct {
 
 // newFederation reads what was decided; the first time, and where a start begins a run, the configuration decides.
 func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, error) {
-	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
+	f := &Federation{file: s, o: o, stateDir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
 		noCoordinatorRunYet: true,
-		view:                coordinatorstatus.New(daemon.Version(), s.Federation, time.Now, o.Board),
-		devices:             coordinatorstatus.NewDevices(time.Now)}
+		statusTracker:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now, o.Board),
+		deviceTracker:       coordinatorstatus.NewDeviceTracker(time.Now)}
 	f.enrolment = &enrolmentService{federation: f}
-	control, found, err := coordinator.LoadControl(f.dir)
+	control, found, err := coordinator.LoadOperatorDecisions(f.stateDir)
 	if err != nil {
 		return nil, err
 	}
 	f.control, f.applied = control, s.AppliedSettings()
 	if !found {
-		f.control.Task = coordinator.AppliedTask{Version: max(1, control.Task.Version), At: time.Now(),
-			Text: f.applied.YAML()}
-	} else if f.applied, err = s.ReadApplied(appliedTaskErrorName, control.Task.Text); err != nil && !o.NewRun {
+		f.control.Task = coordinator.AppliedTask{Version: max(1, control.Task.Version), AppliedAt: time.Now(),
+			TaskYAML: f.applied.YAML()}
+	} else if f.applied, err = s.ReadApplied(appliedTaskErrorName, control.Task.TaskYAML); err != nil && !o.NewRun {
 		return nil, fmt.Errorf("state folder %s: %w; `coordinator run --new-run` begins a new run of the "+
-			"configuration's task", f.dir, err)
+			"configuration's task", f.stateDir, err)
 	}
 	if o.NewRun || o.InitialModel != "" {
 		a := s.AppliedSettings()
-		f.control.Next = &coordinator.AppliedTask{Version: f.control.Task.Version + 1, At: time.Now(), Text: a.YAML(),
-			NewRun: o.NewRun, From: o.InitialModel}
+		f.control.NextTask = &coordinator.AppliedTask{Version: f.control.Task.Version + 1, AppliedAt: time.Now(),
+			TaskYAML: a.YAML(),
+			NewRun:   o.NewRun, StartModel: o.InitialModel}
 	}
 	return f, nil
 }
@@ -117,7 +118,7 @@ func (f *Federation) runNextCoordinator(ctx context.Context) error {
 	}
 	f.noCoordinatorRunYet = false
 	if ending != nil { // another task was to take over when the process before has ended
-		go func() { _ = c.StopBetweenRounds(ctx, ending.Now) }() // or this one ends
+		go func() { _ = c.StopBetweenRounds(ctx, ending.AbandonsRound) }() // or this one ends
 	}
 	return c.Run(ctx)
 }
@@ -134,10 +135,10 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 			f.setRunningCoordinator(c) // while no command comes between
 		}
 	}()
-	next := f.control.Next
+	next := f.control.NextTask
 	flags := next != nil && f.noCoordinatorRunYet && (f.o.NewRun || f.o.InitialModel != "")
 	if next != nil && !flags {
-		between, err := coordinator.IsBetweenRounds(f.dir)
+		between, err := coordinator.IsBetweenRounds(f.stateDir)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -146,20 +147,20 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 		}
 	}
 	if next != nil {
-		if c, err = f.putTaskIntoEffect(ctx, next, flags); c != nil || err != nil {
+		if c, err = f.openCoordinatorForTask(ctx, next, flags); c != nil || err != nil {
 			return c, nil, err
 		}
 	}
-	if c, err = f.newCoordinator(ctx, f.applied, f.control.Task, f.control.Course); err != nil {
+	if c, err = f.newCoordinator(ctx, f.applied, f.control.Task, f.control.OperatorCommand); err != nil {
 		return nil, nil, err
 	}
 	if ending != nil {
-		f.view.SetNextTask(ending.Version)
+		f.statusTracker.SetNextTaskVersion(ending.Version)
 	}
-	if err := f.control.Save(f.dir); err != nil {
+	if err := f.control.Save(f.stateDir); err != nil {
 		return nil, nil, err
 	}
-	if err := f.commitState(ctx); err != nil {
+	if err := f.publishStateToReplicas(ctx); err != nil {
 		return nil, nil, err
 	}
 	if f.noCoordinatorRunYet {
@@ -168,26 +169,26 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 	return c, ending, nil
 }
 
-// putTaskIntoEffect makes the coordinator of the next task, which is in effect then; nil if the one before stays in
-// effect. What the flags of a start ask for ends the process if it cannot be had; what a command has asked for is
+// openCoordinatorForTask makes the coordinator of the next task, which is in effect then; nil if the one before stays
+// in effect. What the flags of a start ask for ends the process if it cannot be had; what a command has asked for is
 // dropped.
-func (f *Federation) putTaskIntoEffect(ctx context.Context, next *coordinator.AppliedTask,
+func (f *Federation) openCoordinatorForTask(ctx context.Context, next *coordinator.AppliedTask,
 	flags bool) (*coordinator.Coordinator,
 	error) {
-	course := f.control.Course
+	course := f.control.OperatorCommand
 	if flags || next.NewRun && course == round.CommandStop {
 		course = round.CommandContinue
 	}
-	applied, err := f.settings().ReadApplied(appliedTaskErrorName, next.Text)
+	applied, err := f.settings().ReadApplied(appliedTaskErrorName, next.TaskYAML)
 	var c *coordinator.Coordinator
 	if err == nil {
 		c, err = f.newCoordinator(ctx, applied, *next, course)
 	}
 	switch {
 	case err == nil:
-		f.applied, f.control.Course = applied, course
+		f.applied, f.control.OperatorCommand = applied, course
 		f.control.ApplyNextTask()
-		return c, errors.Join(f.control.Save(f.dir), f.commitState(ctx)) // the journal says so already
+		return c, errors.Join(f.control.Save(f.stateDir), f.publishStateToReplicas(ctx)) // the journal says so already
 	case errors.Is(err, coordinator.ErrRunContinues) && flags: // also where the process is about to end
 	case flags, ctx.Err() != nil:
 		return nil, err
@@ -195,7 +196,7 @@ func (f *Federation) putTaskIntoEffect(ctx context.Context, next *coordinator.Ap
 		f.o.Logger.Error("the applied task cannot take over; the one before stays in effect", "version", next.Version,
 			"err", err)
 	}
-	f.control.Next = nil
+	f.control.NextTask = nil
 	return nil, nil
 }
 
@@ -230,7 +231,8 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	if err != nil {
 		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
 	}
-	f.view.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: task.Version, AppliedAt: task.At}, &s.Round,
+	f.statusTracker.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: task.Version,
+		AppliedAt: task.AppliedAt}, &s.Round,
 		past)
 	return c, nil
 }
@@ -242,8 +244,8 @@ func (f *Federation) coordinatorConfig(s *coordinatorsettings.ConfigFile,
 	if err != nil {
 		return cfg, err
 	}
-	if f.o.MeshBuilder != nil {
-		if cfg.MakeEdges, err = f.o.MeshBuilder(s); err != nil {
+	if f.o.NewMeshBuilder != nil {
+		if cfg.MakeEdges, err = f.o.NewMeshBuilder(s); err != nil {
 			return cfg, err
 		}
 	}
@@ -252,12 +254,14 @@ func (f *Federation) coordinatorConfig(s *coordinatorsettings.ConfigFile,
 	}
 	cfg.Logger, cfg.RaiseEpoch, cfg.TaskVersion = f.o.Logger, f.o.TakeOverFederation && f.noCoordinatorRunYet,
 		task.Version
-	cfg.NewRun, cfg.StartModel = task.NewRun, task.From
-	cfg.SelfTestTimeout, cfg.Rand, cfg.FillRandom = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
+	cfg.NewRun, cfg.StartModel = task.NewRun, task.StartModel
+	cfg.SelfTestTimeout, cfg.Rand, cfg.FillRandom = daemon.SelfTestTimeout(&s.Broker), daemon.NewRand(),
+		daemon.RandomBytes
 	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.enrolment.renewCredentials
-	cfg.Observer = observe.Observers{f.o.eventDispatcher, f.audit, f.o.Metrics, f.view, f.devices, f.o.Observer}
-	if f.o.brokerLinkMonitor != nil {
-		cfg.OnLinkChange = f.o.brokerLinkMonitor.onLinkChange
+	cfg.Observer = observe.Observers{f.o.eventDispatcher, f.audit, f.o.Metrics, f.statusTracker, f.deviceTracker,
+		f.o.Observer}
+	if f.o.brokerLossMonitor != nil {
+		cfg.OnLinkChange = f.o.brokerLossMonitor.handleLinkChange
 	}
 	return cfg, nil
 }
@@ -302,9 +306,10 @@ func (f *Federation) ApplyReloadedAgentList(ctx context.Context, fresh *coordina
 	f.enrolment.agentListMu.Lock()
 	defer f.enrolment.agentListMu.Unlock()
 	file := *f.settings() // the process has locked its state folder; another one needs a restart
-	file.Identity.AgentsFile = fresh.Identity.AgentsFile
+	file.Identity.AgentListFile = fresh.Identity.AgentListFile
 	defer f.enrolment.scheduleACLUpdate(0)
-	if err := f.audit.log.Record(audit.Entry{Event: audit.Reloaded, Subject: file.Identity.AgentsFile}); err != nil {
+	if err := f.audit.log.RecordEntry(audit.Entry{Event: audit.Reloaded,
+		Subject: file.Identity.AgentListFile}); err != nil {
 		return err
 	}
 	return f.reloadAgentList(ctx, &file)

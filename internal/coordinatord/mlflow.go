@@ -15,7 +15,7 @@ func (f *Federation) logToMLflow(ctx context.Context, t *history.MLflowTracking)
 	var tracking sync.WaitGroup
 	first, failing := true, false
 	tracking.Go(func() {
-		history.FollowToMLflow(ctx, f.dir, t, func(err error) {
+		history.FollowToMLflow(ctx, f.stateDir, t, func(err error) {
 			f.o.eventDispatcher.Observe(MLflowHistoryLogged{URL: t.URL, Experiment: t.Experiment, Err: err,
 				IsRepeatedOutcome: !first && failing == (err != nil)})
 			first, failing = false, err != nil

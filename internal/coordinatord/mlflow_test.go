@@ -32,16 +32,16 @@ func TestTrackingTells(t *testing.T) {
 	var log strings.Builder
 	reg := metrics.NewRegistry("coordinator")
 	o := testOptions(slog.New(slog.NewTextHandler(&log, nil)), reg)
-	f := &Federation{dir: t.TempDir(), view: coordinatorstatus.New("v", "air", time.Now, o.Board), o: o}
+	f := &Federation{stateDir: t.TempDir(), statusTracker: coordinatorstatus.New("v", "air", time.Now, o.Board), o: o}
 	line := `{"run":7,"round":1,"kind":"training","version":1}` + "\n"
-	if err := os.WriteFile(filepath.Join(f.dir, "history.jsonl"), []byte(line), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.stateDir, "history.jsonl"), []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var away atomic.Bool
 		away.Store(true)
 		end := f.logToMLflow(t.Context(), &history.MLflowTracking{URL: "http://mlflow", Experiment: "air",
-			AppliedTask: func() (wire.RunID, []config.Setting) { return 0, nil },
+			ReadAppliedTask: func() (wire.RunID, []config.Setting) { return 0, nil },
 			HTTP: &http.Client{Transport: roundTripper(func(*http.Request) (*http.Response, error) {
 				if away.Load() {
 					return nil, errors.New("nobody is there")
@@ -53,7 +53,7 @@ func TestTrackingTells(t *testing.T) {
 		const problem = "cannot log rounds to MLflow"
 		<-time.After(time.Minute)
 		synctest.Wait() // what happens at that moment, too
-		if text := f.view.Status().Draw(300); !strings.Contains(text, problem) ||
+		if text := f.statusTracker.Status().Draw(300); !strings.Contains(text, problem) ||
 			!strings.Contains(text, "nobody is there") || strings.Count(log.String(), problem) != 1 ||
 			tracked(t, reg) != 0 {
 			t.Errorf("away: metric %v, status\n%slog\n%s", tracked(t, reg), text, log.String())
@@ -61,7 +61,7 @@ func TestTrackingTells(t *testing.T) {
 		away.Store(false)
 		<-time.After(5 * time.Minute)
 		synctest.Wait()
-		if text := f.view.Status().Draw(300); strings.Contains(text, problem) || tracked(t, reg) != 1 ||
+		if text := f.statusTracker.Status().Draw(300); strings.Contains(text, problem) || tracked(t, reg) != 1 ||
 			strings.Count(log.String(), "rounds are logged to MLflow") != 1 {
 			t.Errorf("back: metric %v, status\n%slog\n%s", tracked(t, reg), text, log.String())
 		}

@@ -29,7 +29,7 @@ func (f *Federation) openRunModels(r *http.Request) (*store.ModelFolder, uint64,
 	if err != nil {
 		return nil, 0, api.BadRequest("%q is not the number of a run", r.PathValue("run"))
 	}
-	models, err := runs.OpenRun(f.dir, wire.RunID(run))
+	models, err := runs.OpenModelsOfRun(f.stateDir, wire.RunID(run))
 	if err != nil {
 		return nil, 0, api.NotFound("there are no models of run %d", run)
 	}
@@ -41,7 +41,7 @@ func (f *Federation) listModels(r *http.Request) ([]StoredModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, record, err := runs.OpenModels(f.dir)
+	_, record, err := runs.OpenModelsOfCurrentRun(f.stateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (f *Federation) listModels(r *http.Request) ([]StoredModel, error) {
 func (f *Federation) historyRoute() api.Route {
 	r := api.StreamRoute("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
 		"application/x-ndjson", f.writeHistory)
-	r.QueryParameters = []api.Parameter{{Name: "run", About: "only of the run with this number"}}
+	r.QueryParameters = []api.QueryParameter{{Name: "run", About: "only of the run with this number"}}
 	return r
 }
 
@@ -72,7 +72,7 @@ func (f *Federation) writeHistory(w io.Writer, r *http.Request) error {
 		}
 	}
 	lines := json.NewEncoder(w)
-	for e, err := range runs.History(f.dir) {
+	for e, err := range runs.ReadHistory(f.stateDir) {
 		var file *fs.PathError
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // no round is over yet

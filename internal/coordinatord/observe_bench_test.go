@@ -24,14 +24,14 @@ func BenchmarkObserve(b *testing.B) {
 	}
 	o := testOptions(log, prometheus.NewRegistry())
 	all := observe.Observers{o.eventDispatcher, &auditor{}, coordinatorstatus.New("", "air", time.Now, o.Board),
-		coordinatorstatus.NewDevices(time.Now)}
+		coordinatorstatus.NewDeviceTracker(time.Now)}
 	for _, event := range []struct {
 		name string
 		of   func() observe.Event
 	}{
 		{"MessageAccepted", func() observe.Event { return coordinator.MessageAccepted{Agent: "a1"} }},
 		{"UpdateAccepted", func() observe.Event {
-			return round.UpdateAccepted{Agent: "a1", Round: 7, Norm: 0.5, SinceAnnouncement: time.Second,
+			return round.UpdateAccepted{Agent: "a1", Round: 7, Norm: 0.5, TimeSinceAnnouncement: time.Second,
 				Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 20}}
 		}},
 	} {

@@ -28,8 +28,8 @@ type (
 	}
 )
 
-// rootInstallRoute installs the next root document.
-func (f *Federation) rootInstallRoute() api.Route {
+// rootDocumentInstallRoute installs the next root document.
+func (f *Federation) rootDocumentInstallRoute() api.Route {
 	return api.PostRoute("/v1/root", "Install the next root document; devices take it from the broker.",
 		func(r *http.Request, n RootInstallRequest) (RootInstalled, error) {
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
@@ -64,7 +64,7 @@ func InstallRootDocument(disk store.Disk, s *coordinatorsettings.ConfigFile, doc
 	}
 	key, err := s.CoordinatorPrivateKey()
 	if err == nil {
-		err = coordinatorsettings.CheckCoordinatorKey(&next, keys.Public(key))
+		err = coordinatorsettings.CheckKeyMayAnnounce(&next, keys.Public(key))
 	}
 	if err != nil {
 		return next, err
@@ -81,7 +81,7 @@ func (e *enrolmentService) installRootDocument(ctx context.Context, document []b
 	}
 	e.federation.o.Logger.Warn("a root document is installed: devices take it from the broker", "version", next.Version)
 	for _, id := range next.RevokedAgents {
-		if err := e.revoke(ctx, id); err != nil && !errors.Is(err, coordinator.ErrUnlisted) {
+		if err := e.revokeDevice(ctx, id); err != nil && !errors.Is(err, coordinator.ErrUnlisted) {
 			return done, err
 		}
 	}
@@ -94,19 +94,19 @@ func (e *enrolmentService) applyRootDocument(ctx context.Context, document []byt
 	e.agentListMu.Lock()
 	defer e.agentListMu.Unlock()
 	if e.enroller != nil {
-		if err := e.enroller.CheckRoot(document); err != nil {
+		if err := e.enroller.CheckRootDocument(document); err != nil {
 			return next, api.BadRequest("%v", err)
 		}
 	}
 	s := e.federation.settings()
-	if next, err = InstallRootDocument(e.disk(), s, document); err != nil {
+	if next, err = InstallRootDocument(e.agentListDisk(), s, document); err != nil {
 		return next, api.BadRequest("%v", err)
 	}
-	if err := e.federation.commitState(ctx); err != nil {
+	if err := e.federation.publishStateToReplicas(ctx); err != nil {
 		return next, err
 	}
 	if e.enroller != nil {
-		if err := e.enroller.SetRoot(document); err != nil {
+		if err := e.enroller.SetRootDocument(document); err != nil {
 			return next, err
 		}
 	}
@@ -118,5 +118,5 @@ func (e *enrolmentService) applyRootDocument(ctx context.Context, document []byt
 	if err != nil {
 		return next, err
 	}
-	return next, c.SetRoots(ctx, roots)
+	return next, c.SetRootDocuments(ctx, roots)
 }

@@ -19,7 +19,7 @@ func TestRootInstalledKilled(t *testing.T) {
 
 func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	p := newPlant(t)
-	must(t, agentlist.Edit(store.LocalDisk, p.s.Identity.AgentsFile, nil, "mill", hosts.PublicOf("mill")))
+	must(t, agentlist.EditListFile(store.LocalDisk, p.s.Identity.AgentListFile, nil, "mill", hosts.PublicOf("mill")))
 	roots, err := p.s.RootDocuments()
 	must(t, err)
 	next := roots[0]
@@ -53,7 +53,8 @@ func installKilled(t *testing.T, what, who string, cut int) (killed bool) {
 	if roots, err := p.s.RootDocuments(); err != nil || len(roots) != 2 {
 		t.Errorf("%s: the coordinator has %d root documents, %v", what, len(roots), err)
 	}
-	if is, err := agentlist.Lookup(p.s.Identity.AgentsFile, "mill", nil); err != nil || is.Key != nil {
+	if is, err := agentlist.LookupAgentAndKey(p.s.Identity.AgentListFile, "mill",
+		nil); err != nil || is.AgentKey != nil {
 		t.Errorf("%s: the device that it revokes is in the list: %v", what, err)
 	}
 	p.stop()

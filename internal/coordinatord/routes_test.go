@@ -21,14 +21,14 @@ var update = flag.Bool("update", false, "rewrite docs/openapi*.json")
 
 // TestOpenAPI compares docs/openapi.json with the routes.
 func TestOpenAPI(t *testing.T) {
-	f := &Federation{view: coordinatorstatus.New("", "", time.Now, status.NewBoard(time.Now, nil))}
+	f := &Federation{statusTracker: coordinatorstatus.New("", "", time.Now, status.NewBoard(time.Now, nil))}
 	testkit.Golden(t, "../../docs/openapi.json", string(api.OpenAPIDocument("fedmesh coordinator", "1",
 		api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes()))), *update)
 }
 
 // TestHistoryRoute: what the file has, without a damaged line; of one run where it is asked for.
 func TestHistoryRoute(t *testing.T) {
-	f := &Federation{dir: t.TempDir()}
+	f := &Federation{stateDir: t.TempDir()}
 	ask := func(query string) (code int, lines []string) {
 		w := httptest.NewRecorder()
 		api.Handler([]api.Route{f.historyRoute()}, api.SocketCaller, nil).ServeHTTP(w,
@@ -40,7 +40,7 @@ func TestHistoryRoute(t *testing.T) {
 	}
 	text := `{"run":7,"round":1,"kind":"training","version":1}` + "\nrubbish\n" +
 		`{"run":8,"round":1,"kind":"training","version":1}` + "\n"
-	if err := os.WriteFile(filepath.Join(f.dir, "history.jsonl"), []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.stateDir, "history.jsonl"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for query, want := range map[string]int{"": 2, "?run=8": 1, "?run=9": 0} {

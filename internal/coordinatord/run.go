@@ -29,21 +29,22 @@ type Options struct {
 	TakeOverFederation bool
 	// OnReady, if set, is called when the state is open and the coordinator is about to run.
 	OnReady func(*Federation)
-	// MeshBuilder returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it
-	// never does.
-	MeshBuilder func(s *coordinatorsettings.ConfigFile) (func(agents []round.MixingAgent) (meshplan.Graph, error),
+	// NewMeshBuilder returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where
+	// it never does.
+	NewMeshBuilder func(s *coordinatorsettings.ConfigFile) (func(agents []round.MixingAgent) (meshplan.MixingGraph,
+		error),
 		error)
 	// OpenReplicaStore returns where several coordinators keep their state, if there are any: agentd links no engine's
 	// client.
-	OpenReplicaStore func(s *coordinatorsettings.ConfigFile) (replica.Store, error)
+	OpenReplicaStore func(s *coordinatorsettings.ConfigFile) (replica.KeyValueStore, error)
 	// StandbyCoordinator is told of the replica, where there are several.
 	Standby *StandbyCoordinator
-	// MosquittoACL returns Mosquitto's access rules for the list of agents; agentd links no broker's.
-	MosquittoACL func(s *coordinatorsettings.ConfigFile) ([]byte, error)
+	// RenderMosquittoACL returns Mosquitto's access rules for the list of agents; agentd links no broker's.
+	RenderMosquittoACL func(s *coordinatorsettings.ConfigFile) ([]byte, error)
 
 	eventDispatcher   *daemon.EventDispatcher // of the events of coordinator, enrolment and replica
 	leadership        *replica.Leadership     // nil where this coordinator is alone
-	brokerLinkMonitor *linkMonitor            // likewise
+	brokerLossMonitor *brokerLossMonitor      // likewise
 }
 
 // Run runs a federation's coordinator until ctx ends.
@@ -70,13 +71,13 @@ func Run(ctx context.Context, s *coordinatorsettings.ConfigFile, o Options) erro
 		return err
 	}
 	o.Board.RaiseCondition(status.StartingCondition)
-	o.brokerLinkMonitor = newLinkMonitor(o.leadership, o.Logger)
-	defer o.brokerLinkMonitor.stepDownTimer.Stop()
+	o.brokerLossMonitor = newBrokerLossMonitor(o.leadership, o.Logger)
+	defer o.brokerLossMonitor.stepDownTimer.Stop()
 	err = runFederation(o.leadership.Context(), s, o)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
 		err = nil
 	}
-	return errors.Join(err, stepDown(ctx, o.leadership, o.Logger))
+	return errors.Join(err, stepDownAsLeader(ctx, o.leadership, o.Logger))
 }
 
 // runFederation runs the coordinator that the state folder is for.
@@ -97,7 +98,7 @@ func runFederation(ctx context.Context, s *coordinatorsettings.ConfigFile, o Opt
 	if err := f.enrolment.startRegistrar(ctx); err != nil {
 		return err
 	}
-	defer f.persistDevices(ctx)()
+	defer f.persistDeviceHistory(ctx)()
 	if s.History.MLflow.URL != "" {
 		t, err := s.MLflowTracking(daemon.Version())
 		if err != nil {
@@ -106,7 +107,7 @@ func runFederation(ctx context.Context, s *coordinatorsettings.ConfigFile, o Opt
 		defer f.logToMLflow(ctx, t)()
 	}
 	routes := api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes())
-	api.ServeSocket(ctx, f.dir, api.Handler(routes, api.SocketCaller, f.audit), o.Logger)
+	api.ServeSocket(ctx, f.stateDir, api.Handler(routes, api.SocketCaller, f.audit), o.Logger)
 	if s.API.Listen != "" {
 		secured, err := s.API.TLS()
 		if err != nil {

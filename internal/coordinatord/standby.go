@@ -45,7 +45,7 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *
 	if err != nil {
 		return nil, err
 	}
-	if err := checkAgentListWritable(s.Identity.AgentsFile); err != nil {
+	if err := checkAgentListWritable(s.Identity.AgentListFile); err != nil {
 		return nil, err
 	}
 	values, err := o.OpenReplicaStore(s)
@@ -58,7 +58,7 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.ConfigFile, o *
 		Runtime:  host.RealTimeRuntime{},
 		Observer: observers,
 		Folder: replica.ReplicatedFolder{Disk: store.LocalDisk, Dir: s.StateDir, IsReplicated: isReplicatedFile,
-			ExternalPathByName: map[string]string{replicatedAgentListName: s.Identity.AgentsFile}}})
+			ExternalPathByName: map[string]string{replicatedAgentListName: s.Identity.AgentListFile}}})
 	answering, end := context.WithCancel(ctx)
 	defer end()
 	o.Standby.serveStandbyMessage(answering, s.StateDir, o.Logger)
@@ -90,7 +90,7 @@ type StandbyCoordinator struct {
 	// OnStandby, if set, is called when it begins to, once.
 	OnStandby func()
 
-	leader atomic.Pointer[string] // that it stands by for; nil while it leads, or before it has looked
+	leaderName atomic.Pointer[string] // that it stands by for; nil while it leads, or before it has looked
 }
 
 func (w *StandbyCoordinator) enterStandby() {
@@ -108,7 +108,7 @@ func (w *StandbyCoordinator) serveStandbyMessage(ctx context.Context, dir string
 }
 
 func (w *StandbyCoordinator) standbyMessage() string {
-	if l := w.leader.Load(); l != nil && *l != "" {
+	if l := w.leaderName.Load(); l != nil && *l != "" {
 		return fmt.Sprintf("this coordinator stands by: %s leads, ask there", *l)
 	}
 	return "this coordinator stands by, and does not know who leads: the cluster's engine does not answer, or a " +
@@ -120,33 +120,33 @@ func (w *StandbyCoordinator) standbyMessage() string {
 func (w *StandbyCoordinator) Observe(e observe.Event) {
 	switch e := e.(type) {
 	case replica.StandingBy:
-		w.leader.Store(&e.Leader)
+		w.leaderName.Store(&e.Leader)
 	case replica.LeadershipGained:
-		w.leader.Store(nil)
+		w.leaderName.Store(nil)
 	}
 }
 
-// commitState publishes the state folder to the other coordinators of the cluster, so that the next leader continues
-// from it.
-func (f *Federation) commitState(ctx context.Context) error {
+// publishStateToReplicas publishes the state folder to the other coordinators of the cluster, so that the next leader
+// continues from it.
+func (f *Federation) publishStateToReplicas(ctx context.Context) error {
 	if f.o.leadership == nil {
 		return nil
 	}
-	err := f.o.leadership.Commit(ctx, 0, func() error { return nil })
+	err := f.o.leadership.CommitFolderWrite(ctx, 0, func() error { return nil })
 	if err != nil {
 		return fmt.Errorf("it is decided here, but may not be known to the coordinators that stand by: %w", err)
 	}
 	return nil
 }
 
-// linkMonitor gives the lead away when the broker is out of reach, since that may be so for this machine alone.
-type linkMonitor struct {
+// brokerLossMonitor gives the lead away when the broker is out of reach, since that may be so for this machine alone.
+type brokerLossMonitor struct {
 	stepDownTimer *time.Timer
-	up            bool
+	isLinkUp      bool
 }
 
-func newLinkMonitor(lead *replica.Leadership, log *slog.Logger) *linkMonitor {
-	return &linkMonitor{stepDownTimer: time.AfterFunc(brokerLossTimeout, func() {
+func newBrokerLossMonitor(lead *replica.Leadership, log *slog.Logger) *brokerLossMonitor {
+	return &brokerLossMonitor{stepDownTimer: time.AfterFunc(brokerLossTimeout, func() {
 		for lead.Context().Err() == nil {
 			ctx, cancel := context.WithTimeout(lead.Context(), stepDownWithin)
 			err := lead.StepDown(ctx, errBrokerUnreachable)
@@ -163,20 +163,20 @@ func newLinkMonitor(lead *replica.Leadership, log *slog.Logger) *linkMonitor {
 	})}
 }
 
-// onLinkChange is coordinator.Config.OnLinkChange.
-func (w *linkMonitor) onLinkChange(up bool) {
+// handleLinkChange is coordinator.Config.OnLinkChange.
+func (w *brokerLossMonitor) handleLinkChange(up bool) {
 	switch {
 	case up:
-		w.up = true
+		w.isLinkUp = true
 		w.stepDownTimer.Stop()
-	case w.up: // each attempt to connect that fails is reported, too
-		w.up = false
+	case w.isLinkUp: // each attempt to connect that fails is reported, too
+		w.isLinkUp = false
 		w.stepDownTimer.Reset(brokerLossTimeout)
 	}
 }
 
-// stepDown gives the lead away when the process is to end, and joins the reason why it is over otherwise.
-func stepDown(ctx context.Context, lead *replica.Leadership, log *slog.Logger) error {
+// stepDownAsLeader gives the lead away when the process is to end, and joins the reason why it is over otherwise.
+func stepDownAsLeader(ctx context.Context, lead *replica.Leadership, log *slog.Logger) error {
 	if ctx.Err() == nil {
 		return context.Cause(lead.Context())
 	}

@@ -17,14 +17,14 @@ import (
 
 // AppliedTask is the applied task as it is shown.
 type AppliedTask struct {
-	Version     uint64                `json:"version"`
-	AppliedAt   time.Time             `json:"at"`     // it was applied
-	TaskYAML    string                `json:"text"`   // YAML: the keys task, round, mesh and predict
-	Course      round.OperatorCommand `json:"course"` // go, pause or stop, as it was commanded
-	Phase       string                `json:"phase"`  // where the run stands
-	Run         uint64                `json:"run"`
-	Model       *uint64               `json:"model,omitempty"` // version of the present model; absent before the first
-	PendingTask *PendingTask          `json:"next,omitempty"`
+	Version         uint64                `json:"version"`
+	AppliedAt       time.Time             `json:"at"`     // it was applied
+	TaskYAML        string                `json:"text"`   // YAML: the keys task, round, mesh and predict
+	OperatorCommand round.OperatorCommand `json:"course"` // go, pause or stop, as it was commanded
+	Phase           string                `json:"phase"`  // where the run stands
+	Run             uint64                `json:"run"`
+	ModelVersion    *uint64               `json:"model,omitempty"` // version of the present model; absent before the first
+	PendingTask     *PendingTask          `json:"next,omitempty"`
 }
 
 // PendingTask is a task that takes over when the round under way is over.
@@ -67,18 +67,18 @@ type RunControlRequest struct {
 // Routes are the operations on the federation.
 func (f *Federation) Routes() []api.Route {
 	return append([]api.Route{
-		f.view.Route(), f.devicesRoute(), f.bootCounterResetRoute(),
+		f.statusTracker.StatusRoute(), f.devicesRoute(), f.bootCounterResetRoute(),
 		api.GetRoute("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) {
-			return f.Task(),
+			return f.AppliedTask(),
 				nil
 		}),
 		api.PostRoute("/v1/task", "Apply a task, or tell what that would do.",
-			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.Apply(r.Context(), a) }),
-		f.runCourseRoute("pause", round.CommandPause, "Open no round until the run is to go on."),
-		f.runCourseRoute("resume", round.CommandContinue, "Have the run go on."),
-		f.runCourseRoute("stop", round.CommandStop, "End the run; its model stays."),
+			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.ApplyTask(r.Context(), a) }),
+		f.operatorCommandRoute("pause", round.CommandPause, "Open no round until the run is to go on."),
+		f.operatorCommandRoute("resume", round.CommandContinue, "Have the run go on."),
+		f.operatorCommandRoute("stop", round.CommandStop, "End the run; its model stays."),
 		api.GetRoute("/v1/runs", "The runs that have models, the newest last.",
-			func(*http.Request) ([]runs.RunInfo, error) { return runs.Runs(f.dir) }),
+			func(*http.Request) ([]runs.RunInfo, error) { return runs.ListStoredRuns(f.stateDir) }),
 		api.GetRoute("/v1/runs/{run}/models", "The models of a run.", f.listModels),
 		api.StreamRoute("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream",
 			f.writeModel),
@@ -94,70 +94,72 @@ func (f *Federation) Routes() []api.Route {
 	}, f.enrolmentRoutes()...)
 }
 
-func (f *Federation) runCourseRoute(name string, course round.OperatorCommand, summary string) api.Route {
+func (f *Federation) operatorCommandRoute(name string, course round.OperatorCommand, summary string) api.Route {
 	return api.PostRoute("/v1/task/"+name, summary,
 		func(r *http.Request, s RunControlRequest) (AppliedTask, error) {
-			return f.SetRunCourse(r.Context(), course, s.AbandonRound)
+			return f.ApplyOperatorCommand(r.Context(), course, s.AbandonRound)
 		})
 }
 
-// Task returns the applied task.
-func (f *Federation) Task() AppliedTask {
+// AppliedTask returns the applied task.
+func (f *Federation) AppliedTask() AppliedTask {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
-	return f.task()
+	return f.appliedTaskLocked()
 }
 
-func (f *Federation) task() AppliedTask {
+func (f *Federation) appliedTaskLocked() AppliedTask {
 	c := &f.control
-	t := AppliedTask{Version: c.Task.Version, AppliedAt: c.Task.At, TaskYAML: string(c.Task.Text), Course: c.Course,
-		Phase: string(f.view.Phase())}
-	if t.Course == "" {
-		t.Course = round.CommandContinue
+	t := AppliedTask{Version: c.Task.Version, AppliedAt: c.Task.AppliedAt, TaskYAML: string(c.Task.TaskYAML),
+		OperatorCommand: c.OperatorCommand,
+		Phase:           string(f.statusTracker.Phase())}
+	if t.OperatorCommand == "" {
+		t.OperatorCommand = round.CommandContinue
 	}
-	if _, record, err := runs.OpenModels(f.dir); err == nil {
+	if _, record, err := runs.OpenModelsOfCurrentRun(f.stateDir); err == nil {
 		if t.Run = uint64(record.Run); record.Plan.BaseModel.IsSet() {
 			version := uint64(record.Plan.BaseModelVersion)
-			t.Model = &version
+			t.ModelVersion = &version
 		}
 	}
-	if n := c.Next; n != nil {
-		t.PendingTask = &PendingTask{n.Version, n.At, string(n.Text), n.NewRun, n.From}
+	if n := c.NextTask; n != nil {
+		t.PendingTask = &PendingTask{n.Version, n.AppliedAt, string(n.TaskYAML), n.NewRun, n.StartModel}
 	}
 	return t
 }
 
-// Apply puts a task into effect, at the end of the round under way, or tells what that would do.
-func (f *Federation) Apply(ctx context.Context, a ApplyRequest) (ApplyPreview, error) {
+// ApplyTask puts a task into effect, at the end of the round under way, or tells what that would do.
+func (f *Federation) ApplyTask(ctx context.Context, a ApplyRequest) (ApplyPreview, error) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
-	applied, o, err := f.previewApply(a)
-	if err != nil || a.DryRun || !o.NewRun && len(o.Changes) == 0 && f.control.Next == nil {
+	applied, o, err := f.previewTaskApply(a)
+	if err != nil || a.DryRun || !o.NewRun && len(o.Changes) == 0 && f.control.NextTask == nil {
 		return o, err
 	}
 	if o.MissingFlags != "" {
 		return o, api.Conflict("this needs a %s: add %s", o.Effect, o.MissingFlags)
 	}
-	next := &coordinator.AppliedTask{Version: o.Version, At: time.Now(), Text: applied.YAML(), NewRun: o.NewRun,
-		From: o.InitialModel, Now: a.AbandonRound}
+	next := &coordinator.AppliedTask{Version: o.Version, AppliedAt: time.Now(), TaskYAML: applied.YAML(),
+		NewRun:     o.NewRun,
+		StartModel: o.InitialModel, AbandonsRound: a.AbandonRound}
 	if !o.NewRun && len(o.Changes) == 0 {
 		next = nil // what waits is taken back
 	}
 	control := f.control
-	control.Next = next
-	if err := f.commitControl(ctx, control); err != nil || next == nil {
-		f.view.SetNextTask(0)
+	control.NextTask = next
+	if err := f.commitOperatorControl(ctx, control); err != nil || next == nil {
+		f.statusTracker.SetNextTaskVersion(0)
 		return o, err
 	}
-	f.view.SetNextTask(next.Version)
+	f.statusTracker.SetNextTaskVersion(next.Version)
 	return o, f.notifyCoordinator(ctx, func(ctx context.Context, c *coordinator.Coordinator) error {
 		return c.StopBetweenRounds(ctx, a.AbandonRound)
 	})
 }
 
-// previewApply tells what an application does, after all checks.
-func (f *Federation) previewApply(a ApplyRequest) (coordinatorsettings.AppliedSettings, ApplyPreview, error) {
-	phase := f.view.Phase()
+// previewTaskApply tells what an application does, after all checks.
+func (f *Federation) previewTaskApply(a ApplyRequest) (coordinatorsettings.AppliedSettings, ApplyPreview, error) {
+	phase := f.statusTracker.Phase()
 	o := ApplyPreview{Version: f.control.Task.Version, NewRun: a.NewRun || a.InitialModel != "",
 		InitialModel:     a.InitialModel,
 		WaitsForRoundEnd: !a.AbandonRound && coordinator.IsRoundOpen(phase), Changes: []coordinatorsettings.Change{}}
@@ -187,10 +189,10 @@ func (f *Federation) previewApply(a ApplyRequest) (coordinatorsettings.AppliedSe
 }
 
 func (f *Federation) pendingTaskVersion() uint64 {
-	if f.control.Next == nil {
+	if f.control.NextTask == nil {
 		return 0
 	}
-	return f.control.Next.Version
+	return f.control.NextTask.Version
 }
 
 // checkTaskFeasible finds what no reading of the text can: whether edges can be made, and whether a model fits the
@@ -201,8 +203,8 @@ func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o 
 	if err != nil {
 		return err
 	}
-	if f.o.MeshBuilder != nil {
-		if _, err := f.o.MeshBuilder(s); err != nil {
+	if f.o.NewMeshBuilder != nil {
+		if _, err := f.o.NewMeshBuilder(s); err != nil {
 			return err
 		}
 	}
@@ -215,41 +217,42 @@ func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o 
 	return nil
 }
 
-// commitControl makes a decision count.
-func (f *Federation) commitControl(ctx context.Context, c coordinator.OperatorControl) error {
-	if err := c.Save(f.dir); err != nil {
+// commitOperatorControl makes a decision count.
+func (f *Federation) commitOperatorControl(ctx context.Context, c coordinator.OperatorDecisions) error {
+	if err := c.Save(f.stateDir); err != nil {
 		return err
 	}
 	f.control = c
-	return f.commitState(ctx)
+	return f.publishStateToReplicas(ctx)
 }
 
-// SetRunCourse has the run pause, end or go on, and remembers it.
-func (f *Federation) SetRunCourse(ctx context.Context, course round.OperatorCommand, now bool) (AppliedTask, error) {
+// ApplyOperatorCommand has the run pause, end or go on, and remembers it.
+func (f *Federation) ApplyOperatorCommand(ctx context.Context, course round.OperatorCommand, now bool) (AppliedTask,
+	error) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
-	over := func() bool { return f.view.Phase() == round.CoordinatorFinished && f.control.Next == nil }
+	over := func() bool { return f.statusTracker.Phase() == round.CoordinatorFinished && f.control.NextTask == nil }
 	finished := api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with `coordinator " +
 		"task set KEY=VALUE`, or begin a new one with `coordinator task apply --new-run`")
 	switch {
-	case over() && f.control.Course != round.CommandStop:
-		return f.task(), finished
+	case over() && f.control.OperatorCommand != round.CommandStop:
+		return f.appliedTaskLocked(), finished
 	case over() && course == round.CommandPause:
-		return f.task(), api.Conflict("the run is stopped: there is nothing to pause")
+		return f.appliedTaskLocked(), api.Conflict("the run is stopped: there is nothing to pause")
 	}
 	control := f.control
-	control.Course = course
-	if err := f.commitControl(ctx, control); err != nil {
-		return f.task(), err
+	control.OperatorCommand = course
+	if err := f.commitOperatorControl(ctx, control); err != nil {
+		return f.appliedTaskLocked(), err
 	}
 	err := f.notifyCoordinator(ctx, func(ctx context.Context,
 		c *coordinator.Coordinator) error {
-		return c.SetCourse(ctx, course, now)
+		return c.SetOperatorCommand(ctx, course, now)
 	})
 	if err == nil && course == round.CommandContinue && over() { // it was stopped, and a rule ends it as well
 		err = finished
 	}
-	return f.task(), err
+	return f.appliedTaskLocked(), err
 }
 
 // notifyCoordinator tells a decision to the coordinator that runs. Between two, and where this one ends meanwhile,

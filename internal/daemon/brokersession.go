@@ -23,7 +23,7 @@ func DialBroker(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID
 	}
 	o.Logger = log
 	o.ObserveMessage = func(x mqtt.ObservedMessage) {
-		kind, _, _, _, _ := t.Parse(x.Topic) // a foreign topic has KindUnknown
+		kind, _, _, _, _ := t.ParseTopic(x.Topic) // a foreign topic has KindUnknown
 		traffic(x, kind)
 	}
 	more(&o)

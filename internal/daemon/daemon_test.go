@@ -29,7 +29,7 @@ func TestVersion(t *testing.T) {
 }
 
 func TestLoggerRefuses(t *testing.T) {
-	if _, err := Logger(io.Discard, settings.Log{Level: "loud", Format: "text"}, nil); err == nil {
+	if _, err := NewLogger(io.Discard, settings.Log{Level: "loud", Format: "text"}, nil); err == nil {
 		t.Error("a level that does not exist is taken")
 	}
 }
@@ -39,7 +39,7 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reg := metrics.NewRegistry("agentd")
-	metrics.Registrar{Reg: reg, Namespace: "agentd"}.Gauge("broker_connected", "Whether the broker is connected.")
+	metrics.Registrar{Reg: reg, Namespace: "agentd"}.NewGauge("broker_connected", "Whether the broker is connected.")
 	server, err := ServeMetrics(ctx, "127.0.0.1:0", metrics.Handler(reg, AlwaysReady), quiet())
 	if err != nil {
 		t.Fatal(err)
@@ -122,9 +122,13 @@ func TestRemedyInLog(t *testing.T) {
 			d.ResolveCondition("b")
 			d.RaiseCondition("a", "p", "do x")
 		}, `level=WARN msg=w remedy="do x"`},
-		{func(d *observe.EventDescription) { d.Log(observe.Info, "i"); d.RaiseCondition("a", "p", "do x") },
+		{func(d *observe.EventDescription) {
+			d.Log(observe.Info, "i")
+			d.RaiseCondition("a", "p", "do x")
+		},
 			"level=INFO msg=i"},
-		{func(d *observe.EventDescription) { d.Log(observe.Warn, "w"); d.ResolveCondition("a") }, "level=WARN msg=w"},
+		{func(d *observe.EventDescription) { d.Log(observe.Warn, "w"); d.ResolveCondition("a") },
+			"level=WARN msg=w"},
 		{func(d *observe.EventDescription) {
 			d.Log(observe.Error, "e")
 			d.RaiseCondition("a", "p", "do x")

@@ -34,17 +34,20 @@ func (r *EventDispatcher) Observe(e observe.Event) {
 }
 
 func (r *EventDispatcher) dispatchDescription(d *observe.EventDescription) {
-	if d.LogEnabled == nil {
-		d.LogEnabled = func(l observe.LogLevel) bool { return r.Log.Enabled(context.Background(), slog.Level(l)) }
+	if d.IsLogLevelEnabled == nil {
+		d.IsLogLevelEnabled = func(l observe.LogLevel) bool {
+			return r.Log.Enabled(context.Background(),
+				slog.Level(l))
+		}
 	}
 	remedy := commonRemedy(d.Conditions)
-	for _, record := range d.Records {
+	for _, record := range d.LogRecords {
 		if remedy != "" && record.Level >= observe.Warn && !slices.Contains(record.Attributes, any("remedy")) {
 			record.Attributes = append(record.Attributes, "remedy", remedy)
 		}
 		r.Log.Log(context.Background(), slog.Level(record.Level), record.Message, record.Attributes...)
 	}
-	r.Metrics.Apply(d.Samples)
+	r.Metrics.ApplySamples(d.MetricSamples)
 	r.Board.ApplyDescription(d)
 }
 

@@ -22,11 +22,11 @@ func LogShutdown(ctx context.Context, log *slog.Logger) (over func()) {
 	})
 	return func() {
 		if cancel() { // it ends by itself, or with an error
-			logging.LogHeldLineCounts(log)
+			logging.LogSuppressedLineCounts(log)
 			return
 		}
 		<-said
-		logging.LogHeldLineCounts(log)
+		logging.LogSuppressedLineCounts(log)
 		log.Info("stopped", "took", time.Since(began).Round(time.Millisecond))
 	}
 }

@@ -19,7 +19,7 @@ func TestSeveral(t *testing.T) {
 	if err := line.ReadinessErr(); err != nil {
 		t.Error(err)
 	}
-	<-line.changed
+	<-line.boardChanged
 	var d observe.EventDescription
 	d.ShowStatusValue(observe.ConnectionStatus, "connected to the broker")
 	air.ApplyDescription(&d)
@@ -27,7 +27,7 @@ func TestSeveral(t *testing.T) {
 	d.ShowStatusValue(observe.ActivityStatus, "at work in round 3")
 	power.ApplyDescription(&d)
 	select {
-	case <-line.changed:
+	case <-line.boardChanged:
 	default:
 		t.Error("a change is not reported")
 	}

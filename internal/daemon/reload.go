@@ -10,18 +10,18 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// Reloader reads a daemon's configuration, a *T, again. Some settings take effect at once; the log names changed
+// ConfigReloader reads a daemon's configuration, a *T, again. Some settings take effect at once; the log names changed
 // ones that need a restart. A bad configuration changes nothing.
-type Reloader[T any] struct {
+type ConfigReloader[T any] struct {
 	Log           *slog.Logger
-	Level         *slog.LevelVar
+	LogLevel      *slog.LevelVar
 	StartupConfig *T // the configuration that the daemon was started with
-	Load          func() (*T, error)
-	LogOf         func(*T) settings.Log
+	LoadConfig    func() (*T, error)
+	LogSettingsOf func(*T) settings.Log
 	// Apply, if set, puts settings other than the log level into effect.
-	Apply func(ctx context.Context, fresh *T) error
-	// AppliedByCommand, if set, reports whether a command, and no start, puts a key into effect.
-	AppliedByCommand func(key string) bool
+	ApplySettings func(ctx context.Context, fresh *T) error
+	// IsAppliedByCommand, if set, reports whether a command, and no start, puts a key into effect.
+	IsAppliedByCommand func(key string) bool
 	// OnReloaded is called with whether the reload succeeded.
 	OnReloaded func(good bool)
 }
@@ -30,10 +30,10 @@ type Reloader[T any] struct {
 var reloadable = []string{"log.level"}
 
 // Reload reads the configuration and puts it into effect.
-func (r *Reloader[T]) Reload(ctx context.Context) {
-	fresh, err := r.Load()
-	if err == nil && r.Apply != nil {
-		err = r.Apply(ctx, fresh)
+func (r *ConfigReloader[T]) Reload(ctx context.Context) {
+	fresh, err := r.LoadConfig()
+	if err == nil && r.ApplySettings != nil {
+		err = r.ApplySettings(ctx, fresh)
 	}
 	r.OnReloaded(err == nil)
 	if err != nil {
@@ -42,11 +42,11 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 		}
 		return
 	}
-	if level, err := logging.ParseLevel(r.LogOf(fresh).Level); err == nil { // as Load has checked
-		r.Level.Set(level)
+	if level, err := logging.ParseLevel(r.LogSettingsOf(fresh).Level); err == nil { // as Load has checked
+		r.LogLevel.Set(level)
 	}
 	changed := slices.DeleteFunc(config.ChangedKeys(r.StartupConfig, fresh), func(key string) bool {
-		return slices.Contains(reloadable, key) || r.AppliedByCommand != nil && r.AppliedByCommand(key)
+		return slices.Contains(reloadable, key) || r.IsAppliedByCommand != nil && r.IsAppliedByCommand(key)
 	})
 	if len(changed) > 0 {
 		r.Log.Warn("the configuration was reloaded, but these settings need a restart",

@@ -20,13 +20,13 @@ func TestReload(t *testing.T) {
 	var bad, refused error
 	var good []bool
 	var level slog.LevelVar
-	r := Reloader[settings.Agent]{
-		Log: slog.New(slog.NewTextHandler(&log, nil)), Level: &level, StartupConfig: &running,
-		Load:             func() (*settings.Agent, error) { return &fresh, bad },
-		LogOf:            func(s *settings.Agent) settings.Log { return s.Log },
-		Apply:            func(context.Context, *settings.Agent) error { return refused },
-		AppliedByCommand: func(key string) bool { return key == "data.csv" },
-		OnReloaded:       func(ok bool) { good = append(good, ok) },
+	r := ConfigReloader[settings.Agent]{
+		Log: slog.New(slog.NewTextHandler(&log, nil)), LogLevel: &level, StartupConfig: &running,
+		LoadConfig:         func() (*settings.Agent, error) { return &fresh, bad },
+		LogSettingsOf:      func(s *settings.Agent) settings.Log { return s.Log },
+		ApplySettings:      func(context.Context, *settings.Agent) error { return refused },
+		IsAppliedByCommand: func(key string) bool { return key == "data.csv" },
+		OnReloaded:         func(ok bool) { good = append(good, ok) },
 	}
 	for _, tt := range []struct {
 		change func()

@@ -11,7 +11,7 @@ import (
 
 // StatusLine is the line about a daemon that `systemctl status` shows, made of the boards of its federations.
 type StatusLine struct {
-	changed chan struct{} // holds an element after a change of a board
+	boardChanged chan struct{} // holds an element after a change of a board
 
 	mu          sync.Mutex
 	federations []string // names; empty for the only one
@@ -19,12 +19,12 @@ type StatusLine struct {
 }
 
 // NewStatusLine returns the line of a daemon without boards.
-func NewStatusLine() *StatusLine { return &StatusLine{changed: make(chan struct{}, 1)} }
+func NewStatusLine() *StatusLine { return &StatusLine{boardChanged: make(chan struct{}, 1)} }
 
 // NewBoard adds the board of a federation. The name is empty if the daemon is in one federation. The daemon is not
 // ready until the caller resolves the board's condition status.StartingCondition.
 func (s *StatusLine) NewBoard(federation string) *status.ConditionBoard {
-	b := status.NewBoard(time.Now, s.changed)
+	b := status.NewBoard(time.Now, s.boardChanged)
 	b.RaiseCondition(status.StartingCondition)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,8 +24,8 @@ type BrokerTarget struct {
 	SelfTestTopic     string   // the topic that only the daemon writes and reads
 	// PresenceTopic is the topic of the daemon's will; empty if it has none.
 	PresenceTopic string
-	// NeedsRetained is true if the daemon needs its own messages retained.
-	NeedsRetained bool
+	// NeedsRetainedMessages is true if the daemon needs its own messages retained.
+	NeedsRetainedMessages bool
 	// WantedQueueLength is how many messages the broker should queue for a slow reader; 0 = not examined.
 	WantedQueueLength int
 }
@@ -52,10 +52,10 @@ func (b *BrokerTarget) targetPerURL() []*BrokerTarget {
 }
 
 // checkTCPConnection examines whether the broker accepts a TCP connection. It sends no data.
-func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *report) bool {
+func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *findingReporter) bool {
 	u, err := url.Parse(b.Options.URL)
 	if err != nil {
-		r.add("network", Bad, "correct broker.url", "%v", err)
+		r.addFinding("network", Bad, "correct broker.url", "%v", err)
 		return false
 	}
 	to, what := u, "the broker"
@@ -75,17 +75,17 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *report) bool {
 			mend = "check that it runs, that it listens on this address (Mosquitto listens only on loopback unless " +
 				"its configuration has `listener 1883`), and that no firewall blocks the connection"
 		}
-		r.add("network", Bad, mend, "%s cannot be reached: %v", what, err)
+		r.addFinding("network", Bad, mend, "%s cannot be reached: %v", what, err)
 		return false
 	}
 	switch u.Scheme {
 	case "tls", "ssl", "mqtts", "wss":
 		if b.Options.Proxy == nil {
-			b.handshakeAndClose(ctx, conn, u.Hostname())
+			b.tlsHandshakeAndClose(ctx, conn, u.Hostname())
 		}
 	}
 	_ = conn.Close() // nothing was said
-	r.good("network", "%s answers at %s after %v", what, conn.RemoteAddr(),
+	r.addGoodFinding("network", "%s answers at %s after %v", what, conn.RemoteAddr(),
 		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
@@ -94,9 +94,9 @@ func (b *BrokerTarget) checkTCPConnection(ctx context.Context, r *report) bool {
 	return true
 }
 
-// handshakeAndClose makes a TLS handshake and ends it properly, because a broker logs a connection without one as an
+// tlsHandshakeAndClose makes a TLS handshake and ends it properly, because a broker logs a connection without one as an
 // error. A failed handshake is reported by session.
-func (b *BrokerTarget) handshakeAndClose(ctx context.Context, conn net.Conn, host string) {
+func (b *BrokerTarget) tlsHandshakeAndClose(ctx context.Context, conn net.Conn, host string) {
 	config := &tls.Config{}
 	if b.Options.TLS != nil {
 		config = b.Options.TLS.Clone()
@@ -117,7 +117,7 @@ func (b *BrokerTarget) handshakeAndClose(ctx context.Context, conn net.Conn, hos
 // brokerSession is a session with the broker.
 type brokerSession struct {
 	*BrokerTarget
-	report                *report
+	report                *findingReporter
 	conn                  *mqtt.Session
 	events                <-chan mqtt.Event
 	retainedTopics        map[string]bool // topics with a retained message
@@ -148,8 +148,8 @@ func (v *brokerSession) recordEvent(e mqtt.Event) {
 
 // checkMQTTSession examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session
 // lasted to the end.
-func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *report) bool {
-	taken := b.watchWill(ctx)
+func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *findingReporter) bool {
+	taken := b.watchDisplacedClientWill(ctx)
 	v := b.openSession(ctx, r)
 	if v != nil {
 		defer v.conn.Close()
@@ -162,13 +162,14 @@ func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *report) bool {
 			"was connected with the client id %s: the broker has ended its connection for this one", v.Options.ClientID)
 		return false
 	}
-	if !v.selfTest(ctx) {
+	if !v.checkLargeMessageRoundTrip(ctx) {
 		return false
 	}
 	v.reportRefusedFilters("let this user read the topic; `coordinator acl` writes the rules for Mosquitto")
 	if len(v.refusedFilters) == 0 {
-		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
-			"messages instead, which shows only when others publish")
+		r.addGoodFinding("access",
+			"no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
+				"messages instead, which shows only when others publish")
 	}
 	v.checkRetained(ctx)
 	return true
@@ -176,33 +177,33 @@ func (b *BrokerTarget) checkMQTTSession(ctx context.Context, r *report) bool {
 
 // openSession opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the
 // client in.
-func (b *BrokerTarget) openSession(ctx context.Context, r *report) *brokerSession {
+func (b *BrokerTarget) openSession(ctx context.Context, r *findingReporter) *brokerSession {
 	warning := new(logging.LastWarningHandler)
 	o := b.Options
 	o.Logger = slog.New(warning)
 	o.MaxReconnectDelay = time.Second // a single client needs no spreading
 	conn, err := mqtt.Dial(ctx, o)
 	if err != nil {
-		r.add("connection", Bad, "mend the configuration", "%v", err)
+		r.addFinding("connection", Bad, "mend the configuration", "%v", err)
 		return nil
 	}
 	v := &brokerSession{BrokerTarget: b, report: r, conn: conn, events: conn.Events(),
 		retainedTopics: map[string]bool{}}
 	conn.Subscribe(mqtt.AtMostOnce, b.SubscribedFilters...)
 	if !v.awaitEvent(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
-		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
-			"%s", warning.TextOr("no answer"))
+		r.addFinding("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
+			"%s", warning.LastTextOr("no answer"))
 		_ = conn.Close() // nothing was said
 		return nil
 	}
-	r.good("connection", "the broker accepts the client %s", b.Options.ClientID)
+	r.addGoodFinding("connection", "the broker accepts the client %s", b.Options.ClientID)
 	return v
 }
 
 // reportRefusedFilters adds the filters that the broker refuses.
 func (v *brokerSession) reportRefusedFilters(mend string) {
 	for _, filter := range v.refusedFilters {
-		v.report.add("access", Bad, mend, "the broker refuses %s", filter)
+		v.report.addFinding("access", Bad, mend, "the broker refuses %s", filter)
 	}
 }
 
@@ -225,20 +226,21 @@ func (v *brokerSession) awaitEvent(ctx context.Context, within time.Duration, ri
 	}
 }
 
-// selfTest sends a large message to itself. It reports whether the test had a result.
-func (v *brokerSession) selfTest(ctx context.Context) bool {
+// checkLargeMessageRoundTrip sends a large message to itself. It reports whether the test had a result.
+func (v *brokerSession) checkLargeMessageRoundTrip(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	test := mqtt.NewSelfTest(v.conn, v.SelfTestTopic, answerTimeout, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()),
-		0)))
+	test := mqtt.NewBrokerSelfTest(v.conn, v.SelfTestTopic, answerTimeout,
+		rand.New(rand.NewPCG(uint64(time.Now().UnixNano()),
+			0)))
 	test.Step(time.Now(), mqtt.LinkUp{})
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var result *mqtt.SelfTestOutcome
+		var result *mqtt.SelfTestReport
 		select {
 		case <-ctx.Done():
-			v.report.add("messages", Bad, "see the broker's log, and try again",
+			v.report.addFinding("messages", Bad, "see the broker's log, and try again",
 				"the test with the largest message has not ended after %v: %v", selfTestTimeout, ctx.Err())
 			return false
 		case e := <-v.events:
@@ -259,9 +261,9 @@ func (v *brokerSession) selfTest(ctx context.Context) bool {
 			continue
 		}
 		if result.Result != mqtt.SelfTestPassed {
-			v.report.add("messages", Bad, result.Remedy(), "%s", result.Problem())
+			v.report.addFinding("messages", Bad, result.Remedy(), "%s", result.Problem())
 		} else {
-			v.report.good("messages", "a message of %d bytes comes back from %s", result.LargeMessageBytes,
+			v.report.addGoodFinding("messages", "a message of %d bytes comes back from %s", result.LargeMessageBytes,
 				result.Topic)
 		}
 		return true
@@ -270,19 +272,20 @@ func (v *brokerSession) selfTest(ctx context.Context) bool {
 
 // reportClientIDClash reports another client with the same client id.
 func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
-	v.report.add("identity", Bad, find+"the same program with another state_dir, a copy of this device, or a fleet; "+
-		"stop it, or give it an id and a key of its own", "another client "+found, args...)
+	v.report.addFinding("identity", Bad,
+		find+"the same program with another state_dir, a copy of this device, or a fleet; "+
+			"stop it, or give it an id and a key of its own", "another client "+found, args...)
 }
 
 // willDeliveryTime is how long a broker may take from the end of a connection to the message that its client left as
 // its will.
 const willDeliveryTime = time.Second
 
-// watchWill listens, as another client, for the will of a client that has the daemon's id. taken is to be called when
-// the doctor has connected with that id: it ends the watch, and reports whether the broker has ended another one's
-// connection. A will that was kept says nothing, since it may be old. Where the broker does not let this client in, or
-// takes the user's name for its id as well, nobody is seen.
-func (b *BrokerTarget) watchWill(ctx context.Context) (taken func() bool) {
+// watchDisplacedClientWill listens, as another client, for the will of a client that has the daemon's id. taken is to
+// be called when the doctor has connected with that id: it ends the watch, and reports whether the broker has ended
+// another one's connection. A will that was kept says nothing, since it may be old. Where the broker does not let this
+// client in, or takes the user's name for its id as well, nobody is seen.
+func (b *BrokerTarget) watchDisplacedClientWill(ctx context.Context) (taken func() bool) {
 	if b.PresenceTopic == "" {
 		return func() bool { return false }
 	}
@@ -321,14 +324,14 @@ func (b *BrokerTarget) watchWill(ctx context.Context) (taken func() bool) {
 
 // checkRetained examines whether the broker keeps retained messages.
 func (v *brokerSession) checkRetained(ctx context.Context) {
-	if !v.NeedsRetained {
+	if !v.NeedsRetainedMessages {
 		return
 	}
 	text := fmt.Sprint("doctor ", time.Now().UnixNano())
 	err := v.conn.Publish(mqtt.Message{Topic: v.SelfTestTopic, Payload: []byte(text), QoS: mqtt.AtMostOnce,
 		Retained: true})
 	if err != nil {
-		v.report.add("retained", Bad, "try again", "%v", err)
+		v.report.addFinding("retained", Bad, "try again", "%v", err)
 		return
 	}
 	v.conn.Subscribe(mqtt.AtMostOnce, v.SelfTestTopic) // again: the self-test has unsubscribed
@@ -336,9 +339,9 @@ func (v *brokerSession) checkRetained(ctx context.Context) {
 		m, ok := e.(mqtt.MessageReceived)
 		return ok && string(m.Payload) == text && m.Retained
 	}) {
-		v.report.good("retained", "the broker keeps retained messages")
+		v.report.addGoodFinding("retained", "the broker keeps retained messages")
 	} else {
-		v.report.add("retained", Bad, "let it keep retained messages, which carry the models (Mosquitto: "+
+		v.report.addFinding("retained", Bad, "let it keep retained messages, which carry the models (Mosquitto: "+
 			"retain_available true, the default)", "the broker did not keep a retained message")
 	}
 	// remove the retained message; if that fails, the next doctor overwrites it

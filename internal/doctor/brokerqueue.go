@@ -16,27 +16,28 @@ import (
 
 // checkQueueLength examines how many messages the broker queues for a reader that does not acknowledge. A minimal
 // client sends all messages to itself before it acknowledges the first.
-func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *report) {
+func (b *BrokerTarget) checkQueueLength(ctx context.Context, r *findingReporter) {
 	if b.WantedQueueLength == 0 {
 		return
 	}
 	u, err := url.Parse(b.Options.URL)
 	if err != nil || b.Options.Proxy != nil || u.Scheme == "ws" || u.Scheme == "wss" {
-		r.add("queue", Skipped, "", "can be examined only over tcp or tls, without a proxy")
+		r.addFinding("queue", Skipped, "", "can be examined only over tcp or tls, without a proxy")
 		return
 	}
 	kept, err := b.measureQueueLength(ctx, u, b.WantedQueueLength)
 	switch {
 	case err != nil:
-		r.add("queue", Skipped, "", "could not be examined: %v", err)
+		r.addFinding("queue", Skipped, "", "could not be examined: %v", err)
 	case kept < b.WantedQueueLength:
-		r.add("queue", Bad, fmt.Sprintf("let it queue all of them (Mosquitto: max_queued_messages %d; the default is "+
-			"1000 in version 2, 100 in version 1)", b.WantedQueueLength),
+		r.addFinding("queue", Bad,
+			fmt.Sprintf("let it queue all of them (Mosquitto: max_queued_messages %d; the default is "+
+				"1000 in version 2, 100 in version 1)", b.WantedQueueLength),
 			"the broker accepted %d messages for a slow reader and silently dropped %d of them: updates that arrive "+
 				"together would be sent again and again",
 			b.WantedQueueLength, b.WantedQueueLength-kept)
 	default:
-		r.good("queue", "the broker keeps %d messages for a slow reader", b.WantedQueueLength)
+		r.addGoodFinding("queue", "the broker keeps %d messages for a slow reader", b.WantedQueueLength)
 	}
 }
 
@@ -55,7 +56,7 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
 	defer stop()
-	c := &packetClient{conn: conn}
+	c := &rawMQTTClient{conn: conn}
 	if err := c.connectAndSubscribe(b); err != nil {
 		return 0, err
 	}
@@ -64,10 +65,10 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 	for sent := 0; taken < n; {
 		if sent < n && sent-taken < 100 {
 			sent++
-			c.send(newPublish(b.SelfTestTopic, uint16(sent)))
+			c.sendPacket(newPublish(b.SelfTestTopic, uint16(sent)))
 			continue
 		}
-		p, err := c.read()
+		p, err := c.readPacket()
 		switch p := p.(type) {
 		case nil:
 			return 0, err
@@ -80,18 +81,18 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 	for { // acknowledge everything, until nothing more comes
 		for _, id := range waiting {
 			came++
-			c.ack(id)
+			c.acknowledgePublish(id)
 		}
 		waiting = waiting[:0]
 		if came >= n {
-			return came, c.err
+			return came, c.firstErr
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // an error shows in the read
 		p, err := packets.ReadPacket(conn)
 		var quiet net.Error
 		switch {
 		case errors.As(err, &quiet) && quiet.Timeout():
-			return came, c.err
+			return came, c.firstErr
 		case err != nil:
 			return came, err
 		}
@@ -101,51 +102,51 @@ func (b *BrokerTarget) measureQueueLength(ctx context.Context, u *url.URL, n int
 	}
 }
 
-// packetClient sends and reads single packets. It keeps the first error.
-type packetClient struct {
-	conn net.Conn
-	err  error
+// rawMQTTClient sends and reads single packets. It keeps the first error.
+type rawMQTTClient struct {
+	conn     net.Conn
+	firstErr error
 }
 
-func (c *packetClient) send(p packets.ControlPacket) {
-	if c.err == nil {
+func (c *rawMQTTClient) sendPacket(p packets.ControlPacket) {
+	if c.firstErr == nil {
 		_ = c.conn.SetDeadline(time.Now().Add(answerTimeout)) // an error shows in the write
-		c.err = p.Write(c.conn)
+		c.firstErr = p.Write(c.conn)
 	}
 }
 
-func (c *packetClient) read() (packets.ControlPacket, error) {
-	if c.err != nil {
-		return nil, c.err
+func (c *rawMQTTClient) readPacket() (packets.ControlPacket, error) {
+	if c.firstErr != nil {
+		return nil, c.firstErr
 	}
 	_ = c.conn.SetReadDeadline(time.Now().Add(answerTimeout)) // an error shows in the read
 	return packets.ReadPacket(c.conn)
 }
 
-func (c *packetClient) ack(id uint16) {
+func (c *rawMQTTClient) acknowledgePublish(id uint16) {
 	p := packets.NewControlPacket(packets.Puback).(*packets.PubackPacket)
 	p.MessageID = id
-	c.send(p)
+	c.sendPacket(p)
 }
 
 // connectAndSubscribe connects, and subscribes to the loop.
-func (c *packetClient) connectAndSubscribe(b *BrokerTarget) error {
+func (c *rawMQTTClient) connectAndSubscribe(b *BrokerTarget) error {
 	hello := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
 	hello.ProtocolName, hello.ProtocolVersion, hello.CleanSession, hello.Keepalive = "MQTT", 4, true, 60
 	hello.ClientIdentifier, hello.Username, hello.Password = b.Options.ClientID, b.Options.Username,
 		[]byte(b.Options.Password)
 	hello.UsernameFlag, hello.PasswordFlag = hello.Username != "", len(hello.Password) > 0
-	c.send(hello)
-	if p, err := c.read(); err != nil {
+	c.sendPacket(hello)
+	if p, err := c.readPacket(); err != nil {
 		return err
 	} else if ack, ok := p.(*packets.ConnackPacket); !ok || ack.ReturnCode != packets.Accepted {
 		return fmt.Errorf("the broker answers with %v", p)
 	}
 	s := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
 	s.MessageID, s.Topics, s.Qoss = 1, []string{b.SelfTestTopic}, []byte{byte(mqtt.AtLeastOnce)}
-	c.send(s)
+	c.sendPacket(s)
 	for {
-		p, err := c.read()
+		p, err := c.readPacket()
 		if err != nil {
 			return err
 		}

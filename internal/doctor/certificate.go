@@ -7,13 +7,13 @@ import (
 )
 
 // checkCertificateExpiry examines until when the certificate counts with which the broker knows this client.
-func checkCertificateExpiry(r *report, config *tls.Config, now time.Time) {
+func checkCertificateExpiry(r *findingReporter, config *tls.Config, now time.Time) {
 	if config == nil || len(config.Certificates) == 0 {
 		return
 	}
 	leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0])
 	if err != nil {
-		r.add("certificate", Bad, "put another file at broker.cert_file", "it cannot be read: %v", err)
+		r.addFinding("certificate", Bad, "put another file at broker.cert_file", "it cannot be read: %v", err)
 		return
 	}
 	const mend = "an agent that runs and reaches its coordinator renews it, if that has made it; let a device whose " +
@@ -21,13 +21,13 @@ func checkCertificateExpiry(r *report, config *tls.Config, now time.Time) {
 	until, left := leaf.NotAfter.UTC().Format(time.DateTime), leaf.NotAfter.Sub(now)
 	switch {
 	case left <= 0:
-		r.add("certificate", Bad, mend, "it expired at %s UTC", until)
+		r.addFinding("certificate", Bad, mend, "it expired at %s UTC", until)
 	case now.Before(leaf.NotBefore):
-		r.add("certificate", Bad, "set the clock", "it does not count before %s UTC",
+		r.addFinding("certificate", Bad, "set the clock", "it does not count before %s UTC",
 			leaf.NotBefore.UTC().Format(time.DateTime))
 	case left < leaf.NotAfter.Sub(leaf.NotBefore)/6:
-		r.add("certificate", Warn, mend, "it expires at %s UTC, in %d days", until, int(left.Hours()/24))
+		r.addFinding("certificate", Warn, mend, "it expires at %s UTC, in %d days", until, int(left.Hours()/24))
 	default:
-		r.good("certificate", "it expires at %s UTC, in %d days", until, int(left.Hours()/24))
+		r.addGoodFinding("certificate", "it expires at %s UTC, in %d days", until, int(left.Hours()/24))
 	}
 }

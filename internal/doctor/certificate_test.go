@@ -42,7 +42,7 @@ func TestCertificate(t *testing.T) {
 		"no such file": {with(der[:9]), 0, Bad, "cannot be read"},
 	} {
 		var found Finding
-		checkCertificateExpiry(&report{show: func(f Finding) { found = f }}, tt.config, from.Add(tt.at))
+		checkCertificateExpiry(&findingReporter{showFinding: func(f Finding) { found = f }}, tt.config, from.Add(tt.at))
 		if found.State != tt.state || !strings.Contains(found.Observation, tt.says) {
 			t.Errorf("%s: %+v", name, found)
 		}

@@ -18,7 +18,7 @@ func Command[S any](program string, load func(*cli.ConfigLoader) (S, error),
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Examine the broker, the disk, the clock and the data, and say what to change",
-		Args: cli.PositionalArgs(cobra.NoArgs),
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		Long: `Examine what ` + program + ` depends on: its folder, the clock, the way to the broker, and the
 broker's access rules, largest messages, retained messages and queues; of an agent also
 its data, and the broker that they come from. Each finding says what to change.
@@ -33,9 +33,9 @@ The exit status is 1 when something is bad.`,
 			if err != nil {
 				return err
 			}
-			show := textPrinter(cmd.OutOrStdout())
+			show := newTextFindingPrinter(cmd.OutOrStdout())
 			if asJSON {
-				show = jsonLines(cmd.OutOrStdout())
+				show = newJSONFindingPrinter(cmd.OutOrStdout())
 			}
 			bad := 0
 			for _, p := range all {
@@ -54,8 +54,8 @@ The exit status is 1 when something is bad.`,
 
 // Examine shows each finding, and returns how many are bad.
 func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
-	r := &report{show: show, federation: p.Federation}
-	r.good("configuration", "can be used")
+	r := &findingReporter{showFinding: show, federation: p.Federation}
+	r.addGoodFinding("configuration", "can be used")
 	lock, runs := p.checkStateFolder(r)
 	checkClock(r, time.Now())
 	checkCertificateExpiry(r, p.Broker.Options.TLS, time.Now())
@@ -64,36 +64,36 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		var found []Finding
 		found, elsewhere = p.CheckCluster(ctx)
 		for _, f := range found {
-			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
+			r.addFinding(f.Subject, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}
 	nodes := p.Broker.targetPerURL()
 	for _, node := range nodes {
 		if len(nodes) > 1 {
-			r.linePrefix = node.Options.URL + ": "
+			r.observationPrefix = node.Options.URL + ": "
 		}
 		reached := node.checkTCPConnection(ctx, r)
 		switch {
 		case reached && runs:
-			r.add("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
+			r.addFinding("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
 				"`%[1]s status`", p.Program)
 		case reached && elsewhere:
-			r.add("broker", Skipped, "", "another %s leads, and has the connection", p.Program)
+			r.addFinding("broker", Skipped, "", "another %s leads, and has the connection", p.Program)
 		case reached && node.checkMQTTSession(ctx, r):
 			node.checkQueueLength(ctx, r)
 		}
 		if reached && p.FindAnnouncement != nil {
 			f := p.FindAnnouncement(ctx, node.Options.URL)
-			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
+			r.addFinding(f.Subject, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}
-	r.linePrefix = ""
+	r.observationPrefix = ""
 	if p.SiteBroker != nil {
 		p.checkSiteBroker(ctx, r)
 	}
 	if p.CheckData != nil {
 		for _, f := range p.CheckData(ctx) {
-			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
+			r.addFinding(f.Subject, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}
 	if lock != nil {

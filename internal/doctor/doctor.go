@@ -21,7 +21,7 @@ const (
 
 // Finding is what one examination found.
 type Finding struct {
-	About       string        `json:"about"`
+	Subject     string        `json:"about"`
 	State       FindingStatus `json:"state"`
 	Observation string        `json:"found"`
 	Remedy      string        `json:"mend,omitempty"` // what to change; empty if nothing
@@ -29,43 +29,45 @@ type Finding struct {
 	Federation string `json:"federation,omitempty"`
 }
 
-// report shows findings, and counts the bad ones.
-type report struct {
-	show            func(Finding)
-	linePrefix      string // prefix of each finding
-	badFindingCount int
+// findingReporter shows findings, and counts the bad ones.
+type findingReporter struct {
+	showFinding       func(Finding)
+	observationPrefix string // prefix of each finding
+	badFindingCount   int
 
 	federation string
 }
 
-func (r *report) add(about string, s FindingStatus, mend, format string, args ...any) {
+func (r *findingReporter) addFinding(about string, s FindingStatus, mend, format string, args ...any) {
 	if s == Bad {
 		r.badFindingCount++
 	}
-	r.show(Finding{about, s, r.linePrefix + fmt.Sprintf(format, args...), mend, r.federation})
+	r.showFinding(Finding{about, s, r.observationPrefix + fmt.Sprintf(format, args...), mend, r.federation})
 }
 
-func (r *report) good(about, format string, args ...any) { r.add(about, Good, "", format, args...) }
+func (r *findingReporter) addGoodFinding(about, format string, args ...any) {
+	r.addFinding(about, Good, "", format, args...)
+}
 
 var markByStatus = map[FindingStatus]string{Good: "ok  ", Warn: "warn", Bad: "BAD ", Skipped: "skip"}
 
-// textPrinter writes findings for a person.
-func textPrinter(w io.Writer) func(Finding) {
+// newTextFindingPrinter writes findings for a person.
+func newTextFindingPrinter(w io.Writer) func(Finding) {
 	about := ""
 	return func(f Finding) {
 		if f.Federation != about {
 			about = f.Federation
 			fmt.Fprintf(w, "federation %s:\n", about)
 		}
-		fmt.Fprintf(w, "%s  %-14s %s\n", markByStatus[f.State], f.About, f.Observation)
+		fmt.Fprintf(w, "%s  %-14s %s\n", markByStatus[f.State], f.Subject, f.Observation)
 		if f.Remedy != "" {
 			fmt.Fprintf(w, "      %-14s → %s\n", "", f.Remedy)
 		}
 	}
 }
 
-// jsonLines writes findings as JSON, one per line.
-func jsonLines(w io.Writer) func(Finding) {
+// newJSONFindingPrinter writes findings as JSON, one per line.
+func newJSONFindingPrinter(w io.Writer) func(Finding) {
 	e := json.NewEncoder(w)
 	return func(f Finding) { _ = e.Encode(f) } // a reader that has gone needs no error
 }

@@ -27,8 +27,8 @@ func newTarget(t *testing.T, url string) *Target {
 	}
 	return &Target{Program: "coordinator", StateDir: t.TempDir(), NeededFreeBytes: 1, Broker: BrokerTarget{
 		Options:           mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
-		SubscribedFilters: []string{topics.UpdatesFilter(), topics.PresencesFilter()},
-		SelfTestTopic:     topics.SelfTest(wire.CoordinatorID), NeedsRetained: true, WantedQueueLength: 300,
+		SubscribedFilters: []string{topics.AllUpdatePartsFilter(), topics.AllPresencesFilter()},
+		SelfTestTopic:     topics.SelfTest(wire.CoordinatorID), NeedsRetainedMessages: true, WantedQueueLength: 300,
 	}}
 }
 
@@ -48,9 +48,9 @@ func examine(t *testing.T, p *Target) (found []string, text string) {
 	defer cancel()
 	var b strings.Builder
 	bad := p.Examine(ctx, func(f Finding) {
-		textPrinter(&b)(f)
+		newTextFindingPrinter(&b)(f)
 		if f.State != Good {
-			found = append(found, f.About+" "+string(f.State))
+			found = append(found, f.Subject+" "+string(f.State))
 		}
 		if f.State == Bad {
 			if f.Remedy == "" {
@@ -80,14 +80,14 @@ func TestExamine(t *testing.T) {
 		{"another coordinator", nil, func(p *Target) {
 			url := p.Broker.Options.URL
 			p.FindAnnouncement = func(_ context.Context, at string) Finding {
-				return Finding{About: "coordinator", State: Bad, Observation: fmt.Sprint("another key, ", at == url),
+				return Finding{Subject: "coordinator", State: Bad, Observation: fmt.Sprint("another key, ", at == url),
 					Remedy: "correct it"}
 			}
 		}, "coordinator bad", "another key, true"},
 		{"a full disk", nil, func(p *Target) { p.NeededFreeBytes = 1 << 60 }, "state folder warn", "free disk space"},
 		{"no data", nil, func(p *Target) {
 			p.CheckData = func(context.Context) []Finding {
-				return []Finding{{About: "data", State: Bad, Observation: "rows.csv is empty", Remedy: "fill it"}}
+				return []Finding{{Subject: "data", State: Bad, Observation: "rows.csv is empty", Remedy: "fill it"}}
 			}
 		}, "data bad", "rows.csv is empty"},
 		{"users are client ids", []string{"use_username_as_clientid true"}, func(p *Target) {
@@ -122,7 +122,7 @@ func TestRefusedSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := broker.Start(broker.Options{Authenticate: func(_, _, _ string) bool { return true },
-		Allow: func(_, topic string, _ bool) bool { return topic != topics.PresencesFilter() }})
+		Allow: func(_, topic string, _ bool) bool { return topic != topics.AllPresencesFilter() }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestRefusedSubscription(t *testing.T) {
 	p.Broker.Options.Username, p.Broker.WantedQueueLength = p.Broker.Options.ClientID, 0
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"access bad"}) ||
-		!strings.Contains(text, "the broker refuses "+topics.PresencesFilter()) {
+		!strings.Contains(text, "the broker refuses "+topics.AllPresencesFilter()) {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
@@ -154,7 +154,7 @@ func presencesOnly(t *testing.T) string {
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, presencesOnly(t))
-	p.Broker.NeedsRetained, p.Broker.WantedQueueLength = false, 0
+	p.Broker.NeedsRetainedMessages, p.Broker.WantedQueueLength = false, 0
 	found, text := examine(t, p)
 	if !slices.Contains(found, "messages bad") || !strings.Contains(text, "topic readwrite fl/v1/air/m/loop") {
 		t.Errorf("found %q in\n%s", found, text)

@@ -33,17 +33,17 @@ type Target struct {
 
 // checkStateFolder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon
 // has run before and does not run now. It leaves no files, because the daemon's user could not use those of root.
-func (p *Target) checkStateFolder(r *report) (lock *store.StateFolderLock, runs bool) {
+func (p *Target) checkStateFolder(r *findingReporter) (lock *store.StateFolderLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		r.good("state folder", "%s does not exist yet: the first start makes it", p.StateDir)
+		r.addGoodFinding("state folder", "%s does not exist yet: the first start makes it", p.StateDir)
 		return nil, false
 	case err != nil:
-		r.add("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
+		r.addFinding("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
 		return nil, false
 	case !info.IsDir():
-		r.add("state folder", Bad, "set state_dir to a folder", "%s is not a folder", p.StateDir)
+		r.addFinding("state folder", Bad, "set state_dir to a folder", "%s is not a folder", p.StateDir)
 		return nil, false
 	}
 	if _, err = os.Stat(filepath.Join(p.StateDir, store.LockFile)); err == nil {
@@ -52,27 +52,27 @@ func (p *Target) checkStateFolder(r *report) (lock *store.StateFolderLock, runs 
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // no daemon has started here
 	case errors.Is(err, fs.ErrPermission):
-		r.add("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
+		r.addFinding("state folder", Bad, "run the doctor as root, or as the user of the service", "%v", err)
 		return nil, false
 	case errors.Is(err, store.ErrLocked):
 		runs = true
 	case err != nil:
-		r.add("state folder", Bad, "check the disk", "%v", err)
+		r.addFinding("state folder", Bad, "check the disk", "%v", err)
 		return nil, false
 	}
 	probe := filepath.Join(p.StateDir, ".doctor")
 	err = errors.Join(os.WriteFile(probe, make([]byte, 4096), 0o600), os.Remove(probe))
 	switch free, known := store.FreeDiskBytes(p.StateDir); {
 	case err != nil:
-		r.add("state folder", Bad, "let the service's user write there, or free disk space", "%v", err)
+		r.addFinding("state folder", Bad, "let the service's user write there, or free disk space", "%v", err)
 	case known && free < p.NeededFreeBytes:
-		r.add("state folder", Warn, "free disk space: models, updates and records are kept there",
+		r.addFinding("state folder", Warn, "free disk space: models, updates and records are kept there",
 			"%s has %s free, less than the %s that may be needed",
 			p.StateDir, formatBytes(free), formatBytes(p.NeededFreeBytes))
 	case known:
-		r.good("state folder", "%s can be written, %s are free", p.StateDir, formatBytes(free))
+		r.addGoodFinding("state folder", "%s can be written, %s are free", p.StateDir, formatBytes(free))
 	default:
-		r.good("state folder", "%s can be written", p.StateDir)
+		r.addGoodFinding("state folder", "%s can be written", p.StateDir)
 	}
 	return lock, runs
 }
@@ -101,20 +101,21 @@ func BuildCommitTime() (at time.Time) {
 }
 
 // checkClock examines the system time.
-func checkClock(r *report, now time.Time) {
+func checkClock(r *findingReporter, now time.Time) {
 	if built := BuildCommitTime(); now.Before(built) {
-		r.add("clock", Bad, "set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and "+
-			"monthly budgets depend on it",
+		r.addFinding("clock", Bad,
+			"set it, and keep it right with NTP (apt install systemd-timesyncd): certificates and "+
+				"monthly budgets depend on it",
 			"it is %s, before this program was built (%s)", now.UTC().Format(time.DateTime),
 			built.UTC().Format(time.DateTime))
 		return
 	}
 	if _, err := os.Stat("/run/systemd/timesync"); err == nil {
 		if _, err := os.Stat("/run/systemd/timesync/synchronized"); err != nil {
-			r.add("clock", Warn, "see `timedatectl timesync-status`",
+			r.addFinding("clock", Warn, "see `timedatectl timesync-status`",
 				"it is %s, and NTP has not set it since the system started", now.UTC().Format(time.DateTime))
 			return
 		}
 	}
-	r.good("clock", "it is %s UTC", now.UTC().Format(time.DateTime))
+	r.addGoodFinding("clock", "it is %s UTC", now.UTC().Format(time.DateTime))
 }

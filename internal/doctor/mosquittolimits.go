@@ -35,9 +35,9 @@ var thisMachine = localMachine{proc: "/proc", runNft: func(ctx context.Context, 
 
 // checkMosquitto examines what bounds the Mosquitto on this machine and port: its open files, its memory, and the
 // connections of each source.
-func (m localMachine) checkMosquitto(ctx context.Context, r *report, local, remote netip.AddrPort) {
+func (m localMachine) checkMosquitto(ctx context.Context, r *findingReporter, local, remote netip.AddrPort) {
 	if local.Addr() != remote.Addr() {
-		r.add("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` there, or look at "+
+		r.addFinding("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` there, or look at "+
 			"/proc/PID/limits of the broker: want 4096 open files or more",
 			"the broker is on another machine")
 		return
@@ -48,7 +48,7 @@ func (m localMachine) checkMosquitto(ctx context.Context, r *report, local, remo
 	}
 	checkOpenFiles(r, process)
 	checkMemoryLimit(r, process)
-	m.checkFirewall(ctx, r, remote.Port())
+	m.checkFirewallConnectionLimit(ctx, r, remote.Port())
 }
 
 // addrPort returns the address of one end of a TCP connection; it is not valid for another network.
@@ -64,7 +64,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 var maxOpenFilesPattern = regexp.MustCompile(`(?m)^Max open files +([0-9]+)`)
 
 // checkOpenFiles examines how many open files a Mosquitto is allowed.
-func checkOpenFiles(r *report, process string) {
+func checkOpenFiles(r *findingReporter, process string) {
 	text, err := os.ReadFile(filepath.Join(process, "limits"))
 	found := maxOpenFilesPattern.FindSubmatch(text)
 	if err != nil || found == nil {
@@ -74,11 +74,11 @@ func checkOpenFiles(r *report, process string) {
 	switch {
 	case err != nil: // unlimited
 	case limit < minOpenFiles:
-		r.add("descriptors", Warn, "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
+		r.addFinding("descriptors", Warn, "give it the drop-in packaging/mosquitto/mosquitto.service.d/fedmesh.conf "+
 			"(LimitNOFILE=20000), then systemctl daemon-reload and restart it",
 			"Mosquitto may have only %d files open: that many idle connections keep all devices out", limit)
 	default:
-		r.good("descriptors", "Mosquitto may have %d files open", limit)
+		r.addGoodFinding("descriptors", "Mosquitto may have %d files open", limit)
 	}
 }
 
@@ -89,7 +89,7 @@ var (
 
 // checkMemoryLimit examines whether a Mosquitto's configuration bounds its memory: any device may have messages
 // retained.
-func checkMemoryLimit(r *report, process string) {
+func checkMemoryLimit(r *findingReporter, process string) {
 	args, _ := os.ReadFile(filepath.Join(process, "cmdline")) // empty: nothing is known
 	words := strings.Split(string(args), "\x00")
 	i := slices.Index(words, "-c")
@@ -102,7 +102,7 @@ func checkMemoryLimit(r *report, process string) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		r.add("broker memory", Skipped, "run the doctor as root", "%v", err)
+		r.addFinding("broker memory", Skipped, "run the doctor as root", "%v", err)
 		return
 	}
 	for _, dir := range includeDirPattern.FindAllSubmatch(text, -1) {
@@ -113,15 +113,17 @@ func checkMemoryLimit(r *report, process string) {
 		}
 	}
 	if limit := memoryLimitPattern.FindSubmatch(text); limit != nil {
-		r.good("broker memory", "Mosquitto takes at most %s bytes", limit[1])
+		r.addGoodFinding("broker memory", "Mosquitto takes at most %s bytes", limit[1])
 		return
 	}
-	r.add("broker memory", Warn, "set memory_limit (packaging/mosquitto/mosquitto.conf says how much), then restart it",
+	r.addFinding("broker memory", Warn,
+		"set memory_limit (packaging/mosquitto/mosquitto.conf says how much), then restart it",
 		"%s sets no memory_limit: one device can have Mosquitto retain messages until the machine has no memory", file)
 }
 
-// checkFirewall examines whether something bounds the connections of each source, where others can reach the broker.
-func (m localMachine) checkFirewall(ctx context.Context, r *report, port uint16) {
+// checkFirewallConnectionLimit examines whether something bounds the connections of each source, where others can reach
+// the broker.
+func (m localMachine) checkFirewallConnectionLimit(ctx context.Context, r *findingReporter, port uint16) {
 	open := slices.ContainsFunc(m.listeningSocketsOn(port), func(s listeningSocket) bool { return !s.isLoopbackOnly })
 	if !open {
 		return
@@ -132,15 +134,16 @@ func (m localMachine) checkFirewall(ctx context.Context, r *report, port uint16)
 	switch named := slices.Contains(strings.FieldsFunc(out, func(c rune) bool { return c < '0' || c > '9' }),
 		strconv.Itoa(int(port))); {
 	case err == nil && named:
-		r.good("firewall", "nftables bounds the connections of each source to port %d", port)
+		r.addGoodFinding("firewall", "nftables bounds the connections of each source to port %d", port)
 	case err == nil:
-		r.add("firewall", Warn, "add the port to the set fedmesh of fedmesh.nft, and load it",
+		r.addFinding("firewall", Warn, "add the port to the set fedmesh of fedmesh.nft, and load it",
 			"the nftables rules of fedmesh do not name port %d: one machine can take all connections", port)
 	case strings.Contains(out, "No such file"), errors.Is(err, exec.ErrNotFound):
-		r.add("firewall", Warn, mend, "others can reach port %d, and fedmesh.nft is not loaded: one machine can take "+
-			"all connections", port)
+		r.addFinding("firewall", Warn, mend,
+			"others can reach port %d, and fedmesh.nft is not loaded: one machine can take "+
+				"all connections", port)
 	default:
-		r.add("firewall", Skipped, "run the doctor as root", "nft does not tell its rules: %s",
+		r.addFinding("firewall", Skipped, "run the doctor as root", "nft does not tell its rules: %s",
 			strings.TrimSpace(fmt.Sprintf("%.100s %v", strings.TrimSpace(out), err)))
 	}
 }

@@ -83,7 +83,7 @@ func TestDescriptors(t *testing.T) {
 			"7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, ""},
 	} {
 		found := ""
-		r := &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }}
+		r := &findingReporter{showFinding: func(f Finding) { found = string(f.State) + " " + f.Observation }}
 		localMachine{proc: proc(t, tt.files), runNft: unasked(t)}.checkMosquitto(t.Context(), r, local, tt.remote)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
@@ -122,7 +122,8 @@ func TestFirewall(t *testing.T) {
 		found := ""
 		m := localMachine{proc(t, map[string]string{"net/tcp": tt.sockets}),
 			func(context.Context, ...string) (string, error) { return tt.out, tt.err }}
-		m.checkFirewall(t.Context(), &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }},
+		m.checkFirewallConnectionLimit(t.Context(),
+			&findingReporter{showFinding: func(f Finding) { found = string(f.State) + " " + f.Observation }},
 			8883)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
@@ -154,7 +155,10 @@ func TestMemory(t *testing.T) {
 		if file != "" {
 			cmdline = "/usr/sbin/mosquitto\x00-c\x00" + filepath.Join(dir, file) + "\x00"
 		}
-		checkMemoryLimit(&report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }},
+		checkMemoryLimit(&findingReporter{showFinding: func(f Finding) {
+			found = string(f.State) + " " +
+				f.Observation
+		}},
 			proc(t, map[string]string{"cmdline": cmdline}))
 		if !strings.HasPrefix(found, want) || want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", file, found, want)
@@ -191,7 +195,7 @@ func TestRelativeConfiguration(t *testing.T) {
 		}
 	}
 	var found []Finding
-	checkMemoryLimit(&report{show: func(f Finding) { found = append(found, f) }}, process)
+	checkMemoryLimit(&findingReporter{showFinding: func(f Finding) { found = append(found, f) }}, process)
 	if len(found) != 1 || found[0].State != Good || !strings.Contains(found[0].Observation, "1000") {
 		t.Errorf("%+v", found)
 	}

@@ -12,18 +12,18 @@ const readingsWait = 3 * time.Second
 
 // checkSiteBroker examines the broker that readings come from: whether it lets the client in and read, and whether
 // anything comes. The session is not the daemon's, so the daemon may run.
-func (p *Target) checkSiteBroker(ctx context.Context, r *report) {
+func (p *Target) checkSiteBroker(ctx context.Context, r *findingReporter) {
 	for _, b := range p.SiteBroker.targetPerURL() {
-		r.linePrefix = "readings.broker " + b.Options.URL + ": "
+		r.observationPrefix = "readings.broker " + b.Options.URL + ": "
 		if b.checkTCPConnection(ctx, r) {
-			b.checkReadings(ctx, r)
+			b.checkReadingsArrive(ctx, r)
 		}
 	}
-	r.linePrefix = ""
+	r.observationPrefix = ""
 }
 
-// checkReadings subscribes to the topics of the readings and waits for some.
-func (b *BrokerTarget) checkReadings(ctx context.Context, r *report) {
+// checkReadingsArrive subscribes to the topics of the readings and waits for some.
+func (b *BrokerTarget) checkReadingsArrive(ctx context.Context, r *findingReporter) {
 	v := b.openSession(ctx, r)
 	if v == nil {
 		return
@@ -40,10 +40,11 @@ func (b *BrokerTarget) checkReadings(ctx context.Context, r *report) {
 	switch {
 	case len(v.refusedFilters) > 0:
 	case came == 0:
-		r.add("readings", Warn, "wait for the next ones, compare the topics in data.columns with what is published, "+
-			"and see whether the broker's rules let this user read them", "nothing came within %v of the topics %q",
+		r.addFinding("readings", Warn,
+			"wait for the next ones, compare the topics in data.columns with what is published, "+
+				"and see whether the broker's rules let this user read them", "nothing came within %v of the topics %q",
 			readingsWait, b.SubscribedFilters)
 	default:
-		r.good("readings", "messages within %v: %d", readingsWait, came)
+		r.addGoodFinding("readings", "messages within %v: %d", readingsWait, came)
 	}
 }

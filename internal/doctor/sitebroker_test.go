@@ -58,7 +58,7 @@ func TestSite(t *testing.T) {
 			t.Parallel()
 			p := newTarget(t, home)
 			p.Broker.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-")
-			p.Broker.SubscribedFilters, p.Broker.NeedsRetained, p.Broker.WantedQueueLength = nil, false, 0
+			p.Broker.SubscribedFilters, p.Broker.NeedsRetainedMessages, p.Broker.WantedQueueLength = nil, false, 0
 			p.Broker.SelfTestTopic += strings.ReplaceAll(tt.name, " ", "-")
 			p.SiteBroker = tt.site
 			p.SiteBroker.Options.ClientID += strings.ReplaceAll(tt.name, " ", "-") // else they put each other off

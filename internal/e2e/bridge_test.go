@@ -160,7 +160,7 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 	go func() {
 		for e := range conn.Events() {
 			if m, ok := e.(mqtt.MessageReceived); ok {
-				kind, _, _, _, err := topics.Parse(m.Topic)
+				kind, _, _, _, err := topics.ParseTopic(m.Topic)
 				if err != nil {
 					continue // of the coordinator itself, which no bridge carries
 				}
@@ -192,7 +192,7 @@ func TestBridge(t *testing.T) {
 		t.Helper()
 		testkit.Until(t, fmt.Sprint("a round with ", n, " agents"), func() bool {
 			r := history.last()
-			return r.Version > 1 && r.Accepted == n
+			return r.Version > 1 && r.AcceptedUpdates == n
 		})
 	}
 	accepted(6)

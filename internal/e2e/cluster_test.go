@@ -103,7 +103,7 @@ func (c *cluster) but(names ...string) (rest []string) {
 // history returns the lines of a replica's state folder, and wants each round once, one after the other.
 func (c *cluster) history(t *testing.T, name string) (lines []runs.HistoryEntry) {
 	t.Helper()
-	for h, err := range runs.History(c.Path("state-" + name)) {
+	for h, err := range runs.ReadHistory(c.Path("state-" + name)) {
 		if err != nil {
 			t.Error(err)
 			continue

@@ -212,7 +212,7 @@ func TestNATSNoWill(t *testing.T) {
 func (f *nodesFederation) awaitAll(agents int, most time.Duration) time.Duration {
 	f.t.Helper()
 	began := time.Now()
-	for f.rounds.last().Accepted < agents {
+	for f.rounds.last().AcceptedUpdates < agents {
 		f.await(f.version()+1, most-time.Since(began))
 	}
 	return time.Since(began)
@@ -223,7 +223,7 @@ func (f *nodesFederation) wantAll(agents int) {
 	f.t.Helper()
 	f.rounds.last()
 	for i, r := range f.rounds.all {
-		if uint64(r.Round) != uint64(i+1) || r.Outcome == "abandoned" || r.Accepted != agents {
+		if uint64(r.Round) != uint64(i+1) || r.Outcome == "abandoned" || r.AcceptedUpdates != agents {
 			f.t.Errorf("line %d of the history: %+v", i+1, r)
 		}
 	}

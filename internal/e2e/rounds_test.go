@@ -11,7 +11,7 @@ type rounds struct {
 
 // last reads what is new, and returns the newest round; the zero entry if there is none.
 func (r *rounds) last() (newest runs.HistoryEntry) {
-	for entry, err := range runs.HistoryFromOffset(r.dir, &r.read) {
+	for entry, err := range runs.ReadHistoryFromOffset(r.dir, &r.read) {
 		if err != nil {
 			break // there is none yet
 		}

@@ -85,11 +85,12 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.ConfigFile, ids []string, 
 			must(err)
 			must(p.PrepareSamples(s))
 			out, err := p.RunLocalSteps(task.LocalJob[float32]{
-				Base: w, Samples: s, StepWeight: 1, Steps: 5,
+				BaseParameters: w, Samples: s, StepWeight: 1, Steps: 5,
 				Rand: task.AgentRand(cfg.Round.Seed, i+1, task.AgentRandomKey(wire.AgentID(id))),
 			})
 			must(err)
-			sent = append(sent, testkit.WeightedUpdate[float32]{ID: wire.AgentID(id), Factor: 1, Values: out.Vector})
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: wire.AgentID(id), Factor: 1,
+				Values: out.UpdateVector})
 		}
 		must(round.ApplyStep(next, w, testkit.ReferenceAggregate(cfg.Round.Seed, 1, 3, sent...)))
 		w = next

@@ -29,29 +29,30 @@ const answerTimeout = 30 * time.Second
 
 // DeviceKeys are a device's: its own, and that of its certificate at the broker.
 type DeviceKeys struct {
-	Device ed25519.PrivateKey
-	TLS    *ecdsa.PrivateKey
+	SigningKey ed25519.PrivateKey
+	TLSKey     *ecdsa.PrivateKey
 }
 
 // NewDeviceKeys makes keys.
 func NewDeviceKeys() (k DeviceKeys, err error) {
-	if _, k.Device, err = ed25519.GenerateKey(nil); err == nil {
-		k.TLS, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if _, k.SigningKey, err = ed25519.GenerateKey(nil); err == nil {
+		k.TLSKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	}
 	return k, err
 }
 
 // Public returns the public parts.
 func (k *DeviceKeys) Public() (wire.SigningPublicKey, wire.TLSPublicKey, error) {
-	p, err := k.TLS.PublicKey.Bytes()
+	p, err := k.TLSKey.PublicKey.Bytes()
 	if err != nil {
 		return wire.SigningPublicKey{}, wire.TLSPublicKey{}, err
 	}
-	return wire.SigningPublicKeyOf(k.Device), wire.TLSPublicKey(p), nil
+	return wire.SigningPublicKeyOf(k.SigningKey), wire.TLSPublicKey(p), nil
 }
 
-// request makes the message for a connection with that binding.
-func (k *DeviceKeys) request(token *wire.EnrolmentToken, agent wire.AgentID, binding []byte) (*wire.EnrolmentRequest,
+// signEnrolmentRequest makes the message for a connection with that binding.
+func (k *DeviceKeys) signEnrolmentRequest(token *wire.EnrolmentToken, agent wire.AgentID,
+	binding []byte) (*wire.EnrolmentRequest,
 	error) {
 	own, client, err := k.Public()
 	if err != nil {
@@ -61,8 +62,8 @@ func (k *DeviceKeys) request(token *wire.EnrolmentToken, agent wire.AgentID, bin
 	text := j.SignedText(binding)
 	sum := sha256.Sum256(text)
 	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.SigningKey(), text)),
-		wire.Signature(ed25519.Sign(k.Device, text))
-	j.TLSKeySignature, err = ecdsa.SignASN1(rand.Reader, k.TLS, sum[:])
+		wire.Signature(ed25519.Sign(k.SigningKey, text))
+	j.TLSKeySignature, err = ecdsa.SignASN1(rand.Reader, k.TLSKey, sum[:])
 	return j, err
 }
 
@@ -95,19 +96,19 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	if err != nil {
 		return nil, err
 	}
-	j, err := k.request(token, agent, binding)
+	j, err := k.signEnrolmentRequest(token, agent, binding)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := post(conn, u.JoinPath("join"), j.Bytes())
+	answer, err := postEnrolmentRequest(conn, u.JoinPath("join"), j.Bytes())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; the same command asks again", target, errors.Join(err, ctx.Err()))
 	}
 	return verifyAdmission(answer, root, token, k)
 }
 
-// post sends a request and returns the body of its answer.
-func post(conn net.Conn, target *url.URL, body []byte) ([]byte, error) {
+// postEnrolmentRequest sends a request and returns the body of its answer.
+func postEnrolmentRequest(conn net.Conn, target *url.URL, body []byte) ([]byte, error) {
 	r, err := http.NewRequest(http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 			return nil, errPinMismatch
 		}
 		d, err := wire.DecodeAndVerifyRootDocument(p)
-		if err != nil || d.Pin() != pin {
+		if err != nil || d.RootPin() != pin {
 			return nil, errPinMismatch
 		}
 		if !slices.ContainsFunc(d.CoordinatorKeys(),
@@ -202,7 +203,7 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*
 	if err != nil {
 		return nil, err
 	}
-	if d.Pin() != pin {
+	if d.RootPin() != pin {
 		return nil, errPinMismatch
 	}
 	authority, err := x509.ParseCertificate(a.CACertificate)
@@ -218,7 +219,7 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *DeviceKeys) (*
 		return nil, errors.New("the authority is not the one of the root document")
 	case leaf.CheckSignatureFrom(authority) != nil:
 		return nil, errors.New("the certificate is not signed by the authority")
-	case !k.TLS.PublicKey.Equal(leaf.PublicKey):
+	case !k.TLSKey.PublicKey.Equal(leaf.PublicKey):
 		return nil, errors.New("the certificate is of another key")
 	}
 	return &VerifiedAdmission{EnrolmentAnswer: *a, Document: d}, nil

@@ -38,7 +38,7 @@ func (o fileOwner) privateKeyMode() fs.FileMode {
 	return 0o600
 }
 
-// write replaces a file, which has its owner from the begin.
+// writeFileBesideConfig replaces a file, which has its owner from the begin.
 func (o fileOwner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
 	fresh := path + ".new"
 	if err := d.WriteFileDurably(fresh, content, perm); err != nil {

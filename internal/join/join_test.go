@@ -70,27 +70,28 @@ func open(t *testing.T, n byte, shared ...wire.AgentSetting) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	authority, err := enrol.NewAuthority("plant_7", made.TLS, time.Now())
+	authority, err := enrol.NewCertificateAuthority("plant_7", made.TLSKey, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
 	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRootVersion,
 		CoordinatorKey:    wire.SigningPublicKeyOf(key(1)),
-		CACertificateHash: authority.Digest()}
+		CACertificateHash: authority.CertificateDigest()}
 	root.Sign(key(2), nil)
 	o := &office{members: members{}, told: new(told)}
 	if shared == nil {
 		shared = []wire.AgentSetting{{Name: "broker.url", Value: "tls://gw.example:8883"}}
 	}
-	o.Registrar, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority,
+	o.Registrar, err = enrol.Open(enrol.Config{EncodedRootDocument: root.Bytes(), CoordinatorKey: key(1),
+		CertificateAuthority: authority,
 		SharedDeviceSettings: shared,
-		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members,
+		MakeBrokerUserName:   func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members,
 		Observer: o.told,
 		Disk:     store.LocalDisk, StateDir: t.TempDir(), Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := o.Listen(t.Context(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
+	at, err := o.ListenForJoins(t.Context(), "127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	key, err := keys.ReadPrivate(a.Identity.KeyFile)
+	key, err := keys.ReadSigningKey(a.Identity.KeyFile)
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 		return
@@ -300,7 +301,7 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 		return d.Bytes()
 	}
 	s := &DeviceSetup{ConfigPath: filepath.Join(t.TempDir(), "agentd.yaml"), Disk: store.LocalDisk}
-	if err := os.WriteFile(s.path(rootFile), document(6, 2, 3), 0o600); err != nil {
+	if err := os.WriteFile(s.pathBesideConfig(rootFile), document(6, 2, 3), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.checkNextRoot(document(5, 3, 2)); err == nil || !strings.Contains(err.Error(), "is version 6 already") {

@@ -35,11 +35,11 @@ func CreateSigningKeyFile(path string) (ed25519.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, save(path, key)
+	return key, savePrivateKey(path, key)
 }
 
-// save writes a private key file.
-func save(path string, key any) error {
+// savePrivateKey writes a private key file.
+func savePrivateKey(path string, key any) error {
 	text, err := EncodePrivate(key)
 	if err != nil {
 		return err
@@ -53,8 +53,8 @@ func EncodePrivate(key any) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
 }
 
-// ReadPrivate reads a private key file, which no other users may read.
-func ReadPrivate(path string) (ed25519.PrivateKey, error) {
+// ReadSigningKey reads a private key file, which no other users may read.
+func ReadSigningKey(path string) (ed25519.PrivateKey, error) {
 	return readPrivateKey[ed25519.PrivateKey](path, "Ed25519")
 }
 
@@ -72,7 +72,7 @@ func CreateClientKeyFile(path string) (*ecdsa.PrivateKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, save(path, key)
+	return key, savePrivateKey(path, key)
 }
 
 func readPrivateKey[K any](path, kind string) (none K, err error) {

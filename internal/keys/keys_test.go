@@ -21,7 +21,7 @@ import (
 const opensslPublic = "0/19yYovIbfEtn2YwRrPBOh+9UpbARe9oaiIGFJ7c+Q="
 
 func TestOpenSSLKey(t *testing.T) {
-	key, err := ReadPrivate(closed(t, "testdata/openssl.key"))
+	key, err := ReadSigningKey(closed(t, "testdata/openssl.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestOpenSSLKey(t *testing.T) {
 		t.Errorf("public key %s, want %s", got, opensslPublic)
 	}
 	path := filepath.Join(t.TempDir(), "copy.key")
-	if err := save(path, key); err != nil {
+	if err := savePrivateKey(path, key); err != nil {
 		t.Fatal(err)
 	}
 	ours, err := os.ReadFile(path)
@@ -51,7 +51,7 @@ func TestCreate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := ReadPrivate(path)
+	read, err := ReadSigningKey(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestCreate(t *testing.T) {
 	if _, err := CreateSigningKeyFile(path); err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("error %v, want a refusal to replace the file", err)
 	}
-	if again, err := ReadPrivate(path); err != nil || !again.Equal(made) {
+	if again, err := ReadSigningKey(path); err != nil || !again.Equal(made) {
 		t.Errorf("the key was replaced, error %v", err)
 	}
 }
@@ -87,7 +87,7 @@ func TestPrivateRefuses(t *testing.T) {
 		broken:                           "broken.pem: asn1:",
 		closed(t, "testdata/x25519.key"): "x25519.key: the key is a *ecdh.PrivateKey, want Ed25519",
 	} {
-		if _, err := ReadPrivate(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ReadSigningKey(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q in it", path, err, want)
 		}
 	}
@@ -119,7 +119,7 @@ func TestPrivateIsClosed(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ReadPrivate(path)
+		_, err := ReadSigningKey(path)
 		if want := fmt.Sprintf("%s is open to all users (mode %04o), want a private key that only its user reads: "+
 			"chmod 600 %s", path, mode, path); ok && err != nil ||
 			!ok && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -130,7 +130,7 @@ func TestPrivateIsClosed(t *testing.T) {
 	if err := os.Chmod(path, 0o444); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadPrivate(path); err != nil {
+	if _, err := ReadSigningKey(path); err != nil {
 		t.Errorf("a credential of systemd: %v", err)
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 // journalHandler puts syslog priorities in front of the lines of another handler (sd-daemon(3)) and drops the time.
 type journalHandler struct {
-	next slog.Handler
-	out  *priorityWriter
+	nextHandler slog.Handler
+	lineWriter  *priorityWriter
 }
 
 // priorityWriter writes the priority of a record before the line that another handler formats. Its lock is held from
@@ -31,31 +31,31 @@ func (p *priorityWriter) Write(line []byte) (int, error) {
 
 func newJournalHandler(w io.Writer, build func(io.Writer) slog.Handler) *journalHandler {
 	out := &priorityWriter{w: w}
-	return &journalHandler{next: build(out), out: out}
+	return &journalHandler{nextHandler: build(out), lineWriter: out}
 }
 
 func (h *journalHandler) Enabled(ctx context.Context, l slog.Level) bool {
-	return h.next.Enabled(ctx, l)
+	return h.nextHandler.Enabled(ctx, l)
 }
 
 func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &journalHandler{h.next.WithAttrs(attrs), h.out}
+	return &journalHandler{h.nextHandler.WithAttrs(attrs), h.lineWriter}
 }
 
 func (h *journalHandler) WithGroup(name string) slog.Handler {
-	return &journalHandler{h.next.WithGroup(name), h.out}
+	return &journalHandler{h.nextHandler.WithGroup(name), h.lineWriter}
 }
 
 func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
-	h.out.mu.Lock()
-	defer h.out.mu.Unlock()
-	h.out.priority = priority(r.Level)
+	h.lineWriter.mu.Lock()
+	defer h.lineWriter.mu.Unlock()
+	h.lineWriter.priority = syslogPriority(r.Level)
 	r.Time = time.Time{} // handlers do not print the zero time
-	return h.next.Handle(ctx, r)
+	return h.nextHandler.Handle(ctx, r)
 }
 
-// priority is the level in syslog's terms: err, warning, info, debug.
-func priority(l slog.Level) string {
+// syslogPriority is the level in syslog's terms: err, warning, info, debug.
+func syslogPriority(l slog.Level) string {
 	switch {
 	case l >= slog.LevelError:
 		return "<3>"

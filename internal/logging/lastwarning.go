@@ -38,8 +38,8 @@ func (l *LastWarningHandler) WithAttrs([]slog.Attr) slog.Handler { return l }
 // WithGroup implements slog.Handler.
 func (l *LastWarningHandler) WithGroup(string) slog.Handler { return l }
 
-// TextOr returns the last warning; otherwise if there was none.
-func (l *LastWarningHandler) TextOr(otherwise string) string {
+// LastTextOr returns the last warning; otherwise if there was none.
+func (l *LastWarningHandler) LastTextOr(otherwise string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.text == "" {

@@ -22,7 +22,7 @@ const (
 // same if level and message are; attributes do not count. The limiter has no goroutine and no timer: it logs the count
 // with the first line of any kind after the minute.
 type repeatLimiter struct {
-	next slog.Handler
+	nextHandler slog.Handler
 	*repeatCounter
 }
 
@@ -42,10 +42,10 @@ type messageKey struct {
 // messageWindow is the window of one message.
 type messageWindow struct {
 	messageKey
-	start           time.Time
-	passedLineCount int
-	heldLines       int
-	lastHeldHandler slog.Handler // of the last line held: its attributes name the part of the daemon
+	start                 time.Time
+	passedLineCount       int
+	suppressedLineCount   int
+	lastSuppressedHandler slog.Handler // of the last line held: its attributes name the part of the daemon
 }
 
 func newLimiter(next slog.Handler, now func() time.Time) *repeatLimiter {
@@ -53,52 +53,54 @@ func newLimiter(next slog.Handler, now func() time.Time) *repeatLimiter {
 }
 
 func (h *repeatLimiter) Enabled(ctx context.Context, l slog.Level) bool {
-	return h.next.Enabled(ctx, l)
+	return h.nextHandler.Enabled(ctx, l)
 }
 
 func (h *repeatLimiter) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &repeatLimiter{h.next.WithAttrs(attrs), h.repeatCounter}
+	return &repeatLimiter{h.nextHandler.WithAttrs(attrs), h.repeatCounter}
 }
 
 func (h *repeatLimiter) WithGroup(name string) slog.Handler {
-	return &repeatLimiter{h.next.WithGroup(name), h.repeatCounter}
+	return &repeatLimiter{h.nextHandler.WithGroup(name), h.repeatCounter}
 }
 
 func (h *repeatLimiter) Handle(ctx context.Context, r slog.Record) error {
 	now := h.now()
-	ended, pass := h.countLine(messageKey{r.Level, r.Message}, now, h.next)
-	if err := logEndedWindows(ctx, ended, now, r.Time); err != nil || !pass {
+	ended, pass := h.countLine(messageKey{r.Level, r.Message}, now, h.nextHandler)
+	if err := logSuppressedCounts(ctx, ended, now, r.Time); err != nil || !pass {
 		return err
 	}
-	return h.next.Handle(ctx, r)
+	return h.nextHandler.Handle(ctx, r)
 }
 
-// logEndedWindows logs how many lines were held back in windows that have ended.
-func logEndedWindows(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
+// logSuppressedCounts logs how many lines were held back in windows that have ended.
+func logSuppressedCounts(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
 	for _, e := range ended {
 		when := "in the last minute"
 		if now.Sub(e.start) >= 2*repeatWindow {
 			when = "in the minute from " + e.start.Format(time.TimeOnly)
 		}
-		summary := slog.NewRecord(at, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.heldLines, when), 0)
-		if err := e.lastHeldHandler.Handle(ctx, summary); err != nil {
+		summary := slog.NewRecord(at, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.suppressedLineCount,
+			when), 0)
+		if err := e.lastSuppressedHandler.Handle(ctx, summary); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// LogHeldLineCounts logs the counts of held lines that a logger of New has not logged yet, at the end of its program.
-func LogHeldLineCounts(log *slog.Logger) {
+// LogSuppressedLineCounts logs the counts of held lines that a logger of New has not logged yet, at the end of its
+// program.
+func LogSuppressedLineCounts(log *slog.Logger) {
 	h, ok := log.Handler().(*repeatLimiter)
 	if !ok {
 		return
 	}
 	h.mu.Lock()
 	now := h.now()
-	ended := h.endWindows(now.Add(repeatWindow)) // by then all windows have ended
+	ended := h.removeEndedWindows(now.Add(repeatWindow)) // by then all windows have ended
 	h.mu.Unlock()
-	_ = logEndedWindows(context.Background(), ended, now, now) // the log itself failed
+	_ = logSuppressedCounts(context.Background(), ended, now, now) // the log itself failed
 }
 
 // countLine counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
@@ -107,7 +109,7 @@ func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !now.Before(s.nextWindowEnd) {
-		ended = s.endWindows(now)
+		ended = s.removeEndedWindows(now)
 	}
 	w := s.windowByMessage[m]
 	if w == nil {
@@ -124,13 +126,13 @@ func (s *repeatCounter) countLine(m messageKey, now time.Time, next slog.Handler
 		w.passedLineCount++
 		return ended, true
 	}
-	w.heldLines++
-	w.lastHeldHandler = next
+	w.suppressedLineCount++
+	w.lastSuppressedHandler = next
 	return ended, false
 }
 
-// endWindows forgets the windows that have ended and returns those that held lines back.
-func (s *repeatCounter) endWindows(now time.Time) (ended []*messageWindow) {
+// removeEndedWindows forgets the windows that have ended and returns those that held lines back.
+func (s *repeatCounter) removeEndedWindows(now time.Time) (ended []*messageWindow) {
 	s.nextWindowEnd = now.Add(repeatWindow)
 	for m, w := range s.windowByMessage {
 		switch end := w.start.Add(repeatWindow); {
@@ -140,7 +142,7 @@ func (s *repeatCounter) endWindows(now time.Time) (ended []*messageWindow) {
 			}
 		default:
 			delete(s.windowByMessage, m)
-			if w.heldLines > 0 {
+			if w.suppressedLineCount > 0 {
 				ended = append(ended, w)
 			}
 		}

@@ -60,12 +60,12 @@ func TestFlush(t *testing.T) {
 	l.Info("once")
 	out.Reset()
 	c.now = c.now.Add(time.Second)
-	logging.LogHeldLineCounts(l.With("part", "x"))
+	logging.LogSuppressedLineCounts(l.With("part", "x"))
 	wantOutput(t, out, "<4>WARN  broker unreachable: suppressed 3 times in the last minute part=mqtt\n")
-	logging.LogHeldLineCounts(l)
+	logging.LogSuppressedLineCounts(l)
 	l.Warn("broker unreachable")
 	wantOutput(t, out, "<4>WARN  broker unreachable\n")
-	logging.LogHeldLineCounts(slog.New(slog.DiscardHandler)) // of another kind
+	logging.LogSuppressedLineCounts(slog.New(slog.DiscardHandler)) // of another kind
 }
 
 func TestLateSummaryNamesItsMinute(t *testing.T) {

@@ -17,10 +17,10 @@ import (
 //
 //	12:04:05 INFO  round 12 closed accepted=6 took=1.2s
 type textHandler struct {
-	level     slog.Leveler
-	out       *lockedWriter
-	attrs     string // of WithAttrs, formatted, each after a blank
-	keyPrefix string // of WithGroup: the prefix of keys, as in "broker.tls."
+	level      slog.Leveler
+	lineWriter *lockedWriter
+	attrs      string // of WithAttrs, formatted, each after a blank
+	keyPrefix  string // of WithGroup: the prefix of keys, as in "broker.tls."
 }
 
 // lockedWriter keeps the lines of many goroutines apart; all handlers made from one share it.
@@ -30,7 +30,7 @@ type lockedWriter struct {
 }
 
 func newTextHandler(w io.Writer, level slog.Leveler) *textHandler {
-	return &textHandler{level: level, out: &lockedWriter{w: w}}
+	return &textHandler{level: level, lineWriter: &lockedWriter{w: w}}
 }
 
 func (h *textHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
@@ -57,15 +57,15 @@ func (h *textHandler) Handle(_ context.Context, r slog.Record) error {
 	if !r.Time.IsZero() {
 		b.WriteString(r.Time.Format(time.TimeOnly) + " ")
 	}
-	b.WriteString(levelName(r.Level) + " " + escape(r.Message) + h.attrs)
+	b.WriteString(levelName(r.Level) + " " + escapeUnprintable(r.Message) + h.attrs)
 	r.Attrs(func(a slog.Attr) bool {
 		appendAttrs(&b, h.keyPrefix, []slog.Attr{a})
 		return true
 	})
 	b.WriteByte('\n')
-	h.out.mu.Lock()
-	defer h.out.mu.Unlock()
-	_, err := io.WriteString(h.out.w, b.String())
+	h.lineWriter.mu.Lock()
+	defer h.lineWriter.mu.Unlock()
+	_, err := io.WriteString(h.lineWriter.w, b.String())
 	return err
 }
 
@@ -82,7 +82,7 @@ func appendAttrs(b *strings.Builder, group string, attrs []slog.Attr) {
 		switch {
 		case a.Equal(slog.Attr{}):
 		case a.Value.Kind() != slog.KindGroup:
-			b.WriteString(" " + quoteIfNeeded(group+a.Key) + "=" + quoteIfNeeded(valueText(a.Value)))
+			b.WriteString(" " + quoteIfNeeded(group+a.Key) + "=" + quoteIfNeeded(formatValue(a.Value)))
 		case a.Key == "":
 			appendAttrs(b, group, a.Value.Group())
 		default:
@@ -91,10 +91,10 @@ func appendAttrs(b *strings.Builder, group string, attrs []slog.Attr) {
 	}
 }
 
-func valueText(v slog.Value) string {
+func formatValue(v slog.Value) string {
 	switch v.Kind() {
 	case slog.KindDuration:
-		return durationText(v.Duration())
+		return formatDuration(v.Duration())
 	case slog.KindTime:
 		return v.Time().Format(time.RFC3339)
 	default:
@@ -102,8 +102,8 @@ func valueText(v slog.Value) string {
 	}
 }
 
-// durationText rounds to three or four digits: 1.2s for 1.203948571s.
-func durationText(d time.Duration) string {
+// formatDuration rounds to three or four digits: 1.2s for 1.203948571s.
+func formatDuration(d time.Duration) string {
 	switch size := d.Abs(); {
 	case size >= time.Minute:
 		return d.Round(time.Second).String()
@@ -119,21 +119,21 @@ func durationText(d time.Duration) string {
 // quoteIfNeeded quotes text that is not a single printable word.
 func quoteIfNeeded(s string) string {
 	if s == "" || strings.ContainsFunc(s,
-		func(r rune) bool { return r == '"' || r == '=' || r == ' ' || unprintable(r) }) {
+		func(r rune) bool { return r == '"' || r == '=' || r == ' ' || isUnprintable(r) }) {
 		return strconv.Quote(s)
 	}
 	return s
 }
 
-// escape replaces only the unprintable characters of s, with Go's escapes.
-func escape(s string) string {
-	if !strings.ContainsFunc(s, unprintable) {
+// escapeUnprintable replaces only the unprintable characters of s, with Go's escapes.
+func escapeUnprintable(s string) string {
+	if !strings.ContainsFunc(s, isUnprintable) {
 		return s
 	}
 	var b strings.Builder
 	for s != "" {
 		_, size := utf8.DecodeRuneInString(s)
-		if one := s[:size]; strings.ContainsFunc(one, unprintable) {
+		if one := s[:size]; strings.ContainsFunc(one, isUnprintable) {
 			quoted := strconv.Quote(one)
 			b.WriteString(quoted[1 : len(quoted)-1])
 		} else {
@@ -144,5 +144,5 @@ func escape(s string) string {
 	return b.String()
 }
 
-// unprintable includes U+FFFD, which is what ranging over invalid UTF-8 yields.
-func unprintable(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }
+// isUnprintable includes U+FFFD, which is what ranging over invalid UTF-8 yields.
+func isUnprintable(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) }

@@ -31,11 +31,12 @@ func (s *Service) checkInstallable(files map[string]string) error {
 			s.unit.Program)
 	}
 	if s.installed() {
-		if s.file == "" {
+		if s.serviceFilePath == "" {
 			return fmt.Errorf("%s is installed already; to install it again, first: %s service uninstall",
 				s.unit.Program, s.unit.Program)
 		}
-		return fmt.Errorf("%s exists already; to install it again, first: %s service uninstall", s.file, s.unit.Program)
+		return fmt.Errorf("%s exists already; to install it again, first: %s service uninstall", s.serviceFilePath,
+			s.unit.Program)
 	}
 	errs := []error{s.checkProgram()}
 	var owner *user.User
@@ -50,11 +51,11 @@ func (s *Service) checkInstallable(files map[string]string) error {
 	}
 	for _, what := range slices.Sorted(maps.Keys(files)) {
 		if path := files[what]; path != "" && !s.isSystemdCredential(path) {
-			errs = append(errs, s.checkVisible(what, path), checkReadable(what, path, owner))
+			errs = append(errs, s.checkPathVisible(what, path), checkReadable(what, path, owner))
 		}
 	}
 	if s.unit.StateDir != "" {
-		errs = append(errs, s.checkVisible("state_dir", s.unit.StateDir),
+		errs = append(errs, s.checkPathVisible("state_dir", s.unit.StateDir),
 			checkFolderOwner("state_dir", s.unit.StateDir, owner))
 	}
 	return errors.Join(errs...)
@@ -69,7 +70,7 @@ func (s *Service) checkProgram() error {
 		return fmt.Errorf("the program, %s (%v), is not a file that every user may run: chmod 755 it",
 			s.unit.Executable, info.Mode())
 	}
-	return s.checkVisible("the program", s.unit.Executable)
+	return s.checkPathVisible("the program", s.unit.Executable)
 }
 
 // hiddenFolders are the folders that the service cannot see, with the setting of its unit that hides them.
@@ -78,8 +79,8 @@ var hiddenFolders = map[string]string{
 	"/var/tmp": "PrivateTmp",
 }
 
-// checkVisible refuses paths that the service cannot see.
-func (s *Service) checkVisible(what, path string) error {
+// checkPathVisible refuses paths that the service cannot see.
+func (s *Service) checkPathVisible(what, path string) error {
 	if s.platformName != systemdPlatform {
 		return nil
 	}

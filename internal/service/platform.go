@@ -9,11 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/systemd"
 )
 
-// platform is a service manager.
-type platform struct {
-	file           string // path of a service's file, with %s for its name; empty if there is none
-	render         func(u systemd.Unit) (string, error)
-	unitTextOption string // of kardianos/service, for the text
+// serviceManager is a service manager.
+type serviceManager struct {
+	filePathFormat    string // path of a service's file, with %s for its name; empty if there is none
+	renderServiceFile func(u systemd.Unit) (string, error)
+	unitTextOption    string // of kardianos/service, for the text
 }
 
 // The names are those of kardianos/service.
@@ -22,7 +22,7 @@ const (
 	windowsPlatform = "windows-service"
 )
 
-var platformByName = map[string]platform{
+var platformByName = map[string]serviceManager{
 	systemdPlatform:  {"/etc/systemd/system/%s.service", systemd.Unit.Text, "SystemdScript"},
 	"linux-openrc":   {"/etc/init.d/%s", renderOpenRC, "OpenRCScript"},
 	"darwin-launchd": {"/Library/LaunchDaemons/%s.plist", renderLaunchd, "LaunchdConfig"},
@@ -45,12 +45,12 @@ func renderOpenRC(u systemd.Unit) (string, error) {
 	}
 	return strings.NewReplacer("@Program@", u.Program, "@Description@", u.Description, "@User@", u.User,
 		"@Executable@", u.Executable,
-		"@Arguments@", strings.Join(arguments(u), " "), "@StateDir@", stateDir).Replace(openRCTemplate), nil
+		"@Arguments@", strings.Join(commandArguments(u), " "), "@StateDir@", stateDir).Replace(openRCTemplate), nil
 }
 
 func renderLaunchd(u systemd.Unit) (string, error) {
 	command, user := "", ""
-	for _, word := range append([]string{u.Executable}, arguments(u)...) {
+	for _, word := range append([]string{u.Executable}, commandArguments(u)...) {
 		command += "\n\t\t<string>" + html.EscapeString(word) + "</string>"
 	}
 	if u.User != "" {
@@ -71,11 +71,11 @@ func renderWindows(u systemd.Unit) (string, error) {
 	}
 	return fmt.Sprintf("service:  %s (%s)\ncommand:  %q %s\naccount:  %s\nstarts:   with the system, "+
 		"delayed\nfailure:  started again after 5s\n",
-		u.Program, u.Description, u.Executable, strings.Join(arguments(u), " "), user), nil
+		u.Program, u.Description, u.Executable, strings.Join(commandArguments(u), " "), user), nil
 }
 
-// arguments returns the command line after the program's path.
-func arguments(u systemd.Unit) []string {
+// commandArguments returns the command line after the program's path.
+func commandArguments(u systemd.Unit) []string {
 	if u.Config == "" {
 		return []string{"run"}
 	}

@@ -24,7 +24,7 @@ func TestRender(t *testing.T) {
 			if on == systemdPlatform {
 				continue
 			}
-			text, err := platformByName[on].render(u)
+			text, err := platformByName[on].renderServiceFile(u)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -26,11 +26,11 @@ type kardianosService interface {
 
 // Service is one of our programs as a service of this system.
 type Service struct {
-	unit         systemd.Unit
-	platformName string // a key of platforms
-	unitText     string
-	file         string // of the service; empty on a platform without such files
-	manager      kardianosService
+	unit            systemd.Unit
+	platformName    string // a key of platforms
+	unitText        string
+	serviceFilePath string // of the service; empty on a platform without such files
+	manager         kardianosService
 
 	checkPrivileges    func() error
 	packageUnitFolders []string // folders of units that belong to packages
@@ -66,7 +66,7 @@ func Render(manager string, u systemd.Unit) (string, error) {
 	if !known {
 		return "", fmt.Errorf("unknown service manager %q: want %s", manager, strings.Join(Managers(), ", "))
 	}
-	return platformByName[name].render(u)
+	return platformByName[name].renderServiceFile(u)
 }
 
 // SystemManagerName returns the short name of this system's service manager, or systemd if it is not supported.
@@ -86,7 +86,7 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 			"and Windows: set it up yourself to run %q under a dedicated user account", name,
 			ownProgram(u.Executable)+" run")
 	}
-	text, err := p.render(u)
+	text, err := p.renderServiceFile(u)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 		unit: u, platformName: name, unitText: text, checkPrivileges: CheckPrivileges, runSystemdCommand: commandOutput,
 		packageUnitFolders: []string{"/lib/systemd/system", "/usr/lib/systemd/system", "/usr/local/lib/systemd/system"},
 	}
-	if p.file != "" {
-		s.file = fmt.Sprintf(p.file, u.Program)
+	if p.filePathFormat != "" {
+		s.serviceFilePath = fmt.Sprintf(p.filePathFormat, u.Program)
 	}
 	options := kardianos.KeyValue{"OnFailure": "restart", "OnFailureDelayDuration": "5s", "DelayedAutoStart": true}
 	if p.unitTextOption != "" {
@@ -103,7 +103,7 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 	}
 	s.manager, err = kardianos.New(nil, &kardianos.Config{
 		Name: u.Program, DisplayName: u.Program, Description: u.Description, UserName: u.User,
-		Executable: u.Executable, Arguments: arguments(u), Option: options,
+		Executable: u.Executable, Arguments: commandArguments(u), Option: options,
 	})
 	return s, err
 }
@@ -116,20 +116,20 @@ func (s *Service) Install(files map[string]string) error {
 	}
 	if err := s.manager.Install(); err != nil {
 		return errors.Join(fmt.Errorf("%s could not be installed, and nothing was left behind: %w", s.unit.Program,
-			err), s.cleanUp())
+			err), s.removeFailedInstall())
 	}
 	return nil
 }
 
-// cleanUp removes the remains of a failed installation.
-func (s *Service) cleanUp() error {
-	if s.file == "" {
+// removeFailedInstall removes the remains of a failed installation.
+func (s *Service) removeFailedInstall() error {
+	if s.serviceFilePath == "" {
 		return nil
 	}
 	if s.platformName == systemdPlatform {
 		_, _ = s.runSystemdCommand("systemctl", "disable", s.unit.Program+".service") // there may be no link yet
 	}
-	if err := os.Remove(s.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(s.serviceFilePath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if s.platformName == systemdPlatform {
@@ -175,7 +175,7 @@ func (s *Service) Stop() error { return s.changeRunState("stopped", s.manager.St
 // restarted.
 func (s *Service) Restart() error {
 	return s.changeRunState("restarted", func() error {
-		if s.platformName == systemdPlatform && s.systemdProperties()["ActiveState"] == "active" {
+		if s.platformName == systemdPlatform && s.readUnitProperties()["ActiveState"] == "active" {
 			if _, err := s.runSystemdCommand("systemctl", "reload", s.unit.Program+".service"); err != nil {
 				return errBadConfig
 			}
@@ -202,11 +202,11 @@ func (s *Service) changeRunState(done string, act func() error) error {
 
 // installed reports whether Install has installed the service.
 func (s *Service) installed() bool {
-	if s.file == "" {
+	if s.serviceFilePath == "" {
 		_, err := s.manager.Status()
 		return !errors.Is(err, kardianos.ErrNotInstalled)
 	}
-	_, err := os.Lstat(s.file)
+	_, err := os.Lstat(s.serviceFilePath)
 	return err == nil
 }
 
@@ -216,7 +216,7 @@ func (s *Service) IsInstalledOrPackaged() bool { return s.installed() || s.packa
 // running reports whether there is a process to stop.
 func (s *Service) running() bool {
 	if s.platformName == systemdPlatform {
-		state := s.systemdProperties()["ActiveState"]
+		state := s.readUnitProperties()["ActiveState"]
 		return state != "inactive" && state != "failed"
 	}
 	status, _ := s.manager.Status() // an error is not running

@@ -56,7 +56,8 @@ func newFake(t *testing.T, name string) (*Service, *fake) {
 	}
 	dir := t.TempDir()
 	f := &fake{file: filepath.Join(dir, "service"), status: kardianos.StatusStopped}
-	s.file, s.manager, s.checkPrivileges, s.packageUnitFolders = f.file, f, func() error { return nil }, []string{dir}
+	s.serviceFilePath, s.manager, s.checkPrivileges, s.packageUnitFolders = f.file, f, func() error { return nil },
+		[]string{dir}
 	s.runSystemdCommand = func(args ...string) (string, error) {
 		f.did = append(f.did, strings.Join(args[:2], " "))
 		return "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\n", nil

@@ -19,7 +19,7 @@ const (
 // Status returns the service's status for people, and the exit code of the status command.
 func (s *Service) Status() (text string, code int) {
 	if s.platformName == systemdPlatform {
-		return describeUnitState(s.unit.Program, s.systemdProperties())
+		return describeUnitState(s.unit.Program, s.readUnitProperties())
 	}
 	status, err := s.manager.Status()
 	switch {
@@ -41,8 +41,8 @@ var unitProperties = []string{
 	"UnitFileState", "FragmentPath", "DropInPaths", "ExecMainPID",
 }
 
-// systemdProperties asks systemd for the properties in shown.
-func (s *Service) systemdProperties() map[string]string {
+// readUnitProperties asks systemd for the properties in shown.
+func (s *Service) readUnitProperties() map[string]string {
 	text, err := s.runSystemdCommand("systemctl", "show", "--property="+strings.Join(unitProperties, ","),
 		s.unit.Program+".service")
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Service) explainUnitFailure(err error) error {
 	if s.platformName != systemdPlatform {
 		return err
 	}
-	p := s.systemdProperties()
+	p := s.readUnitProperties()
 	problem := err
 	if result := p["Result"]; !errors.Is(err, errBadConfig) && result != "" && result != "success" {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])

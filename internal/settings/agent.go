@@ -22,7 +22,7 @@ import (
 type Agent struct {
 	FederationSettings `yaml:",inline"`
 	StateDir           string            `yaml:"state_dir"`
-	DNS                string            `yaml:"dns"` // address:port of a name server; empty = the system's
+	NameServer         string            `yaml:"dns"` // address:port of a name server; empty = the system's
 	Budget             TrafficBudget     `yaml:"budget"`
 	Device             DeviceWorkRules   `yaml:"device"`
 	Trainers           []ExternalTrainer `yaml:"trainers"`
@@ -61,14 +61,14 @@ type AgentIdentity struct {
 
 // D2D says how the agent reaches its neighbours, for an algorithm that mixes. Without it the agent does not mix.
 type D2D struct {
-	// OverUplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps ×
+	// UsesUplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps ×
 	// model × neighbours, so it is off by default.
-	OverUplink bool           `yaml:"uplink"`
+	UsesUplink bool           `yaml:"uplink"`
 	Broker     Broker         `yaml:"broker"` // of the site; not with uplink
 	Place      *AgentLocation `yaml:"place"`
-	// Cell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
-	Cell      string `yaml:"cell"`
-	MaxDegree int    `yaml:"max_degree"` // 0 = DefaultMaxDegree
+	// NeighborCell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
+	NeighborCell string `yaml:"cell"`
+	MaxDegree    int    `yaml:"max_degree"` // 0 = DefaultMaxDegree
 }
 
 // DefaultMaxDegree is the default of d2d.max_degree.
@@ -102,13 +102,13 @@ func (d *D2D) WireLocation() wire.AgentLocation {
 	if d.Place == nil {
 		return wire.AgentLocation{}
 	}
-	return wire.AgentLocation{Known: true, X: d.Place.X, Y: d.Place.Y}
+	return wire.AgentLocation{IsKnown: true, X: d.Place.X, Y: d.Place.Y}
 }
 
 // Evaluation says how the device scores the models that it trains.
 type Evaluation struct {
-	// HeldOut is the share of the rows, the last ones, that are scored and never trained on; 0 = none.
-	HeldOut float64 `yaml:"held_out"`
+	// HeldOutShare is the share of the rows, the last ones, that are scored and never trained on; 0 = none.
+	HeldOutShare float64 `yaml:"held_out"`
 }
 
 // Prediction says which models the device keeps to predict with.
@@ -158,7 +158,7 @@ func (c *SettingsChecker) checkPrediction(p *Prediction, federation string) {
 		c.Require(!strings.ContainsAny(p.ForecastTopic, "+#"), "predict.publish",
 			"must name one topic, without + and #, is %q",
 			p.ForecastTopic)
-		c.AddError("predict.publish", mqtt.CheckSubscription(mqtt.AtMostOnce, p.ForecastTopic))
+		c.AddError("predict.publish", mqtt.CheckSubscriptionFilter(mqtt.AtMostOnce, p.ForecastTopic))
 		var of SettingsChecker
 		site := p.SiteBroker()
 		of.CheckBroker(&site, federation)
@@ -188,7 +188,7 @@ const (
 
 // Privacy bounds what the device reveals of its data.
 type Privacy struct {
-	MinRows int `yaml:"min_rows"` // with fewer rows the agent does not take part
+	MinRowsToParticipate int `yaml:"min_rows"` // with fewer rows the agent does not take part
 }
 
 // ModelLimits bounds what the device accepts.
@@ -214,7 +214,7 @@ type AgentMetrics struct {
 // DeviceWorkRules says when the device may work.
 type DeviceWorkRules struct {
 	ProcSysRoot        string        `yaml:"root"`        // the folder with Linux's proc and sys
-	Load               EaseStopBand  `yaml:"load"`        // of the last minute, per core
+	LoadPerCore        EaseStopBand  `yaml:"load"`        // of the last minute, per core
 	Temperature        EaseStopBand  `yaml:"temperature"` // °C
 	Battery            EaseStopBand  `yaml:"battery"`     // percent, while it discharges
 	RequiresMainsPower bool          `yaml:"mains"`       // work only on mains
@@ -235,7 +235,8 @@ func (c *SettingsChecker) checkDeviceRules(d *DeviceWorkRules) {
 		band    EaseStopBand
 		falling bool
 		most    float64
-	}{{"load", d.Load, false, 1000}, {"temperature", d.Temperature, false, 200}, {"battery", d.Battery, true, 100}} {
+	}{{"load", d.LoadPerCore, false, 1000}, {"temperature", d.Temperature, false, 200}, {"battery", d.Battery, true,
+		100}} {
 		key, low, high := "device."+b.key+".stop", b.band.EaseThreshold, b.band.StopThreshold
 		if b.falling {
 			low, high = high, low
@@ -265,7 +266,8 @@ const minMonthlyBudget = 20_000_000
 func DefaultAgent() Agent {
 	return Agent{
 		FederationSettings: FederationSettings{
-			Broker: DefaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: ModelLimits{MaxModel: 64 << 20},
+			Broker: DefaultBroker(), Privacy: Privacy{MinRowsToParticipate: 10},
+			Limits:  ModelLimits{MaxModel: 64 << 20},
 			Compute: Compute{MomentsMethod: MomentsRobust},
 			Data:    data.Config{Source: data.SourceCSV}, Readings: Readings{Retention: Retention{Bytes: 64_000_000}},
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
@@ -283,10 +285,10 @@ func DefaultAgent() Agent {
 func (a *Agent) Validate() error {
 	var c SettingsChecker
 	c.Require(a.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
-	if a.DNS != "" {
-		_, err := netip.ParseAddrPort(a.DNS)
+	if a.NameServer != "" {
+		_, err := netip.ParseAddrPort(a.NameServer)
 		c.Require(err == nil, "dns", "must be the address and port of a name server, such as 192.0.2.53:53, is %q",
-			a.DNS)
+			a.NameServer)
 	}
 	c.checkFederations(a)
 	c.checkExternalTrainers(a.Trainers)
@@ -316,9 +318,9 @@ func (a *Agent) validateForFederation() error {
 	c.AddError("federation", wire.FederationName(m.Federation).Validate())
 	c.AddError("id", wire.AgentID(m.ID).ValidateNonCoordinator())
 	c.CheckBroker(&m.Broker, m.Federation)
-	_, err := keys.ReadPrivate(ResolveSecretFile(m.Identity.KeyFile))
+	_, err := keys.ReadSigningKey(ResolveSecretFile(m.Identity.KeyFile))
 	c.AddError("identity.key_file", err)
-	_, _, err = m.CoordinatorTrust()
+	_, _, err = m.CoordinatorKeyOrRoot()
 	c.AddSectionErrors("", err)
 	if m.D2D != nil {
 		c.checkD2D(m.D2D, m.Federation, m.Broker.URLs)
@@ -350,7 +352,7 @@ func (a *Agent) CheckDataFileHeaders() error {
 	var c SettingsChecker
 	a.eachFederation(func(section string, m *Agent) {
 		var of SettingsChecker
-		if !m.HasOnlyTrainers() {
+		if !m.HasOnlyExternalTrainers() {
 			sources.CheckConfigAgainstFile(&m.Data, &of.ProblemList, "data")
 		}
 		c.AddSectionErrors(section, of.Err())
@@ -359,23 +361,24 @@ func (a *Agent) CheckDataFileHeaders() error {
 }
 
 func (c *SettingsChecker) checkData(a *Agent) {
-	if !a.HasOnlyTrainers() {
+	if !a.HasOnlyExternalTrainers() {
 		sources.CheckConfig(&a.Data, &c.ProblemList, "data")
 	}
-	c.Require(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
-		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)
-	c.Require(a.Privacy.MinRows >= 1, "privacy.min_rows", "must be at least 1, is %d", a.Privacy.MinRows)
+	c.Require(a.Evaluation.HeldOutShare >= 0 && a.Evaluation.HeldOutShare < 1, "evaluation.held_out",
+		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOutShare)
+	c.Require(a.Privacy.MinRowsToParticipate >= 1, "privacy.min_rows", "must be at least 1, is %d",
+		a.Privacy.MinRowsToParticipate)
 }
 
 func (c *SettingsChecker) checkD2D(d *D2D, federation string, uplink []string) {
-	c.Require(d.OverUplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
+	c.Require(d.UsesUplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
 		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
-	if d.Cell != "" {
-		c.AddError("d2d.cell", mqtt.CheckCellName(d.Cell))
+	if d.NeighborCell != "" {
+		c.AddError("d2d.cell", mqtt.CheckCellName(d.NeighborCell))
 	}
 	c.Require(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
 		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, DefaultMaxDegree, d.MaxDegree)
-	c.Require(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
+	c.Require(d.MaxDegree == 0 || d.NeighborCell != "", "d2d.max_degree",
 		"goes with d2d.cell, which is not set: set d2d.cell, or remove d2d.max_degree")
 	if len(d.Broker.URLs) == 0 {
 		return

@@ -18,16 +18,16 @@ func TestTaskFile(t *testing.T) {
 	readings := settings.DefaultTask()
 	readings.Name, readings.Features = "readings", []string{"pm25", "pm25 lag 3h", "hour", "wd"}
 	readings.Target = "pm25 in 6h"
-	readings.TimeGrid = spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "UTC"}
+	readings.TimeGrid = spec.TimeGrid{Step: time.Hour, Lateness: 10 * time.Minute, TimeZone: "UTC"}
 	readings.Inputs = []spec.InputSeries{
 		{Name: "pm25", Unit: "µg/m³", ValidRange: []float64{-0.5, 1e3}, Resampling: spec.ResampleMax,
 			Transform: spec.TransformLog1p},
 		{Name: "wd", Classes: []string{"N", "no", "1", "a, b: {c}"}},
 	}
 	readings.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{8, 4}, Activation: spec.ActivationReLU,
-		Risk: spec.LossHuber, HuberDelta: 1.5, Bias: true, FrozenTensors: []string{"layer0"}}
-	readings.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: 0.1, Smoothness: 400}
-	readings.Standardize, readings.ClipDeviations, readings.MinRows = false, 0, 33
+		Risk: spec.LossHuber, HuberDelta: 1.5, HasBias: true, FrozenTensors: []string{"layer0"}}
+	readings.StepSize = spec.StepSize{IsDiminishing: true, StrongConvexity: 0.1, Smoothness: 400}
+	readings.Standardize, readings.ClipStandardDeviations, readings.MinRows = false, 0, 33
 	for _, task := range []settings.Task{plain, readings} {
 		s := coordinatorsettings.Default()
 		a := s.AppliedSettings()
@@ -37,7 +37,7 @@ func TestTaskFile(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		if want := task.ToWireTask(false); !bytes.Equal(got.Append(nil), want.Append(nil)) {
+		if want := task.ToWireTask(false); !bytes.Equal(got.AppendEncoding(nil), want.AppendEncoding(nil)) {
 			t.Errorf("read\n%+v\nwritten was\n%+v\n%s", got, want, text)
 		}
 	}
@@ -101,7 +101,7 @@ func TestEdit(t *testing.T) {
 func TestReadWholeFile(t *testing.T) {
 	path := writeFile(t, "coordinator.yaml", "federation: air\nstate_dir: /nowhere\nbroker: {url: 'tcp://b:1'}\n"+
 		"task: {name: air, features: [a, b], target: y}\nround: {rounds: 7}\n")
-	if got, err := settings.ReadTask(path); err != nil || got.Name != "air" || got.Target != "y" {
+	if got, err := settings.ReadTask(path); err != nil || got.Name != "air" || got.TargetColumn != "y" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

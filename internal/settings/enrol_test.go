@@ -15,7 +15,7 @@ import (
 func TestLostList(t *testing.T) {
 	dir := t.TempDir()
 	s := coordinatorsettings.Default()
-	s.StateDir, s.Identity.AgentsFile = dir, filepath.Join(dir, "agents.keys")
+	s.StateDir, s.Identity.AgentListFile = dir, filepath.Join(dir, "agents.keys")
 	missing := func(what string, want bool) {
 		t.Helper()
 		_, err := s.CountAgents()
@@ -25,7 +25,7 @@ func TestLostList(t *testing.T) {
 		}
 	}
 	missing("where nobody joins", true)
-	s.Enrol.Listen = "127.0.0.1:0"
+	s.Enrolment.Listen = "127.0.0.1:0"
 	missing("at first", false)
 	list, err := s.OpenAgentList()
 	if err != nil || list.Len() != 0 {
@@ -35,7 +35,7 @@ func TestLostList(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing("once opened", false)
-	if err := os.Remove(s.Identity.AgentsFile); err != nil {
+	if err := os.Remove(s.Identity.AgentListFile); err != nil {
 		t.Fatal(err)
 	}
 	missing("when it is gone", true)

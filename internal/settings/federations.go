@@ -14,7 +14,7 @@ import (
 // FederationMembership is what is said of one of several federations. A key that it leaves out is as it is for the
 // device.
 type FederationMembership struct {
-	Name               string `yaml:"name"` // for people, and of the state folder; empty = the federation's
+	LocalName          string `yaml:"name"` // for people, and of the state folder; empty = the federation's
 	FederationSettings `yaml:",inline"`
 }
 
@@ -32,7 +32,7 @@ func (a *Agent) eachFederation(visit func(section string, m *Agent)) {
 	}
 	for i, f := range a.Federations {
 		m := *a
-		m.Federations, m.FederationSettings, m.LocalFederationName = nil, f.FederationSettings, cmp.Or(f.Name,
+		m.Federations, m.FederationSettings, m.LocalFederationName = nil, f.FederationSettings, cmp.Or(f.LocalName,
 			f.Federation)
 		visit(federationsEntryKey(i), &m)
 	}

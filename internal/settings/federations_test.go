@@ -44,16 +44,17 @@ func TestEach(t *testing.T) {
 		}
 		air, power := all[0], all[1]
 		if air.Federation != "air" || air.LocalFederationName != "air" || air.ID != "roof-1" || air.Broker.QoS != 1 ||
-			air.Broker.URLs[0] != "tcp://localhost:1883" || air.Data.CSVPath != "rows.csv" || air.D2D.Cell != "" ||
-			*air.D2D.Place != (settings.AgentLocation{X: 1}) || air.Privacy.MinRows != 20 ||
+			air.Broker.URLs[0] != "tcp://localhost:1883" || air.Data.CSVPath != "rows.csv" ||
+			air.D2D.NeighborCell != "" ||
+			*air.D2D.Place != (settings.AgentLocation{X: 1}) || air.Privacy.MinRowsToParticipate != 20 ||
 			len(air.Data.ColumnByInput) != 0 {
 			t.Errorf("air has %+v", air.FederationSettings)
 		}
 		if power.ID != "p-1" || power.Broker.QoS != 0 || power.Broker.URLs[0] != "tcp://other:1883" ||
 			power.Broker.KeepAlive != air.Broker.KeepAlive || power.Identity.CoordinatorKey != publicKey(8) ||
 			power.Identity.KeyFile != air.Identity.KeyFile || power.Data.CSVPath != "power.csv" ||
-			power.Data.ColumnByInput["y"] != "watts" || power.D2D.Cell != "hall" || !power.D2D.OverUplink ||
-			*power.D2D.Place != (settings.AgentLocation{X: 1, Y: 2}) || power.Privacy.MinRows != 50 {
+			power.Data.ColumnByInput["y"] != "watts" || power.D2D.NeighborCell != "hall" || !power.D2D.UsesUplink ||
+			*power.D2D.Place != (settings.AgentLocation{X: 1, Y: 2}) || power.Privacy.MinRowsToParticipate != 50 {
 			t.Errorf("power has %+v", power.FederationSettings)
 		}
 		for _, m := range all {

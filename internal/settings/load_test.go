@@ -30,7 +30,8 @@ func TestSourcesInOrder(t *testing.T) {
 		map[string]string{"privacy.min_rows": "40", "compute.step_time": "2ms"}); err != nil {
 		t.Fatal(err)
 	}
-	if s.Privacy.MinRows != 40 || s.Compute.DeclaredStepTime != 2*time.Millisecond || s.Log.Level != "debug" ||
+	if s.Privacy.MinRowsToParticipate != 40 || s.Compute.DeclaredStepTime != 2*time.Millisecond ||
+		s.Log.Level != "debug" ||
 		s.StateDir != "/var/lib/agentd" {
 		t.Errorf("loaded %+v", s)
 	}
@@ -38,8 +39,9 @@ func TestSourcesInOrder(t *testing.T) {
 		t.Errorf("data.where is %v, want %v", s.Data.RequiredTextByColumn, want)
 	}
 	s = settings.DefaultAgent()
-	if err := settings.Load(&s, "agentd", path, nil); err != nil || s.Privacy.MinRows != 30 {
-		t.Errorf("privacy.min_rows is %d, error %v; want 30, as the environment says", s.Privacy.MinRows, err)
+	if err := settings.Load(&s, "agentd", path, nil); err != nil || s.Privacy.MinRowsToParticipate != 30 {
+		t.Errorf("privacy.min_rows is %d, error %v; want 30, as the environment says", s.Privacy.MinRowsToParticipate,
+			err)
 	}
 }
 
@@ -158,9 +160,10 @@ func TestCoordinatorConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Round.Gather.MinAgents != 2 || c.MaxNorm != 3 ||
+	if c.Round.Gather.MinAgents != 2 || c.MaxUpdateNorm != 3 ||
 		c.KeepModels != 20 ||
-		c.MaxBufferedUpdateBytes != 256<<20 || !c.Standardize || c.FeatureClip != 6 || c.HeldOutSource == nil {
+		c.MaxBufferedUpdateBytes != 256<<20 || !c.Standardize || c.FeatureClipDeviations != 6 ||
+		c.HeldOutSource == nil {
 		t.Errorf("%+v", c)
 	}
 	s.StateDir = t.TempDir()
@@ -182,13 +185,14 @@ func TestWire(t *testing.T) {
 	task := settings.DefaultTask()
 	task.Name, task.Features, task.Target = "air", []string{"a", "b"}, "y"
 	want := wire.Task{
-		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
+		Name: "air", Features: []string{"a", "b"}, TargetColumn: "y", MinSamples: 10,
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true},
 		Training: wire.TrainingSettings{
-			ExchangeKind: spec.ExchangeParameters, Codec: spec.CodecRaw,
+			ExchangeKind: spec.ExchangeParameters, UpdateCodec: spec.CodecRaw,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
-			LocalStepProbability: 1, StepSize: 0.4, NormalizesStepSize: true, StepTimeBudgetMillis: 10000, MinSteps: 1,
-			MaxSteps: 100,
+			LocalStepProbability: 1, StepSize: 0.4, NormalizesStepSize: true, StepTimeBudgetMillis: 10000,
+			MinLocalSteps: 1,
+			MaxLocalSteps: 100,
 		},
 	}
 	if got := task.ToWireTask(false); !reflect.DeepEqual(got, want) {
@@ -219,7 +223,7 @@ func TestWire(t *testing.T) {
 // (feddec, theorem 1) against a calculation by hand: 8·4/0.5 − 1 = 63.
 func TestWireSchedule(t *testing.T) {
 	task := settings.DefaultTask()
-	task.StepSize = spec.StepSize{Constant: 0.02, Diminishing: true, StrongConvexity: 0.5, Smoothness: 4}
+	task.StepSize = spec.StepSize{Constant: 0.02, IsDiminishing: true, StrongConvexity: 0.5, Smoothness: 4}
 	for steps, gamma := range map[int]float64{10: 63, 100: 100} {
 		task.Steps.Max = steps
 		got := task.ToWireTask(false).Training

@@ -53,7 +53,7 @@ var choose = map[spec.OptionName]func(s *coordinatorsettings.ConfigFile, word st
 	},
 	spec.OptionProximal: func(s *coordinatorsettings.ConfigFile,
 		word string) {
-		s.Task.Proximal = 0.1 * float64(len(word)-1)
+		s.Task.ProximalWeight = 0.1 * float64(len(word)-1)
 	},
 	spec.OptionCodec: func(s *coordinatorsettings.ConfigFile, word string) { s.Task.UpdateCodec = codecOf(word) },
 	spec.OptionPersonal: func(s *coordinatorsettings.ConfigFile, word string) {

@@ -24,17 +24,17 @@ type Task struct {
 	Target   string     `yaml:"target"`
 	Model    spec.Model `yaml:"model"`
 
-	Exchange      spec.ExchangeKind    `yaml:"exchange"`
-	UpdateCodec   spec.Codec           `yaml:"codec"` // of updates
-	BatchSize     int                  `yaml:"batch_size"`
-	StepSampling  StepSampling         `yaml:"response"`
-	GradientNoise spec.GradientNoise   `yaml:"gradient_noise"`
-	StepSize      spec.StepSize        `yaml:"step_size"`
-	Proximal      float64              `yaml:"proximal"` // ρ_p of FedProx
-	Steps         LocalStepLimits      `yaml:"steps"`
-	Mixing        Mixing               `yaml:"mixing"` // for round.algorithm feddec
-	Personal      spec.PersonalOptions `yaml:"personal"`
-	Finetune      spec.Finetune        `yaml:"finetune"`
+	Exchange       spec.ExchangeKind    `yaml:"exchange"`
+	UpdateCodec    spec.Codec           `yaml:"codec"` // of updates
+	BatchSize      int                  `yaml:"batch_size"`
+	StepSampling   StepSampling         `yaml:"response"`
+	GradientNoise  spec.GradientNoise   `yaml:"gradient_noise"`
+	StepSize       spec.StepSize        `yaml:"step_size"`
+	ProximalWeight float64              `yaml:"proximal"` // ρ_p of FedProx
+	Steps          LocalStepLimits      `yaml:"steps"`
+	Mixing         Mixing               `yaml:"mixing"` // for round.algorithm feddec
+	Personal       spec.PersonalOptions `yaml:"personal"`
+	Finetune       spec.FinetuneOptions `yaml:"finetune"`
 
 	// TimeGrid and Inputs say how rows are made of readings; without them features and target are columns of a file.
 	TimeGrid spec.TimeGrid      `yaml:"grid"`
@@ -44,7 +44,7 @@ type Task struct {
 	Standardize bool `yaml:"standardize"`
 	// RestandardizeAtVersions are the versions of a run at which the columns are standardised again.
 	RestandardizeAtVersions []int   `yaml:"standardize_at"`
-	ClipDeviations          float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
+	ClipStandardDeviations  float64 `yaml:"clip"` // of standardised features, in standard deviations; 0 = none
 }
 
 // taskAndRoundFile is the part of a coordinator.yaml that says what is learned. Round is there for its algorithm:
@@ -76,9 +76,9 @@ type StepSampling struct {
 
 // LocalStepLimits says how agents size E_k.
 type LocalStepLimits struct {
-	Budget time.Duration `yaml:"budget"` // for the local steps of a round
-	Min    int           `yaml:"min"`
-	Max    int           `yaml:"max"`
+	TimeBudget time.Duration `yaml:"budget"` // for the local steps of a round
+	Min        int           `yaml:"min"`
+	Max        int           `yaml:"max"`
 }
 
 // Mixing says how agents mix with their neighbours between local steps. A round then has steps.max local steps.
@@ -89,7 +89,7 @@ type Mixing struct {
 	StepsPerServerAverage   int           `yaml:"server_every"`
 	SnapshotTimeout         time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
 	SnapshotRequestInterval time.Duration `yaml:"repeat"` // until a missing snapshot is requested
-	LateSnapshotTime        time.Duration `yaml:"drain"`  // after the last step, for late snapshots
+	LateSnapshotTimeout     time.Duration `yaml:"drain"`  // after the last step, for late snapshots
 	SnapshotCodec           spec.Codec    `yaml:"codec"`
 	// ClipDistance is τ: a flow is of vectors that far apart at most, and edges that stand out are left out; 0 = none
 	// of it.
@@ -100,9 +100,9 @@ type Mixing struct {
 func (m *Mixing) toWireSettings() wire.MixingSettings {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
 	return wire.MixingSettings{IntervalSteps: uint32(m.StepsPerMixing), SnapshotWaitMillis: ms(m.SnapshotTimeout),
-		SnapshotRetryMillis: ms(m.SnapshotRequestInterval), DrainMillis: ms(m.LateSnapshotTime),
-		Codec: m.SnapshotCodec, Unsealed: !m.SealsNeighborTraffic,
-		EndlessBlocks: m.StepsPerServerAverage == 0}
+		SnapshotRetryMillis: ms(m.SnapshotRequestInterval), LateSnapshotMillis: ms(m.LateSnapshotTimeout),
+		SnapshotCodec: m.SnapshotCodec, IsUnsealed: !m.SealsNeighborTraffic,
+		HasEndlessBlocks: m.StepsPerServerAverage == 0}
 }
 
 func (m *Mixing) check(c *spec.ProblemList, t *Task) {
@@ -113,7 +113,7 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		value time.Duration
 		least time.Duration
 	}{{"wait", m.SnapshotTimeout, 0}, {"repeat", m.SnapshotRequestInterval, time.Millisecond}, {"drain",
-		m.LateSnapshotTime,
+		m.LateSnapshotTimeout,
 		0}} {
 		c.Require(d.value >= d.least && d.value <= time.Hour && d.value%time.Millisecond == 0, "task.mixing."+d.key,
 			"must be %s to 1h, in whole milliseconds, is %s", d.least, d.value)
@@ -122,7 +122,7 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		"task.mixing.server_every",
 		"must be 0 (never), or -1 for task.steps.max (%d), the local steps of a round, is %d", t.Steps.Max,
 		m.StepsPerServerAverage)
-	c.Require(m.SnapshotTimeout > 0 || !m.toWireSettings().EndlessBlocks, "task.mixing.wait",
+	c.Require(m.SnapshotTimeout > 0 || !m.toWireSettings().HasEndlessBlocks, "task.mixing.wait",
 		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
 	c.AddError("task.mixing.codec", m.SnapshotCodec.ValidateForMixing())
 	c.Require(m.ClipDistance >= 0 && !math.IsInf(m.ClipDistance, 1), "task.mixing.clip",
@@ -137,13 +137,14 @@ func DefaultTask() Task {
 		StepSampling:  StepSampling{StepProbability: 1},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		StepSize:      spec.StepSize{Constant: 0.4, NormalizesStepSize: true},
-		Steps:         LocalStepLimits{Budget: 10 * time.Second, Min: 1, Max: 100},
+		Steps:         LocalStepLimits{TimeBudget: 10 * time.Second, Min: 1, Max: 100},
 		Mixing: Mixing{StepsPerMixing: 1, StepsPerServerAverage: -1, SnapshotTimeout: time.Second,
 			SnapshotRequestInterval: 300 * time.Millisecond,
-			LateSnapshotTime:        5 * time.Second, SnapshotCodec: spec.CodecRaw, SealsNeighborTraffic: true},
+			LateSnapshotTimeout:     5 * time.Second, SnapshotCodec: spec.CodecRaw, SealsNeighborTraffic: true},
 		Personal: spec.DefaultPersonalOptions(),
-		MinRows:  10, Standardize: true, ClipDeviations: 6,
-		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true},
+		MinRows:  10, Standardize: true, ClipStandardDeviations: 6,
+		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.LossSquared,
+			HasBias: true},
 	}
 }
 
@@ -160,20 +161,21 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	t.checkColumns(c)
 	t.Model.Check(c, "task.model")
 	r := t.recipe()
-	t.Model.CheckFeatures(c, "task.model", len(r.ExpandFeatures(t.Features)))
+	t.Model.CheckFeatureCount(c, "task.model", len(r.ExpandFeatures(t.Features)))
 	spec.CheckPersonalOptions(c, "task.personal", &t.Personal)
-	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.externalTensorNames())
-	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
+	t.Model.CheckTensorNames(c, "task.personal.layers", t.Personal.Layers, t.externalTensorNames())
+	spec.CheckFinetuneOptions(c, "task.finetune", &t.Finetune)
 	c.Require(t.Model.Risk != spec.LossFullSquared, "task.model.risk",
 		"must be %s, is %q: devices know no other", spec.DeviceLossNames(), t.Model.Risk)
 	c.AddError("task.exchange", t.Exchange.Validate())
 	c.AddError("task.codec", t.UpdateCodec.Validate())
 	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
 		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
-	spec.CheckProbability(c, "task.response.probability", t.StepSampling.StepProbability)
+	spec.CheckLocalStepProbability(c, "task.response.probability", t.StepSampling.StepProbability)
 	t.GradientNoise.Check(c, "task.gradient_noise")
-	c.Require(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
-		t.Proximal)
+	c.Require(t.ProximalWeight >= 0 && !math.IsInf(t.ProximalWeight, 1), "task.proximal",
+		"must be finite and not negative, is %v",
+		t.ProximalWeight)
 	c.Require(t.MinRows >= 1, "task.min_rows", "must be at least 1, is %d", t.MinRows)
 	c.Require(t.Standardize || len(t.RestandardizeAtVersions) == 0, "task.standardize_at",
 		"is set, but task.standardize is false: set it to true, or remove task.standardize_at")
@@ -183,17 +185,17 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	for _, v := range t.RestandardizeAtVersions {
 		c.Require(v >= 1, "task.standardize_at", "must be versions from 1, has %d", v)
 	}
-	c.Require(t.ClipDeviations >= 0, "task.clip", "must not be negative, is %v", t.ClipDeviations)
+	c.Require(t.ClipStandardDeviations >= 0, "task.clip", "must not be negative, is %v", t.ClipStandardDeviations)
 	t.StepSize.Check(c, "task.step_size")
-	if size := t.StepSize; size.Diminishing { // no problem tells these numbers, as in an experiment
+	if size := t.StepSize; size.IsDiminishing { // no problem tells these numbers, as in an experiment
 		c.Require(size.StrongConvexity > 0, "task.step_size.strong_convexity",
 			"is %v; want a positive number", size.StrongConvexity)
 		c.Require(size.DecayOffset > 0 || size.Smoothness >= size.StrongConvexity, "task.step_size.smoothness",
 			"is %v; want at least task.step_size.strong_convexity (%v), or task.step_size.gamma", size.Smoothness,
 			size.StrongConvexity)
 	}
-	c.Require(t.Steps.Budget >= time.Millisecond && t.Steps.Budget <= 24*time.Hour, "task.steps.budget",
-		"must be 1ms to 24h, is %s", t.Steps.Budget)
+	c.Require(t.Steps.TimeBudget >= time.Millisecond && t.Steps.TimeBudget <= 24*time.Hour, "task.steps.budget",
+		"must be 1ms to 24h, is %s", t.Steps.TimeBudget)
 	c.Require(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
 	c.Require(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
 		t.Steps.Max)
@@ -286,7 +288,7 @@ func (t *Task) recipe() spec.RowRecipe {
 func (t *Task) checkRecipe(c *spec.ProblemList) {
 	r, before := t.recipe(), c.ProblemCount()
 	r.Check(c, "task")
-	_, err := time.LoadLocation(r.Grid.Zone)
+	_, err := time.LoadLocation(r.Grid.TimeZone)
 	c.AddError("task.grid.zone", err)
 	if len(r.Inputs) > 0 && (t.Target != "") == t.Model.Kind.HasTarget() && c.ProblemCount() == before {
 		r.CheckColumns(c, "task", t.Features, t.Target)
@@ -306,37 +308,37 @@ func (t *Task) RowQuery() data.RowQuery {
 func (t *Task) ToWireTask(mixes bool) wire.Task {
 	schedule, recipe := learner.NewStepSizeSchedule(t.StepSize, t.Steps.Max), t.recipe()
 	w := wire.Task{
-		Name: t.Name, Features: recipe.ExpandFeatures(t.Features), Target: t.Target, Recipe: recipe,
+		Name: t.Name, Features: recipe.ExpandFeatures(t.Features), TargetColumn: t.Target, Recipe: recipe,
 		MinSamples: uint64(t.MinRows),
 		Model: wire.ModelSpec{
-			Outputs: uint32(t.Model.Outputs()), Activation: t.Model.Activation,
-			Risk: t.Model.EffectiveLossKind(), HasBias: t.Model.Bias, Ridge: t.Model.Ridge,
+			Outputs: uint32(t.Model.OutputCount()), Activation: t.Model.Activation,
+			Risk: t.Model.EffectiveLossKind(), HasBias: t.Model.HasBias, Ridge: t.Model.Ridge,
 			HuberDelta:    t.Model.HuberDelta,
 			FrozenTensors: t.Model.FrozenTensors,
 		},
 		Training: wire.TrainingSettings{
-			ExchangeKind: t.Exchange, Codec: t.UpdateCodec, BatchSize: uint32(t.BatchSize),
+			ExchangeKind: t.Exchange, UpdateCodec: t.UpdateCodec, BatchSize: uint32(t.BatchSize),
 			LocalStepProbability: t.StepSampling.StepProbability, GradientNoise: t.GradientNoise,
-			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity,
+			StepSize: schedule.ConstantStepSize, StrongConvexity: schedule.StrongConvexity,
 			StepSizeDecayOffset: schedule.DecayOffset,
-			NormalizesStepSize:  t.StepSize.NormalizesStepSize, Proximal: t.Proximal,
-			StepTimeBudgetMillis: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
-			MaxSteps: uint32(t.Steps.Max),
+			NormalizesStepSize:  t.StepSize.NormalizesStepSize, Proximal: t.ProximalWeight,
+			StepTimeBudgetMillis: uint32(t.Steps.TimeBudget.Milliseconds()), MinLocalSteps: uint32(t.Steps.Min),
+			MaxLocalSteps: uint32(t.Steps.Max),
 		},
 	}
-	if kind := t.Model.Kind; kind != spec.ModelKindOf(len(t.Model.HiddenUnits), w.Model.Risk) {
+	if kind := t.Model.Kind; kind != spec.ModelKindFromLayers(len(t.Model.HiddenUnits), w.Model.Risk) {
 		w.Model.Kind = kind
 	}
 	if mixes {
 		w.Mixing = t.Mixing.toWireSettings()
 	}
 	w.FinetuneSteps = uint32(t.Finetune.Steps)
-	if w.Personal.Tensors = t.Personal.Layers; t.Personal.UsesDitto() {
+	if w.Personal.PersonalTensors = t.Personal.Layers; t.Personal.UsesDitto() {
 		w.Personal.UsesDitto, w.Personal.DittoLambda = true, t.Personal.DittoLambda
 	}
 	if t.HasExternalModel() {
 		w.External.TrainerName = t.Model.TrainerName
-		w.External.Tensors, _ = t.externalTensorSchema() // the error has been told by the check
+		w.External.TrainedTensors, _ = t.externalTensorSchema() // the error has been told by the check
 		w.Model = wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared}
 	}
 	for _, n := range t.Model.HiddenUnits {

@@ -53,10 +53,10 @@ func TestTelegraf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = source.(data.Collector).Start(data.CollectorEnv{Dir: filepath.Join(t.TempDir(), "readings"),
+		err = source.(data.ReadingCollector).Start(data.CollectorEnv{RingFolder: filepath.Join(t.TempDir(), "readings"),
 			Disk:       store.LocalDisk,
 			RingLimits: s.Readings.RingBounds(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Connect: func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+			ConnectBroker: func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 				return b.Session("roof-1-data", nil, nil),
 					nil
 			}})

@@ -16,9 +16,9 @@ type ExternalTrainer struct {
 	Name           string           `yaml:"name"`    // as tasks call it
 	Command        config.OneOrMore `yaml:"command"` // the program and its arguments
 	Socket         string           `yaml:"socket"`  // in the place of all from command to network: of a program that runs by itself
-	Dir            string           `yaml:"dir"`     // where it runs; empty = the state folder
+	WorkDir        string           `yaml:"dir"`     // where it runs; empty = the state folder
 	Env            []string         `yaml:"env"`     // NAME=value
-	Memory         spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
+	MemoryLimit    spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
 	SilenceTimeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = DefaultTrainerTimeout
 	AllowsNetwork  bool             `yaml:"network"` // it may use the network
 }
@@ -26,8 +26,8 @@ type ExternalTrainer struct {
 // DefaultTrainerTimeout is the default of a trainer's timeout.
 const DefaultTrainerTimeout = 10 * time.Minute
 
-// HasOnlyTrainers says that the device has programs, which have rows, and nothing else.
-func (a *Agent) HasOnlyTrainers() bool {
+// HasOnlyExternalTrainers says that the device has programs, which have rows, and nothing else.
+func (a *Agent) HasOnlyExternalTrainers() bool {
 	return len(a.Trainers) > 0 && a.Data.Source == data.SourceCSV && a.Data.CSVPath == ""
 }
 
@@ -40,7 +40,7 @@ func (c *SettingsChecker) checkExternalTrainers(all []ExternalTrainer) {
 		seen[t.Name] = true
 		c.Require(t.Socket != "" || len(t.Command) > 0 && t.Command[0] != "", key+"command",
 			"is empty; want a program and its arguments, or the key socket")
-		c.Require(t.Socket == "" || len(t.Command) == 0 && t.Dir == "" && len(t.Env) == 0 && t.Memory == 0 &&
+		c.Require(t.Socket == "" || len(t.Command) == 0 && t.WorkDir == "" && len(t.Env) == 0 && t.MemoryLimit == 0 &&
 			!t.AllowsNetwork,
 			key+"socket", "is %q, and command, dir, env, memory or network is set: these are of a program that agentd "+
 				"starts; remove them or socket", t.Socket)
@@ -48,7 +48,7 @@ func (c *SettingsChecker) checkExternalTrainers(all []ExternalTrainer) {
 			name, _, pair := strings.Cut(e, "=")
 			c.Require(pair && name != "", key+"env", "has %q; want NAME=value", e)
 		}
-		c.Require(t.Memory >= 0, key+"memory", "must not be negative, is %s", t.Memory)
+		c.Require(t.MemoryLimit >= 0, key+"memory", "must not be negative, is %s", t.MemoryLimit)
 		c.Require(t.SilenceTimeout == 0 || t.SilenceTimeout >= minTrainerTimeout && t.SilenceTimeout <= 24*time.Hour,
 			key+"timeout",
 			"must be %s to 24h, is %s", minTrainerTimeout, t.SilenceTimeout)

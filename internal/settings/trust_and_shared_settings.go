@@ -29,9 +29,9 @@ func ReadRootDocument(path, federation string) (wire.RootDocument, error) {
 	return d, nil
 }
 
-// CoordinatorTrust returns the coordinator's public key that a person has written, or else the root document. The error
-// is a [*spec.FieldError].
-func (m *FederationSettings) CoordinatorTrust() (ed25519.PublicKey, *wire.RootDocument, error) {
+// CoordinatorKeyOrRoot returns the coordinator's public key that a person has written, or else the root document. The
+// error is a [*spec.FieldError].
+func (m *FederationSettings) CoordinatorKeyOrRoot() (ed25519.PublicKey, *wire.RootDocument, error) {
 	i := &m.Identity
 	if i.RootFile == "" {
 		key, err := keys.ParsePublic(i.CoordinatorKey)
@@ -65,7 +65,7 @@ var sharedSettings = []sharedSetting{
 	{"broker.qos", func(a *Agent) string { return fmt.Sprint(a.Broker.QoS) }},
 	{"broker.url", func(a *Agent) string { return strings.Join(a.Broker.URLs, ",") }},
 	{"d2d.uplink", func(a *Agent) string {
-		if a.D2D == nil || !a.D2D.OverUplink {
+		if a.D2D == nil || !a.D2D.UsesUplink {
 			return ""
 		}
 		return "true"

@@ -18,7 +18,8 @@ func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)
 	var l cli.ConfigLoader
 	var watch, json bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show what the running " + program + " does", Args: cli.PositionalArgs(cobra.NoArgs),
+		Use: "status", Short: "Show what the running " + program + " does",
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			dirs, err := stateDirs(&l)
 			if err != nil {
@@ -26,7 +27,7 @@ func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)
 			}
 			ask := func(width int) (all []byte, err error) {
 				for i, dir := range dirs {
-					text, err := fetch(cmd.Context(), program, dir, json, width, fetchTimeout)
+					text, err := fetchStatus(cmd.Context(), program, dir, json, width, fetchTimeout)
 					if err != nil {
 						return nil, err
 					}
@@ -40,7 +41,7 @@ func Command(program string, stateDirs func(*cli.ConfigLoader) ([]string, error)
 			if watch {
 				return watchStatus(cmd, ask, json)
 			}
-			text, err := ask(Width(cmd.OutOrStdout()))
+			text, err := ask(OutputWidth(cmd.OutOrStdout()))
 			if err == nil {
 				_, err = cmd.OutOrStdout().Write(text)
 			}
@@ -84,8 +85,8 @@ func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json b
 	}
 }
 
-// Width is the width to draw for.
-func Width(w io.Writer) int {
+// OutputWidth is the width to draw for.
+func OutputWidth(w io.Writer) int {
 	width, _ := terminalWidth(w)
 	return width
 }

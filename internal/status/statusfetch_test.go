@@ -32,8 +32,9 @@ func ask(t *testing.T, dir string, args ...string) (string, error) {
 	return out.String(), err
 }
 
-func serveOne(ctx context.Context, dir string, v *agentstatus.View) {
-	api.ServeSocket(ctx, dir, api.Handler([]api.Route{v.Route()}, api.SocketCaller, nil), slog.New(slog.DiscardHandler))
+func serveOne(ctx context.Context, dir string, v *agentstatus.StatusTracker) {
+	api.ServeSocket(ctx, dir, api.Handler([]api.Route{v.StatusRoute()}, api.SocketCaller, nil),
+		slog.New(slog.DiscardHandler))
 }
 
 // TestSocket asks a daemon for text and JSON, also where a daemon that was

@@ -19,26 +19,26 @@ const (
 	barWidth   = 30
 )
 
-// Line adds a line, cut to the width.
-func (p *Page) Line(label, format string, args ...any) {
+// AddLine adds a line, cut to the width.
+func (p *Page) AddLine(label, format string, args ...any) {
 	text := fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...))
-	p.Text.WriteString(strings.TrimRight(Cut(text, p.Width), " ") + "\n")
+	p.Text.WriteString(strings.TrimRight(CutToWidth(text, p.Width), " ") + "\n")
 }
 
-// Cut shortens a text to a width.
-func Cut(text string, width int) string {
+// CutToWidth shortens a text to a width.
+func CutToWidth(text string, width int) string {
 	if short := []rune(text); len(short) > width {
 		return string(short[:max(width-1, 0)]) + "…"
 	}
 	return text
 }
 
-// Paragraph adds a text on as many lines as it needs.
-func (p *Page) Paragraph(label, text string) {
+// AddParagraph adds a text on as many lines as it needs.
+func (p *Page) AddParagraph(label, text string) {
 	room := max(p.Width-labelWidth, 1)
 	var line []rune
 	flush := func() {
-		p.Line(label, "%s", string(line))
+		p.AddLine(label, "%s", string(line))
 		label, line = "", nil
 	}
 	for _, word := range strings.Fields(text) {
@@ -59,8 +59,8 @@ func (p *Page) Paragraph(label, text string) {
 	flush()
 }
 
-// Bar draws a share of a whole.
-func Bar(done, of float64) string {
+// ProgressBar draws a share of a whole.
+func ProgressBar(done, of float64) string {
 	share := 0.
 	if of > 0 {
 		share = min(max(done/of, 0), 1)
@@ -114,19 +114,20 @@ func FormatNamedNumbers(pairs ...any) string {
 	return strings.Join(all, "   ")
 }
 
-// AddHead adds the first lines of a page.
-func (p *Page) AddHead(what, version string, at, started time.Time, conditions []Condition, l Link) {
-	p.Line(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
+// AddHeadLines adds the first lines of a page.
+func (p *Page) AddHeadLines(what, version string, at, started time.Time, conditions []Condition, l Link) {
+	p.AddLine(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
 	for _, c := range conditions {
-		p.Paragraph("!", fmt.Sprintf("%s (since %s); %s", c.Problem, c.Since.Local().Format(time.DateTime), c.Remedy))
+		p.AddParagraph("!", fmt.Sprintf("%s (since %s); %s", c.Problem, c.Since.Local().Format(time.DateTime),
+			c.Remedy))
 	}
-	p.Line("broker", "%s", l.describe(at))
+	p.AddLine("broker", "%s", l.describe(at))
 }
 
 // AddLossLine adds a line with the losses of the last rounds as a sparkline.
 func (p *Page) AddLossLine(xs []float64) {
 	if len(xs) > 0 {
-		p.Line("loss", "%s  %.4g → %.4g over %d rounds", Sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
+		p.AddLine("loss", "%s  %.4g → %.4g over %d rounds", Sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
 	}
 }
 
@@ -141,6 +142,6 @@ func (p *Page) AddRefusalLines(all []Refusal) {
 		if r.Agent != "" {
 			who = r.Agent + " "
 		}
-		p.Line(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.Kind, r.Reason)
+		p.AddLine(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.Kind, r.Reason)
 	}
 }

@@ -17,7 +17,7 @@ func TestHungProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	_, err = fetch(t.Context(), "coordinator", dir, true, 0, time.Millisecond)
+	_, err = fetchStatus(t.Context(), "coordinator", dir, true, 0, time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(),
 		"coordinator runs with the state folder "+dir+" and does not answer within 1ms") ||
 		!strings.Contains(err.Error(), "coordinator service restart") {
@@ -37,7 +37,7 @@ func TestSparkline(t *testing.T) {
 // TestParagraph wants all of a problem on the page, however long its words are.
 func TestParagraph(t *testing.T) {
 	p := Page{Width: labelWidth + 12}
-	p.Paragraph("!", "cannot save /var/lib/coordinator/run: no space left")
+	p.AddParagraph("!", "cannot save /var/lib/coordinator/run: no space left")
 	want := "!             cannot save\n              /var/lib/coo\n              rdinator/run\n              : no " +
 		"space\n              left\n"
 	if got := p.Text.String(); got != want {

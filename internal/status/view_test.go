@@ -70,7 +70,7 @@ func TestCoordinatorPage(t *testing.T) {
 	}
 	c.Advance(2 * time.Second)
 	tell(host.BrokerLinkChanged{IsConnected: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
-		host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
+		host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestSwallowed}},
 		host.RefusedSubscriptionsChanged{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
 		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, EligibleAgents: 11},
 		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, EligibleAgents: 11},
@@ -83,8 +83,8 @@ func TestCoordinatorPage(t *testing.T) {
 		tell(aggregation.ModelReady{Version: wire.ModelVersion(i + 1), MeanReportedRisk: risk,
 			HeldOutScore: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
-	tell(meshplan.Computed{Round: 8,
-		Graph: meshplan.Graph{MixingAgents: 11, Edges: make([]round.MixingEdge, 22),
+	tell(meshplan.MeshComputed{Round: 8,
+		MixingGraph: meshplan.MixingGraph{MixingAgents: 11, Edges: make([]round.MixingEdge, 22),
 			ConnectedComponents: make([][]wire.AgentID,
 				1),
 			SecondEigenvalue: 0.9, EigenvalueRatio: 9}},
@@ -115,14 +115,14 @@ func TestCoordinatorPage(t *testing.T) {
 	c.Advance(30 * time.Second)
 	surface.ComparePage(t, *update, "coordinator_collecting", v.Status())
 	tell(host.BrokerLinkChanged{Err: errors.New("connection reset by peer")},
-		host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
+		host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestPassed}},
 		host.RefusedSubscriptionsChanged{},
 		publish.BlobChecked{Parts: 9, Missing: 2}, devices.CloneSeen{Agent: "s1"},
 		duplicate.ForeignAnnouncementSeen{}, cleanup.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
-		duplicate.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
+		duplicate.AheadAgentsChanged{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
 			StopRules: stop.Config{TargetR2: 0.9, TargetRisk: 0.1, Patience: 5, TimeLimit: time.Hour, ByteLimit: 5e6},
-			State: stop.State{CountingStartedAt: c.Now(), TransferredBytes: 6e6, JudgedRiskCount: 9,
+			State: stop.State{TimeLimitStartedAt: c.Now(), TransferredBytes: 6e6, JudgedRiskCount: 9,
 				LatestRisk: 0.25, BestRisk: 0.2, BestVersion: 12, AggregationsSinceBest: 3},
 		}, round.RunFinished{ModelVersion: 20, Reason: stop.ByteLimitReached},
 		round.PhaseEntered{Phase: round.CoordinatorFinished})
@@ -137,8 +137,8 @@ func TestRecall(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	r2 := 0.5
 	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{}, &round.Config{}, runs.RunSummary{Version: 7,
-		Risks: []float64{3, 2},
-		R2:    &r2})
+		MeanAgentRisks: []float64{3, 2},
+		R2:             &r2})
 	v.Observe(aggregation.ModelReady{Version: 8, MeanReportedRisk: 1,
 		HeldOutScore: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Status().Draw(80); !strings.Contains(got, "version 8") ||
@@ -172,7 +172,7 @@ func TestRejectedModel(t *testing.T) {
 	for _, next := range []wire.ModelVersion{28, 6} {
 		v := newCoordinatorPage(surface.NewClock().Now)
 		v.Observe(aggregation.ModelRejected{Version: 6, EarlierVersion: 5, NextVersion: 7,
-			Agents: []wire.AgentID{"s1", "s2"}})
+			SuspectAgents: []wire.AgentID{"s1", "s2"}})
 		v.Observe(aggregation.ModelReady{Version: 7, MeanReportedRisk: math.NaN()})
 		v.Observe(aggregation.ModelReady{Version: 27, MeanReportedRisk: math.NaN()})
 		const want = "the run continues from model 5 as version 7; the largest updates in the rejected model are " +
@@ -241,7 +241,7 @@ func TestAgentPage(t *testing.T) {
 		DeclineReason: wire.DeclineNoTime},
 		agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 8}},
 		agentround.WorkStarted{Round: 8, Kind: wire.KindTraining, TimeLeft: 2 * time.Minute},
-		budget.UplinkUsageChanged{Month: "2026-03", Bytes: 9e6, Limit: 20e6, RoundEstimate: 1},
+		budget.UplinkUsageChanged{Month: "2026-03", UsedBytes: 9e6, LimitBytes: 20e6, EstimatedRoundBytes: 1},
 		identity.CertificateUsed{ExpiresAt: c.Now().Add(240 * 24 * time.Hour)},
 		training.LocalTrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.Advance(15 * time.Second)
@@ -249,7 +249,7 @@ func TestAgentPage(t *testing.T) {
 	tell(training.LocalTrainingFinished{Round: 8, LocalSteps: 20, StepCountReason: learner.StepCountByBudget,
 		StepTime:   time.Millisecond,
 		RiskBefore: 0.3, LocalStepsDuration: 20 * time.Millisecond, LockWait: 90 * time.Second},
-		training.LockAwaited{LockHolder: "power"})
+		training.LockAwaited{HolderFederation: "power"})
 	c.Advance(2 * time.Second)
 	surface.ComparePage(t, *update, "agent_waits", v.Status())
 	tell(training.LockAwaited{Waited: 2 * time.Second}, agentround.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
@@ -260,17 +260,19 @@ func TestAgentPage(t *testing.T) {
 		host.BrokerLinkChanged{Err: errors.New("connection refused")}, presence.CloneSeen{},
 		presence.MessagesRejected{Reason: wire.RejectedOldEpoch},
 		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: part.DropVersion,
-			Err: &wire.VersionError{MessageVersion: 3}},
+			Err: &wire.ProtocolVersionError{MessageVersion: 3}},
 		agent.MessageDropped{Kind: mqtt.KindAnnouncement, Reason: part.DropVersion,
-			Err: &wire.VersionError{MessageVersion: 1}},
-		taskdata.SourceReportReceived{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
-			{Name: "pm25", ReceivedValues: 100, Used: 96, Unused: map[data.UnusedReason]uint64{grid.ReasonOutOfRange: 4,
-				grid.ReasonGap: 12},
-				Newest: c.Now().UnixNano(), LastUnusedWhere: "/data/a.csv: line 101"},
-			{Name: "temp", ReceivedValues: 100, Used: 100},
-			{Unused: map[data.UnusedReason]uint64{grid.ReasonMalformed: 3}}}}})
+			Err: &wire.ProtocolVersionError{MessageVersion: 1}},
+		taskdata.SourceReportReceived{QualityReport: data.QualityReport{Rows: 40, BadRows: 12,
+			Columns: []data.ColumnReport{
+				{Name: "pm25", ReceivedValues: 100, Used: 96,
+					Unused: map[data.UnusedReason]uint64{grid.ReasonOutOfRange: 4,
+						grid.ReasonGap: 12},
+					NewestTime: c.Now().UnixNano(), LastUnusedWhere: "/data/a.csv: line 101"},
+				{Name: "temp", ReceivedValues: 100, Used: 100},
+				{Unused: map[data.UnusedReason]uint64{grid.ReasonMalformed: 3}}}}})
 	surface.ComparePage(t, *update, "agent_unfit", v.Status())
-	tell(budget.UplinkUsageChanged{Month: "2026-04", Bytes: 9, Limit: 20e6, RoundEstimate: 5000},
+	tell(budget.UplinkUsageChanged{Month: "2026-04", UsedBytes: 9, LimitBytes: 20e6, EstimatedRoundBytes: 5000},
 		presence.MessagesRejected{},
 		agentround.AnnouncementObeyed{})
 	if page := v.Status().Draw(1000); strings.Count(page, "\n!") != 2 {
@@ -299,7 +301,7 @@ func TestAnnouncementMissingPage(t *testing.T) {
 			[]string{"access rules", "acl_file", "systemctl reload mosquitto"}},
 	} {
 		if tt.f.Reason == announcement.AccessDenied {
-			v.Observe(host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
+			v.Observe(host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestDenied,
 				Topic: "loop"}})
 		}
 		v.Observe(tt.f)
@@ -314,7 +316,7 @@ func TestAnnouncementMissingPage(t *testing.T) {
 		}
 		seen[page] = tt.f.Reason
 	}
-	v.Observe(host.BrokerSelfTestEnded{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}})
+	v.Observe(host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestPassed}})
 	v.Observe(announcement.AnnouncementMissing{Federation: "air"})
 	if page := v.Status().Draw(1000); strings.Contains(page, "\n!") || strings.Contains(page, "no task:") {
 		t.Errorf("after an announcement:\n%s", page)
@@ -375,7 +377,7 @@ func TestStorageProblem(t *testing.T) {
 	coord, device := newCoordinatorPage(c.Now), newAgentPage("press", c.Now)
 	for _, tt := range []struct {
 		tell            func(event observe.Event)
-		picture         func() status.Drawable
+		picture         func() status.DrawableStatus
 		failing, mended observe.Event
 	}{
 		{func(f observe.Event) { coord.Observe(f) }, coord.Status,
@@ -423,7 +425,7 @@ func TestWaits(t *testing.T) {
 
 // agentPage is a view of an agent that gets all events, with its board.
 type agentPage struct {
-	*agentstatus.View
+	*agentstatus.StatusTracker
 	all observe.Observers
 }
 
@@ -437,7 +439,7 @@ func (p agentPage) Observe(e observe.Event) { p.all.Observe(e) }
 
 // coordinatorPage is the same of a coordinator.
 type coordinatorPage struct {
-	*coordinatorstatus.View
+	*coordinatorstatus.StatusTracker
 	all observe.Observers
 }
 

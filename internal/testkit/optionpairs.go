@@ -15,8 +15,8 @@ func EachPair(t *testing.T, in spec.ConfigFileScope, words map[spec.OptionName][
 	t.Helper()
 	for _, p := range spec.Incompatibilities(in) {
 		for _, pick := range []spec.OptionCondition{p.A, p.B} {
-			if !slices.Contains(words[pick.Option], pick.Word) {
-				t.Errorf("no words of %s, or without %q", pick.Option, pick.Word)
+			if !slices.Contains(words[pick.Option], pick.OptionValue) {
+				t.Errorf("no words of %s, or without %q", pick.Option, pick.OptionValue)
 			}
 		}
 	}

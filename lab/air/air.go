@@ -110,7 +110,7 @@ const FillAtMost = 3 * time.Hour
 
 // Rows makes the rows of hours as an agent does: to train, or early, to predict.
 func Rows(hours []StationHour, features []string, target string, early bool) (grid.MadeRows, error) {
-	g, err := grid.NewRowBuilder(grid.Config{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
+	g, err := grid.NewRowBuilder(grid.RowBuilderConfig{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
 		MissingFill: grid.FillRule{Policy: grid.FillLast, MaxLastValueAge: FillAtMost}, IsForPrediction: early})
 	if err != nil {
 		return grid.MadeRows{}, err

@@ -129,7 +129,7 @@ func Flip[T learner.Float](model learner.Architecture, s *learner.Samples[T]) *l
 			y = append(y, FlipLabel(model, label))
 		}
 	}
-	return learner.NewSamples(s.Inputs(), x, y)
+	return learner.NewSamples(s.FeatureCount(), x, y)
 }
 
 const rowsAtATime = 1024

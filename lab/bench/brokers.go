@@ -36,7 +36,7 @@ var starters = map[string]func(agents int) (*site, error){
 }
 
 func startEmbedded(n int) (*site, error) {
-	table, err := acl.New("")
+	table, err := acl.NewRuleTable("")
 	if err != nil {
 		return nil, err
 	}

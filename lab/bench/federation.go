@@ -102,7 +102,8 @@ func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.ConfigFile, []s
 	var agents []settings.Agent
 	for k := range f.agents {
 		s := settings.DefaultAgent()
-		s.ID, s.Data.CSVPath, s.Privacy.MinRows, s.Metrics = string(agentID(k)), csv, 1, settings.AgentMetrics{}
+		s.ID, s.Data.CSVPath, s.Privacy.MinRowsToParticipate, s.Metrics = string(agentID(k)), csv, 1,
+			settings.AgentMetrics{}
 		agents = append(agents, s)
 	}
 	c := f.leader()
@@ -139,7 +140,7 @@ func (f *fleet) leader() *coordinatorsettings.ConfigFile {
 	t.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,
 		Risk: spec.LossSquared}
 	t.StepSize = spec.StepSize{Constant: 0.01}
-	t.Steps = settings.LocalStepLimits{Budget: time.Second, Min: 1, Max: 1}
+	t.Steps = settings.LocalStepLimits{TimeBudget: time.Second, Min: 1, Max: 1}
 	r := &s.Round
 	r.Participants, r.Quorum, r.MaxAggregations, r.RoundTimeout = f.drawn, f.drawn, 0, 24*time.Hour
 	r.Gather = round.GatherConfig{TargetAgents: f.agents, MinAgents: f.agents, WindowLength: time.Hour,
@@ -186,7 +187,7 @@ type quick struct{ training.LocalTrainer }
 
 // NewBlock implements training.Trainer.
 func (quick) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
-	task.LocalJob[float32]) (training.Block,
+	task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	return quickBlock{}, nil
 }
@@ -197,12 +198,13 @@ func (quick) Observe(observe.Event) {}
 // quickBlock takes local steps at no cost.
 type quickBlock struct{}
 
-// TakeSteps implements training.Block.
+// TakeSteps implements training.LocalStepBlock.
 func (quickBlock) TakeSteps([]float32, uint64, uint64) error { return nil }
 
-// OutcomeFrom implements training.Block.
-func (quickBlock) OutcomeFrom(_, x []float32) (task.LocalOutcome[float32], error) {
-	return task.LocalOutcome[float32]{Vector: make([]float32, len(x)), Steps: 1, RiskBefore: 1, RiskAfter: 1}, nil
+// OutcomeFrom implements training.LocalStepBlock.
+func (quickBlock) OutcomeFromBase(_, x []float32) (task.LocalOutcome[float32], error) {
+	return task.LocalOutcome[float32]{UpdateVector: make([]float32, len(x)), StepsTaken: 1, RiskBefore: 1,
+		RiskAfter: 1}, nil
 }
 
 // gated is quick, and waits for the round to begin.
@@ -213,7 +215,7 @@ type gated struct {
 
 // NewBlock implements training.Trainer.
 func (g gated) NewBlock(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[float32],
-	_ task.LocalJob[float32]) (training.Block, error) {
+	_ task.LocalJob[float32]) (training.LocalStepBlock, error) {
 	return &gatedBlock{fleet: g.fleet, ctx: ctx}, nil
 }
 
@@ -231,7 +233,7 @@ type gatedBlock struct {
 	ctx   context.Context
 }
 
-// TakeSteps implements training.Block.
+// TakeSteps implements training.LocalStepBlock.
 func (b *gatedBlock) TakeSteps([]float32, uint64, uint64) error {
 	t := b.fleet.turn.Load()
 	t.arrived.done()

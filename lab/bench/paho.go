@@ -142,7 +142,7 @@ func (p *bare) publish(c paho.Client, topic string, qos byte, retained bool, x *
 			}
 		}
 		tokens = append(tokens, c.Publish(fmt.Sprintf("fl/v1/%s/%s/%d", rival, topic, k), qos, retained,
-			wire.ChunkOf(p.payload, k)))
+			wire.ChunkPayload(p.payload, k)))
 	}
 	for _, t := range tokens {
 		if t.Wait() && t.Error() != nil {

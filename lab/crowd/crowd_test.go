@@ -59,7 +59,7 @@ type crowd struct {
 	queue    events
 	serial   uint64
 	members  []member
-	lead     *round.Coordinator
+	lead     *round.CoordinatorMachine
 	record   round.JournalRecord
 	plan     round.Plan
 	all      []*announcement
@@ -119,10 +119,10 @@ func digestOf(words ...any) wire.Digest { return sha256.Sum256(fmt.Append(nil, w
 func newCrowd(t *testing.T, n int, cfg round.Config) *crowd {
 	c := &crowd{t: t, cfg: cfg, now: 1, members: make([]member, n), heard: map[wire.AgentID]bool{},
 		rng: rand.New(rand.NewPCG(1, 1)), trace: sha256.New()}
-	c.cfg.Gather.Response.ListedAgents = n
+	c.cfg.Gather.ResponseLottery.ListedAgents = n
 	c.plan = round.Plan{Kind: wire.KindTraining, UpdateBytes: 40, Task: wire.BlobRef{Hash: digestOf("task"), Length: 1},
 		BaseModel: wire.BlobRef{Hash: digestOf("model", 0), Length: 1}}
-	within := max(1, cfg.Gather.Response.ReturnSpread.Milliseconds())
+	within := max(1, cfg.Gather.ResponseLottery.DisconnectSpread.Milliseconds())
 	for k := range c.members {
 		m := &c.members[k]
 		m.pcg, m.read, m.anew = *rand.NewPCG(2, uint64(k)), -1, true
@@ -321,7 +321,7 @@ func (c *crowd) perform(k int32, m *member, e agentround.Effect) {
 		c.later(k, 10, agentround.TaskChecked{TaskDigest: e.Task.Hash, RowCount: 50 + uint64(k%100)})
 	case agentround.FetchModel:
 		c.later(k, 1000, agentround.ModelFetched{BaseModelDigest: e.BaseModel.Hash})
-	case agentround.Train:
+	case agentround.StartTraining:
 		c.later(k, 5000+int64(k%20)*1000, agentround.TrainingEnded{Run: e.Position.Run, Round: e.Position.Round,
 			UpdateDigest: digestOf("update", k, e.Position.Round)})
 	case agentround.SendHello:
@@ -338,8 +338,9 @@ func (c *crowd) perform(k int32, m *member, e agentround.Effect) {
 	case agentround.SendDeclined:
 		c.say(func() { c.step(round.DeclinedReceived{Agent: id, Round: e.Position.Round, Reason: e.Reason}) })
 	case agentround.SubmitUpdate:
-		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.BaseModel.Hash, Samples: 50 + uint64(k%100),
-			Payload: wire.Manifest{Hash: e.UpdateDigest, Length: 40, Codec: c.plan.Codec}}
+		u := wire.Update{Kind: wire.KindTraining, BaseModelDigest: c.all[m.read].body.BaseModel.Hash,
+			Samples:         50 + uint64(k%100),
+			PayloadManifest: wire.Manifest{Hash: e.UpdateDigest, BlobLength: 40, Codec: c.plan.Codec}}
 		c.say(func() {
 			c.step(round.UpdateOfferReceived{UpdateOffer: round.UpdateOffer{Agent: id, Boot: wire.Epoch(m.boot),
 				Run:    e.Run,

@@ -20,8 +20,9 @@ func (s size) config() round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = s.drawn, s.drawn*8/10
 	cfg.Gather = round.GatherConfig{MinAgents: s.drawn, WindowLength: 30 * time.Second, HelloSpread: 2 * time.Second,
-		Response: round.ResponseConfig{TargetHellos: s.target, ReturnAfter: s.after, ReturnSpread: s.within,
-			Presence: round.PresenceInRoundOnly}}
+		ResponseLottery: round.ResponseLotteryConfig{TargetHellos: s.target, DisconnectDuration: s.after,
+			DisconnectSpread: s.within,
+			Presence:         round.PresenceInRoundOnly}}
 	return cfg
 }
 

@@ -119,7 +119,7 @@ func TestFashionSplits(t *testing.T) {
 		if len(seen) != 200 || even != (by != Dirichlet) || (kinds <= 4) != (by == Shards) {
 			t.Errorf("%s: %d images, sizes %v, up to %d classes", by, len(seen), sizes, kinds)
 		}
-		if p.Metrics[0].Of(make([]float64, p.Model.Params())) != 0.1 {
+		if p.Metrics[0].Of(make([]float64, p.Model.ParameterCount())) != 0.1 {
 			t.Error("without a model all images are of class 0, a tenth of them")
 		}
 	}

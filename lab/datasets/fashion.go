@@ -122,7 +122,7 @@ func (f *Fashion) Problem(model learner.Architecture, by Split, devices int, con
 // FashionModel is softmax regression, or a network with a hidden layer of rectified units.
 func FashionModel(hidden int) learner.Architecture {
 	a := learner.Architecture{Kind: spec.ModelSoftmax, Inputs: pixels, Outputs: fashionLabels, Risk: spec.LossSoftmax,
-		Bias: true}
+		HasBias: true}
 	if hidden > 0 {
 		a.Kind, a.HiddenUnits, a.Activation = spec.ModelMLP, []int{hidden}, spec.ActivationReLU
 	}

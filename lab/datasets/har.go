@@ -66,7 +66,7 @@ func HAR(path string) (*data.Problem[float32], error) {
 		}
 	}
 	model := learner.Architecture{Kind: spec.ModelSoftmax, Inputs: inputs, Outputs: 6, Risk: spec.LossSoftmax,
-		Bias: true}
+		HasBias: true}
 	var held []*learner.Samples[float32]
 	for k := 1; k <= last; k++ {
 		if y[k] != nil {

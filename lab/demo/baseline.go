@@ -64,7 +64,7 @@ func persistence(held *learner.Samples[float32]) float64 {
 // ridge fits on the training rows, standardised by themselves, and returns R²
 // on the held-out ones.
 func ridge(train, held *learner.Samples[float32]) (float64, error) {
-	st := learner.MomentsOf(train).Standardization(spec.LossSquared, clip)
+	st := learner.ComputeColumnMoments(train).Standardization(spec.LossSquared, clip)
 	x, _ := train.Row(0)
 	d := len(x) + 1 // and a constant
 	row := func(dst []float64, x []float32) {

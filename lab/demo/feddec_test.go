@@ -183,7 +183,7 @@ func simulated(t *testing.T, o *Options) string {
 	e.Mixing.ServerEvery, e.Mixing.FirstBlock = regressionSteps, regressionSteps
 	e.Rounds, e.Participants.Count, e.Sampling = o.Rounds*regressionSteps+1, 2, spec.SamplingWithReplacement
 	e.BatchSize = sim.Each(1)
-	e.StepSize = spec.StepSize{Diminishing: true}
+	e.StepSize = spec.StepSize{IsDiminishing: true}
 	r, err := sim.RunInstances(t.Context(), e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: p, Mixing: w}, nil }, nil)
 	if err != nil {

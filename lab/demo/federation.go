@@ -45,8 +45,8 @@ type federation struct {
 	coordinator coordinatorsettings.ConfigFile
 	agents      []settings.Agent
 	topics      mqtt.Topics
-	server      *broker.Server                                    // nil with a broker of the user's
-	edges       func([]round.MixingAgent) (meshplan.Graph, error) // where agents mix
+	server      *broker.Server                                          // nil with a broker of the user's
+	edges       func([]round.MixingAgent) (meshplan.MixingGraph, error) // where agents mix
 	// what runs an agent; nil = here, or in a process of its own
 	host    func(context.Context, *settings.Agent) error
 	reached bool                        // the broker, once
@@ -107,7 +107,7 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 // startBroker starts the embedded broker with the rules of a real one, for the users that have a password in a folder:
 // other programs of this machine are not let in.
 func startBroker(f *launch.Folder, log *slog.Logger) (*broker.Server, error) {
-	rules, err := acl.New("")
+	rules, err := acl.NewRuleTable("")
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (fed *federation) enrol(url string) (err error) {
 	}
 	for i := range fed.agents {
 		s := &fed.agents[i]
-		if s.D2D != nil && !s.D2D.OverUplink { // the neighbours' broker knows the same users
+		if s.D2D != nil && !s.D2D.UsesUplink { // the neighbours' broker knows the same users
 			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
 			s.D2D.Broker.CAFile = s.Broker.CAFile
 		}
@@ -187,7 +187,7 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 			}
 		}
 		return coordinatord.Run(ctx, &fed.coordinator,
-			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, MeshBuilder: fed.edgesOf})
+			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, NewMeshBuilder: fed.edgesOf})
 	})
 	err := w.wait(g.Context())
 	if err == nil && fed.after != nil {
@@ -266,7 +266,8 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 }
 
 // edgesOf makes the edges of the demo's own graph.
-func (fed *federation) edgesOf(*coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.Graph, error),
+func (fed *federation) edgesOf(*coordinatorsettings.ConfigFile) (func([]round.MixingAgent) (meshplan.MixingGraph,
+	error),
 	error) {
 	return fed.edges, nil
 }

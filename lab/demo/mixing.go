@@ -75,7 +75,7 @@ type mixing struct {
 type course struct {
 	algorithm spec.Algorithm
 	rounds    []point
-	mesh      *meshplan.Graph
+	mesh      *meshplan.MixingGraph
 	audit     *audit
 	account   *account
 	model     string       // its blob digest
@@ -135,7 +135,7 @@ func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, d
 	}
 	c := &course{algorithm: algorithm, audit: newAudit(len(fed.agents))}
 	if algorithm == spec.FedDec {
-		maker, err := edges.New(m.scene.mesh.Edges, m.scene.mesh.Radius, "", m.scene.mesh.Weights)
+		maker, err := edges.New(m.scene.mesh.Edges, m.scene.mesh.EdgeRadius, "", m.scene.mesh.Weights)
 		if err != nil {
 			return nil, err
 		}
@@ -205,7 +205,7 @@ func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) training
 
 // count counts what goes over an agent's connections: topics and payloads.
 func (c *course) count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
-	if x.Dropped {
+	if x.IsDropped {
 		return
 	}
 	sum := &c.uplink
@@ -238,7 +238,7 @@ func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay,
 		Rand: rand.New(rand.NewPCG(l.rand.Uint64(), 0)),
 		IsExemptTopic: func(topic string) bool {
-			kind, _, _, _, _ := l.topics.Parse(topic) // a foreign topic has KindUnknown
+			kind, _, _, _, _ := l.topics.ParseTopic(topic) // a foreign topic has KindUnknown
 			return kind != mqtt.KindPeer
 		},
 	})
@@ -259,32 +259,32 @@ func (l *life) kill() {
 
 // NewBlock implements training.Trainer.
 func (l *life) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (training.Block,
+	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	b, err := l.Trainer.NewBlock(ctx, r, p, j)
-	return &audited{Block: b, life: l, round: r, trace: conservation.New[float32](l.id)}, err
+	return &audited{LocalStepBlock: b, life: l, round: r, trace: conservation.New[float32](l.id)}, err
 }
 
 // audited is a block that shows the audit what was mixed, after each local step. The demo mixes after every one.
 type audited struct {
-	training.Block
+	training.LocalStepBlock
 	life  *life
 	round wire.RoundID
 	taken uint64
 	trace *conservation.Trace[float32]
 }
 
-// TakeSteps implements training.Block.
+// TakeSteps implements training.LocalStepBlock.
 func (b *audited) TakeSteps(x []float32, first, last uint64) error {
 	b.show(x)
 	b.taken = last
-	return b.Block.TakeSteps(x, first, last)
+	return b.LocalStepBlock.TakeSteps(x, first, last)
 }
 
-// OutcomeFrom implements training.Block.
-func (b *audited) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
+// OutcomeFrom implements training.LocalStepBlock.
+func (b *audited) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
 	b.show(x)
-	return b.Block.OutcomeFrom(base, x)
+	return b.LocalStepBlock.OutcomeFromBase(base, x)
 }
 
 func (b *audited) show(x []float32) {

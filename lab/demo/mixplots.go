@@ -79,7 +79,7 @@ func (m *mixing) network() (*plot.Network, bool) {
 		for i, p := range m.scene.places {
 			points[i] = graph.Point{X: p.X, Y: p.Y}
 		}
-		g = graph.GeographicGraph(points, m.scene.mesh.Radius)
+		g = graph.GeographicGraph(points, m.scene.mesh.EdgeRadius)
 	}
 	weights := map[[2]wire.AgentID]float64{}
 	for _, e := range mesh.Edges {

@@ -201,7 +201,7 @@ const radius = 0.3
 func (o *Options) weights() spec.AgentWeightRule {
 	var k spec.ProblemList
 	spec.ChosenOptions{spec.OptionAggregationRule: o.aggregation().Rule,
-		spec.OptionAgentWeights: string(spec.WeightsSamples)}.Check(&k,
+		spec.OptionAgentWeights: string(spec.WeightsSamples)}.CheckIncompatibilities(&k,
 		spec.InCoordinatorFile, nil)
 	if k.Err() != nil {
 		return spec.WeightsEqual
@@ -217,8 +217,8 @@ func (o *Options) faulty() bool { return o.Loss > 0 || o.Duplicates > 0 || o.Del
 func (o *Options) task() settings.Task {
 	t := coordinatorsettings.Default().Task
 	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
-	t.StepSize.Constant, t.BatchSize, t.ClipDeviations, t.MinRows = 0.4, 32, clip, 100
-	t.Steps = settings.LocalStepLimits{Budget: budget, Min: 1, Max: 100}
+	t.StepSize.Constant, t.BatchSize, t.ClipStandardDeviations, t.MinRows = 0.4, 32, clip, 100
+	t.Steps = settings.LocalStepLimits{TimeBudget: budget, Min: 1, Max: 100}
 	if o.Model == "mlp" {
 		t.StepSize.Constant = 1
 		t.Model.Kind, t.Model.HiddenUnits = "mlp", []int{32}

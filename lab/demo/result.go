@@ -88,7 +88,7 @@ func writeTable(w io.Writer, r *Result) {
 // writeOut writes the model, the history and the result to the folder that --out names.
 func writeOut(dir, stateDir string, r *Result) error {
 	r.out = dir
-	models, _, err := runs.OpenModels(stateDir)
+	models, _, err := runs.OpenModelsOfCurrentRun(stateDir)
 	if err != nil {
 		return err
 	}

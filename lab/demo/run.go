@@ -103,7 +103,7 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 }
 
 func modelHash(stateDir string) (string, error) {
-	models, _, err := runs.OpenModels(stateDir)
+	models, _, err := runs.OpenModelsOfCurrentRun(stateDir)
 	if err != nil {
 		return "", err
 	}

@@ -79,7 +79,7 @@ func airScene(o *Options, dir string) (*scene, error) {
 	if o.Model == "mlp" {
 		s.task.StepSize.Constant = 0.05
 	}
-	s.task.Steps = settings.LocalStepLimits{Budget: time.Minute, Min: 20, Max: 20}
+	s.task.Steps = settings.LocalStepLimits{TimeBudget: time.Minute, Min: 20, Max: 20}
 	return s, nil
 }
 
@@ -109,7 +109,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	}
 	s := &scene{
 		what:  "feddec's regression: 25 parameters, of which each agent has 10 rows; the loss is (f − f*)/(f(0) − f*)",
-		files: f, mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRadius, Radius: regressionRadius,
+		files: f, mesh: coordinatorsettings.Mesh{Edges: spec.EdgesRadius, EdgeRadius: regressionRadius,
 			Weights: spec.EdgeWeightsBestConstant},
 		rounds:  100,
 		uploads: o.draws(),
@@ -120,11 +120,11 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	}
 	s.task = coordinatorsettings.Default().Task
 	s.task.Name, s.task.Features, s.task.Target = "regression", f.features, f.target
-	s.task.Model.Bias, s.task.Standardize, s.task.ClipDeviations, s.task.MinRows = false, false, 0, 1
+	s.task.Model.HasBias, s.task.Standardize, s.task.ClipStandardDeviations, s.task.MinRows = false, false, 0, 1
 	s.task.BatchSize = 1
-	s.task.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: p.Objective.StrongConvexity,
+	s.task.StepSize = spec.StepSize{IsDiminishing: true, StrongConvexity: p.Objective.StrongConvexity,
 		Smoothness: p.Objective.Smoothness}
-	s.task.Steps = settings.LocalStepLimits{Budget: time.Minute, Min: regressionSteps, Max: regressionSteps}
+	s.task.Steps = settings.LocalStepLimits{TimeBudget: time.Minute, Min: regressionSteps, Max: regressionSteps}
 	return s, nil
 }
 
@@ -206,10 +206,10 @@ func (p apart) rounds() int         { return p.scene.rounds }
 func (p apart) agent(i int) settings.Agent {
 	s := settings.DefaultAgent()
 	s.ID, s.Data.CSVPath = p.files.stations[i], p.files.train[i]
-	s.Privacy.MinRows = 1
+	s.Privacy.MinRowsToParticipate = 1
 	s.Metrics = settings.AgentMetrics{}
 	if p.algorithm == spec.FedDec {
-		s.D2D = &settings.D2D{OverUplink: p.site == ""}
+		s.D2D = &settings.D2D{UsesUplink: p.site == ""}
 		if p.site != "" {
 			s.D2D.Broker.URLs = config.OneOrMore{p.site}
 		}

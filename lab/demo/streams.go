@@ -83,13 +83,13 @@ func (p streamed) agent(i int) settings.Agent {
 	s := p.together.agent(i)
 	topic := topicOf(p.files.stations[i])
 	s.Data = data.Config{Source: data.SourceMQTT, TimeColumn: "time", ColumnByInput: map[string]string{},
-		Missing:         grid.FillLast,
-		MaxLastValueAge: air.FillAtMost}
+		MissingValuePolicy: grid.FillLast,
+		MaxLastValueAge:    air.FillAtMost}
 	for _, of := range air.Sensors {
 		s.Data.ColumnByInput[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
 	}
 	s.Readings.Broker.URLs = config.OneOrMore{p.site}
-	s.Privacy.MinRows = p.files.rows[i] // all of them, so that the model does not depend on when they come
+	s.Privacy.MinRowsToParticipate = p.files.rows[i] // all of them, so that the model does not depend on when they come
 	s.Predict.KeptModels, s.Predict.MinModelRefreshInterval, s.Predict.ForecastInterval = 1, time.Second, time.Second
 	s.Predict.ForecastTopic, s.Predict.ForecastBroker.URLs = forecastsOf(p.files.stations[i]), config.OneOrMore{p.site}
 	return s

@@ -33,12 +33,12 @@ type progress struct {
 	Agents       int
 	Round        int // training rounds that are done
 	Rounds       int
-	Participants []wire.AgentID       // of the newest round
-	Done         map[wire.AgentID]int // E_k of those whose update is in
-	Loss         float64              // mean risk of the participants at the base model
-	R2           float64              // of the newest model on the held-out year
-	Held         float64              // its risk there
-	Mesh         *meshplan.Graph      // of the newest round in which agents mix
+	Participants []wire.AgentID        // of the newest round
+	Done         map[wire.AgentID]int  // E_k of those whose update is in
+	Loss         float64               // mean risk of the participants at the base model
+	R2           float64               // of the newest model on the held-out year
+	Held         float64               // its risk there
+	Mesh         *meshplan.MixingGraph // of the newest round in which agents mix
 	Elapsed      time.Duration
 	evaluated    *evaluated // the last evaluation at the agents
 }
@@ -95,8 +95,8 @@ func (w *watcher) take(event observe.Event) error {
 		w.display.model(p)
 	case coordinator.ModelEvaluated:
 		p.evaluated = &evaluated{int(f.Version), f.Result}
-	case meshplan.Computed:
-		p.Mesh = &f.Graph
+	case meshplan.MeshComputed:
+		p.Mesh = &f.MixingGraph
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}

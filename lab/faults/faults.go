@@ -26,7 +26,7 @@ type Options struct {
 type Conn struct {
 	mqtt.Conn
 	options Options
-	mailbox *mqtt.Mailbox
+	mailbox *mqtt.EventMailbox
 	ended   chan struct{}
 
 	mu  sync.Mutex
@@ -35,7 +35,7 @@ type Conn struct {
 
 // Wrap returns inner with faults. Inner's events are the new connection's.
 func Wrap(inner mqtt.Conn, o Options) *Conn {
-	c := &Conn{Conn: inner, options: o, mailbox: mqtt.NewMailbox(1024, 8<<20), ended: make(chan struct{})}
+	c := &Conn{Conn: inner, options: o, mailbox: mqtt.NewEventMailbox(1024, 8<<20), ended: make(chan struct{})}
 	go c.deliver()
 	return c
 }

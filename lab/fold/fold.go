@@ -92,7 +92,8 @@ func (o *Options) validate(f *foldInput) error {
 			weights = spec.WeightsSamples
 		}
 	}
-	spec.ChosenOptions{spec.OptionAggregationRule: o.Rule.Rule, spec.OptionAgentWeights: string(weights)}.Check(&k,
+	spec.ChosenOptions{spec.OptionAggregationRule: o.Rule.Rule,
+		spec.OptionAgentWeights: string(weights)}.CheckIncompatibilities(&k,
 		spec.InBothFiles,
 		map[spec.OptionName]string{spec.OptionAggregationRule: "rule",
 			spec.OptionAgentWeights: "the file's weight, as weights:"})
@@ -123,19 +124,19 @@ func (f *foldInput) fold(o *Options) (*result, error) {
 	for _, k := range b.RefusedIndices {
 		r.LeftOut = append(r.LeftOut, leftOut{all[k].Agent, "refuse_above", &all[k].Norm})
 	}
-	set, source := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}, rule.InMemoryUpdates[float64]{}
-	for _, x := range b.TakenContributions {
+	set, source := rule.UpdateSet[float64]{UpdateScale: plan.UpdateScale()}, rule.InMemoryUpdates[float64]{}
+	for _, x := range b.KeptContributions {
 		set.Updates, source = append(set.Updates, x.UpdateMetadata), append(source, rows[x.Agent])
 	}
 	set.UpdateReader, r.Draws = source, set.TotalDrawCount()
-	return r, r.finish(o, f, &set, b.TakenContributions)
+	return r, r.finish(o, f, &set, b.KeptContributions)
 }
 
 // finish folds the set.
 func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], of []round.Contribution) error {
 	by := rule.New[float64](o.Rule)
-	set.State = rule.NewState(by, f.length)
-	for _, v := range set.State {
+	set.RuleState = rule.NewState(by, f.length)
+	for _, v := range set.RuleState {
 		copy(v, floats(f.State))
 	}
 	w, err := by.AssessUpdates(set)
@@ -160,7 +161,7 @@ func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], 
 	if err := by.AggregatePart(r.Aggregate, set, 0); err != nil {
 		return err
 	}
-	for _, v := range set.State {
+	for _, v := range set.RuleState {
 		r.State = v
 	}
 	for j, x := range r.Aggregate {

@@ -66,7 +66,7 @@ func WriteMosquittoPasswords(dir string, passwordByUser map[string]string) error
 // WriteMosquittoAccess writes the files acl and passwd for federations with these agents to dir.
 func WriteMosquittoAccess(dir string, agents []wire.AgentID, passwordOf func(user string) string,
 	federations ...wire.FederationName) error {
-	table, err := acl.New("")
+	table, err := acl.NewRuleTable("")
 	if err != nil {
 		return err
 	}

@@ -122,14 +122,14 @@ func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float
 
 // NewBlock implements training.Trainer.
 func (l Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (training.Block,
+	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	if l.FlipsLabels {
 		j.Samples = attack.Flip(p.Model.Architecture(), j.Samples)
 	}
 	b, err := l.Trainer.NewBlock(ctx, r, p, j)
 	if err == nil && l.ChangeSnapshot != nil {
-		b = &twoFacedBlock{Block: b, lie: l.ChangeSnapshot, own: slices.Clone(j.Base)}
+		b = &twoFacedBlock{LocalStepBlock: b, lie: l.ChangeSnapshot, own: slices.Clone(j.BaseParameters)}
 	}
 	if err != nil || l.ChangeUpdate == nil {
 		return b, err
@@ -140,15 +140,15 @@ func (l Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 // twoFacedBlock takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a
 // block is training.TracedBlock.
 type twoFacedBlock struct {
-	training.Block
+	training.LocalStepBlock
 	lie func(x []float32)
 	own []float32
 }
 
-// TakeSteps implements training.Block.
+// TakeSteps implements training.LocalStepBlock.
 func (b *twoFacedBlock) TakeSteps(x []float32, first, last uint64) error {
 	copy(x, b.own)
-	err := b.Block.TakeSteps(x, first, last)
+	err := b.LocalStepBlock.TakeSteps(x, first, last)
 	if err == nil && !slices.Equal(x, b.own) { // it has taken steps, of which neighbours hear
 		copy(b.own, x)
 		b.lie(x)
@@ -156,23 +156,23 @@ func (b *twoFacedBlock) TakeSteps(x []float32, first, last uint64) error {
 	return err
 }
 
-// OutcomeFrom implements training.Block.
-func (b *twoFacedBlock) OutcomeFrom(base, _ []float32) (task.LocalOutcome[float32], error) {
-	return b.Block.OutcomeFrom(base, b.own)
+// OutcomeFrom implements training.LocalStepBlock.
+func (b *twoFacedBlock) OutcomeFromBase(base, _ []float32) (task.LocalOutcome[float32], error) {
+	return b.LocalStepBlock.OutcomeFromBase(base, b.own)
 }
 
 // alteredBlock is the local steps of a block whose outcome is changed. It hides whether a block is
 // training.TracedBlock.
 type alteredBlock struct {
-	training.Block
+	training.LocalStepBlock
 	change func(v []float32)
 }
 
-// OutcomeFrom implements training.Block.
-func (b alteredBlock) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
-	out, err := b.Block.OutcomeFrom(base, x)
+// OutcomeFrom implements training.LocalStepBlock.
+func (b alteredBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
+	out, err := b.LocalStepBlock.OutcomeFromBase(base, x)
 	if err == nil {
-		b.change(out.Vector)
+		b.change(out.UpdateVector)
 	}
 	return out, err
 }

@@ -33,7 +33,7 @@ func TestSuite(t *testing.T) {
 type honest struct{ training.LocalTrainer }
 
 func (honest) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
-	task.LocalJob[float32]) (training.Block,
+	task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	return honestBlock{}, nil
 }
@@ -42,10 +42,10 @@ func (honest) Moments(*task.CompiledTask[float32], *learner.Samples[float32]) ([
 	return []float64{4, 6, 8, 20, 30}, nil
 }
 
-type honestBlock struct{ training.Block }
+type honestBlock struct{ training.LocalStepBlock }
 
-func (honestBlock) OutcomeFrom([]float32, []float32) (task.LocalOutcome[float32], error) {
-	return task.LocalOutcome[float32]{Vector: []float32{1, 2}}, nil
+func (honestBlock) OutcomeFromBase([]float32, []float32) (task.LocalOutcome[float32], error) {
+	return task.LocalOutcome[float32]{UpdateVector: []float32{1, 2}}, nil
 }
 
 // The lies are what their names say.
@@ -74,16 +74,16 @@ func TestLies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := b.OutcomeFrom(nil, nil)
+		out, err := b.OutcomeFromBase(nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		v, err := l.Moments(nil, nil)
 		rows := l.ReportedRowCount(learner.NewSamples(1, make([]float32, 4), make([]float32, 4)))
 		equal := func(a, b float32) bool { return a == b || a != a && b != b }
-		if err != nil || !slices.EqualFunc(out.Vector, want.update, equal) || !slices.Equal(v, want.moments) ||
+		if err != nil || !slices.EqualFunc(out.UpdateVector, want.update, equal) || !slices.Equal(v, want.moments) ||
 			rows != want.rows {
-			t.Errorf("%s: update %v, moments %v, %d rows, %v; want %+v", name, out.Vector, v, rows, err, want)
+			t.Errorf("%s: update %v, moments %v, %d rows, %v; want %+v", name, out.UpdateVector, v, rows, err, want)
 		}
 	}
 	for _, other := range []string{"truth", "alie"} { // an agent hears nothing of what others send

@@ -57,9 +57,8 @@ func TestNetworkShowsAll(t *testing.T) {
 
 func TestNetworkStyles(t *testing.T) {
 	const red, yellow, green, orange = "#9E1B32", "#F2B134", "#2E8B68", "#C26A12"
-	g, weights,
-		err := graph.Parse([]byte("from,to,weight\nleft,middle,0.5\nmiddle,right,-0.25\nright,left,0.25\nx,y,0.5\n"),
-		"g.csv")
+	const edges = "from,to,weight\nleft,middle,0.5\nmiddle,right,-0.25\nright,left,0.25\nx,y,0.5\n"
+	g, weights, err := graph.ParseGraphFile([]byte(edges), "g.csv")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -217,12 +217,12 @@ func (s *stationDataset) deviationDetector() detector {
 func (s *stationDataset) alarmThreshold(of func(row []float32) float64) float64 {
 	var bins [learner.ResidualBins]int
 	for _, row := range s.raw {
-		bins[learner.ResidualBin(of(row))]++
+		bins[learner.ResidualBinIndex(of(row))]++
 	}
 	below := 0
 	for i, n := range bins {
 		if below += n; float64(below) >= s.of.QuietShare*float64(len(s.raw)) {
-			return learner.ResidualBinEnd(i)
+			return learner.ResidualBinUpperEnd(i)
 		}
 	}
 	return math.Inf(1)

@@ -56,7 +56,7 @@ func (x *convolutionExperiment) About() About {
 func (x *convolutionExperiment) filters() learner.Architecture {
 	n := len(motifs[0])
 	return learner.Architecture{Kind: spec.ModelConv1D, Inputs: x.Steps, Outputs: len(motifs), Risk: spec.LossSoftmax,
-		Bias: true, Activation: spec.ActivationReLU,
+		HasBias: true, Activation: spec.ActivationReLU,
 		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: n, FiltersPerLayer: []int{x.Filters},
 			PoolSteps: x.Steps - n + 1}}
 }
@@ -64,7 +64,7 @@ func (x *convolutionExperiment) filters() learner.Architecture {
 // network is an mlp.
 func (x *convolutionExperiment) network(units int) learner.Architecture {
 	return learner.Architecture{Kind: spec.ModelMLP, Inputs: x.Steps, HiddenUnits: []int{units}, Outputs: len(motifs),
-		Risk: spec.LossSoftmax, Bias: true, Activation: spec.ActivationReLU}
+		Risk: spec.LossSoftmax, HasBias: true, Activation: spec.ActivationReLU}
 }
 
 // draw makes windows.
@@ -143,7 +143,7 @@ func (x *convolutionExperiment) Run(ctx context.Context, o Options) (*Report, er
 	if err != nil {
 		return nil, fmt.Errorf("windows: filters: %w", err)
 	}
-	found := add("conv1d", fmt.Sprintf("%d filters, %d parameters", x.Filters, model.Params()), got)
+	found := add("conv1d", fmt.Sprintf("%d filters, %d parameters", x.Filters, model.ParameterCount()), got)
 	best := estimate{}
 	for _, units := range x.Units {
 		model = x.network(units)
@@ -159,7 +159,7 @@ func (x *convolutionExperiment) Run(ctx context.Context, o Options) (*Report, er
 			}
 		}
 		key := fmt.Sprintf("mlp_%d", units)
-		a := add(key, fmt.Sprintf("%d units, %d parameters", units, model.Params()), most)
+		a := add(key, fmt.Sprintf("%d units, %d parameters", units, model.ParameterCount()), most)
 		r.Values.Set(key+"_step", by)
 		if a.mean > best.mean {
 			best = a

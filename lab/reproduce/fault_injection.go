@@ -37,7 +37,7 @@ func newSite(a *anomalyExperiment) (*stationDataset, error) {
 		}
 	}
 	s.model = learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: len(s.features), Outputs: 1,
-		HiddenUnits: a.Hidden, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Bias: true}
+		HiddenUnits: a.Hidden, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true}
 	var err error
 	if s.streams, err = air.LoadStations(); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func newSite(a *anomalyExperiment) (*stationDataset, error) {
 		x, y = append(x, made.X...), append(y, made.Y...)
 		s.train = append(s.train, learner.NewSamples(n, made.X, made.Y))
 	}
-	s.scale = learner.MomentsOf(learner.NewSamples(n, x, y)).Standardization(s.model.Risk, 0)
+	s.scale = learner.ComputeColumnMoments(learner.NewSamples(n, x, y)).Standardization(s.model.Risk, 0)
 	s.raw = slices.Collect(slices.Chunk(x, n))
 	s.scale.KeepTargetUnscaled()
 	for _, rows := range s.train {

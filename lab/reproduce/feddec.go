@@ -140,7 +140,7 @@ func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	e.Record = h * max(1, f.Iterations/(200*h))
 	e.Participants.Count, e.Sampling = f.Participants, spec.SamplingWithReplacement
 	e.BatchSize = sim.Each(float64(f.BatchSize))
-	e.StepSize = spec.StepSize{Diminishing: true}
+	e.StepSize = spec.StepSize{IsDiminishing: true}
 	e.Mixing.ServerEvery, e.Mixing.LinkUp = h, f.LinkUp
 	return e
 }

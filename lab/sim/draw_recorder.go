@@ -84,7 +84,7 @@ func (r *recordingSource[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	r.at[2]++
 	d := r.sampler.Next(m)
 	r.tape.steps = append(r.tape.steps, r.at[:]...)
-	r.tape.scale = append(r.tape.scale, float64(d.Scale))
+	r.tape.scale = append(r.tape.scale, float64(d.GradientScale))
 	r.tape.batch = append(r.tape.batch, r.samples)
 	r.tape.noise = append(r.tape.noise, d.Noise...)
 	return d
@@ -192,7 +192,7 @@ func (r *replaySource[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 		return d
 	}
 	r.now++
-	d.Scale = r.scale[s]
+	d.GradientScale = r.scale[s]
 	if len(r.noise) > 0 {
 		d.Noise = r.noise[s*r.params:][:r.params]
 	}
@@ -209,7 +209,7 @@ func (r *replaySource[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 		d.Batch = r.gather(r.rows[from:][:n])
 	}
 	if r.err != nil {
-		d.Scale = 0
+		d.GradientScale = 0
 	}
 	return d
 }

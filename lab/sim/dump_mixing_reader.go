@@ -58,7 +58,7 @@ func (l *arrayReader) graph(n int) (*graph.Graph, []float64) {
 	var g *graph.Graph
 	var weights []float64
 	if err == nil {
-		g, weights, err = graph.Parse(text, path)
+		g, weights, err = graph.ParseGraphFile(text, path)
 	}
 	if err == nil && g.NodeCount() != n {
 		err = fmt.Errorf("%s has %d nodes; there are %d agents", path, g.NodeCount(), n)

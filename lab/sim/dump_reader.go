@@ -108,7 +108,7 @@ func loaded[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 			return Instance[T]{}, fmt.Errorf("%s: %w", filepath.Join(l.dir, fileProblem), err)
 		}
 		in := Instance[T]{Problem: restore[T](l, &file, model)}
-		in.replay = &drawReplay[T]{inputs: model.Inputs, params: model.Params()}
+		in.replay = &drawReplay[T]{inputs: model.Inputs, params: model.ParameterCount()}
 		in.replay.read(l)
 		in.replay.buckets, _ = readArray[int64](l, arrayBuckets, file.Agents)
 		for k, b := range in.replay.buckets {
@@ -162,7 +162,7 @@ func checkServerDraws[T learner.Float](e *Experiment, in Instance[T]) error {
 
 // restore makes the problem of a folder.
 func restore[T learner.Float](l *arrayReader, file *problemFile, model learner.Architecture) *data.Problem[T] {
-	inputs, params := model.Inputs, model.Params()
+	inputs, params := model.Inputs, model.ParameterCount()
 	r := data.Restored[T]{Model: model, Agents: file.Agents, Weights: file.Weights, Minimum: file.Minimum,
 		Variance: file.Variance}
 	r.Start, _ = readArray[float64](l, arrayStart, params)

@@ -145,7 +145,7 @@ func (t *drawRecorder[T]) dump(c *runConstants[T], run int, final []float64) err
 		return err
 	}
 	p := c.in.Problem
-	inputs, params := p.Model.Inputs, p.Model.Params()
+	inputs, params := p.Model.Inputs, p.Model.ParameterCount()
 	file := problemFile{
 		Agents: p.Agents, Model: modelFile(p.Model), Weights: p.Weights, Minimum: p.Objective.Minimum,
 		StrongConvexity: p.Objective.StrongConvexity, Smoothness: p.Objective.Smoothness,

@@ -34,8 +34,8 @@ func dumped() map[string]func(*sim.Experiment) {
 	all["a network from a random start"] = func(e *sim.Experiment) {
 		e.Data.Kind, e.Data.Rows, e.Data.Partition, e.Data.Model = data.KindBlobs, 90, data.PartitionShards, spec.Model{
 			Kind: spec.ModelMLP, HiddenUnits: []int{4}, Classes: 3, Activation: spec.ActivationTanh,
-			Risk: spec.LossSoftmax,
-			Bias: true,
+			Risk:    spec.LossSoftmax,
+			HasBias: true,
 		}
 	}
 	all["a network of filters from a random start"] = func(e *sim.Experiment) {
@@ -46,7 +46,7 @@ func dumped() map[string]func(*sim.Experiment) {
 	}
 	all["feddec, all links up"] = func(e *sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.ServerEvery, e.Sampling = spec.FedDec, sim.Ring, 4, "with_replacement"
-		e.Data.Kind, e.Data.Inputs, e.StepSize.Diminishing = data.KindRegression, 3, true
+		e.Data.Kind, e.Data.Inputs, e.StepSize.IsDiminishing = data.KindRegression, 3, true
 	}
 	all["feddec, failing links, metropolis"] = func(e *sim.Experiment) {
 		e.Algorithm, e.Mixing.Graph, e.Mixing.LinkUp, e.Mixing.Weights = spec.FedDec, sim.Complete, 0.5, "metropolis"

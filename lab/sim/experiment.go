@@ -67,8 +67,8 @@ type Experiment struct {
 	GradientNoise spec.GradientNoise   `yaml:"gradient_noise" json:"gradient_noise"`
 	Personal      spec.PersonalOptions `yaml:"personal" json:"personal"` // what of a model is an agent's own
 	// Finetune makes the model of a record each agent's own, where agents hold rows out to score it on.
-	Finetune spec.Finetune `yaml:"finetune" json:"finetune"`
-	Mixing   Mixing        `yaml:"mixing" json:"mixing"`
+	Finetune spec.FinetuneOptions `yaml:"finetune" json:"finetune"`
+	Mixing   Mixing               `yaml:"mixing" json:"mixing"`
 
 	// Dump is a folder for the instances and all that is drawn; Load one from which they come instead. See [LoadDump].
 	Dump string `yaml:"-" json:"-"`

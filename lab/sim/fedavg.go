@@ -59,7 +59,7 @@ const blocksPerSimulator = 16
 // cache.
 func blockSize[T learner.Float](c *runConstants[T]) int {
 	const numbers, cached = 100_000, 32 << 10 // some ten microseconds and more; elements
-	d := float64(c.in.Problem.Model.Params())
+	d := float64(c.in.Problem.Model.ParameterCount())
 	each := d * max(1, c.e.BatchSize.At(0, c.seed)) * c.e.LocalSteps.At(0, c.seed)
 	return int(max(min(numbers/each, cached/d), 1))
 }
@@ -182,7 +182,7 @@ func (f *fedavg[T]) compute(h *agentSimulator[T], b *agentBlock[T], i int) {
 func (f *fedavg[T]) plan(i int) round.Plan {
 	p := round.Plan{Kind: wire.KindTraining, Exchange: f.e.Exchange}
 	if f.e.Exchange == spec.ExchangeGradient {
-		p.ServerStepSize = f.schedule.At(uint64(i))
+		p.ServerStepSize = f.schedule.StepSizeAt(uint64(i))
 	}
 	return p
 }
@@ -230,7 +230,7 @@ func (f *fedavg[T]) model(dst []float64) {
 	w := f.w
 	if len(w) < len(dst) {
 		w = make([]T, len(dst))
-		own := make([]T, f.own.parts.OwnCount())
+		own := make([]T, f.own.parts.OwnElementCount())
 		learner.SplitParameters(nil, own, f.own.parts, f.own.first)
 		learner.JoinParameters(w, f.own.parts, f.w, own)
 	}

@@ -133,7 +133,7 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	if err != nil {
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
 	}
-	g, weights, err := graph.Parse(text, m.File)
+	g, weights, err := graph.ParseGraphFile(text, m.File)
 	switch {
 	case err != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}

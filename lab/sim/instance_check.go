@@ -64,21 +64,22 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		c.Require(false, "data.model.frozen", "is %v; the model has none of them", frozen)
 	}
 	if own := e.Personal.Layers; len(own) > 0 {
-		n := p.Model.NewParameterSplit(own).OwnCount()
+		n := p.Model.NewParameterSplit(own).OwnElementCount()
 		c.Require(n > 0, "personal.layers", "is %v; the model has none of them", own)
-		c.Require(n < p.Model.Params(), "personal.layers", "is %v; that leaves nothing to share", own)
+		c.Require(n < p.Model.ParameterCount(), "personal.layers", "is %v; that leaves nothing to share", own)
 	}
-	if n, d := p.Agents, p.Model.Params(); e.Personal.Enabled() && float64(n)*float64(d) > maxListNumbers {
+	if n, d := p.Agents, p.Model.ParameterCount(); e.Personal.IsEnabled() && float64(n)*float64(d) > maxListNumbers {
 		c.Require(false, "agents", "is %d; of %d parameters, at most %d agents have models of their own", n, d,
 			maxListNumbers/d)
 	}
 	if n := len(p.Weights); n > 0 && n != p.Agents {
 		c.Require(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
 	}
-	if n, d := len(p.Start), p.Model.Params(); n > 0 && n != d {
+	if n, d := len(p.Start), p.Model.ParameterCount(); n > 0 && n != d {
 		c.Require(false, "data.start", "has %d numbers; the model has %d parameters", n, d)
 	}
-	if n, d := p.Agents, p.Model.Params(); e.Algorithm == spec.FedDec && float64(n)*float64(d) > maxListNumbers {
+	if n, d := p.Agents,
+		p.Model.ParameterCount(); e.Algorithm == spec.FedDec && float64(n)*float64(d) > maxListNumbers {
 		c.Require(false, "agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxListNumbers/d)
 	}
 	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxListNumbers {
@@ -111,7 +112,7 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 
 // checkSchedule refuses a diminishing step size whose constants are not all known.
 func checkSchedule(e *Experiment, o *data.Objective) error {
-	if !e.StepSize.Diminishing {
+	if !e.StepSize.IsDiminishing {
 		return nil
 	}
 	if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
@@ -127,7 +128,7 @@ func checkSchedule(e *Experiment, o *data.Objective) error {
 // alike, with regressors in all directions alike.
 func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 	p, always := in.Problem, e.Response.Probability.allEqual() && e.Response.Probability.Values[0] == 1
-	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != spec.FedAvg ||
+	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.IsDiminishing || e.Algorithm != spec.FedAvg ||
 		e.Sampling != spec.SamplingWithoutReplacement ||
 		!always || !e.LocalSteps.allEqual() || !e.BatchSize.allEqual() {
 		return nil
@@ -166,7 +167,7 @@ func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
 func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 	p := in.Problem
 	o := &p.Objective
-	mu := e.schedule(o, seed).At(1)
+	mu := e.schedule(o, seed).StepSizeAt(1)
 	if e.Exchange == spec.ExchangeGradient || o.Steepest > 0 && e.Algorithm == spec.FedAvg && e.LocalSteps.most() == 1 {
 		return checkServerStep(e, o, mu)
 	}
@@ -207,7 +208,7 @@ func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
 
 // stepSizeKey is the key that a step size comes from.
 func stepSizeKey(s *spec.StepSize) string {
-	if s.Diminishing {
+	if s.IsDiminishing {
 		return "step_size.diminishing"
 	}
 	return "step_size.constant"

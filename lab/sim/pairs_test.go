@@ -59,7 +59,7 @@ var choose = map[spec.OptionName]func(e *sim.Experiment, word string){
 			}
 			fallthrough
 		case "softmax":
-			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows, e.Data.Model.Bias = data.KindBlobs, 3, 60, true
+			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows, e.Data.Model.HasBias = data.KindBlobs, 3, 60, true
 			e.Data.OwnHeldOut = 0.3
 		}
 	},

@@ -24,7 +24,7 @@ type personalModels[T learner.Float] struct {
 func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
 	p := &personalModels[T]{runConstants: c, parts: c.in.Problem.Model.NewParameterSplit(c.e.Personal.Layers),
 		first: c.start()}
-	if c.e.Personal.Enabled() {
+	if c.e.Personal.IsEnabled() {
 		p.own = make([][]T, c.agents)
 	}
 	if c.in.Problem.HeldOut != nil {
@@ -35,7 +35,7 @@ func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
 
 // start is w_0 of what agents share.
 func (p *personalModels[T]) start() []T {
-	w := make([]T, p.parts.SharedCount())
+	w := make([]T, p.parts.SharedElementCount())
 	learner.SplitParameters(w, nil, p.parts, p.first)
 	return w
 }
@@ -46,7 +46,7 @@ func (p *personalModels[T]) agentPart(k int) []T {
 		if p.e.Personal.UsesDitto() {
 			p.own[k] = slices.Clone(p.first)
 		} else {
-			p.own[k] = make([]T, p.parts.OwnCount())
+			p.own[k] = make([]T, p.parts.OwnElementCount())
 			learner.SplitParameters(nil, p.own[k], p.parts, p.first)
 		}
 	}
@@ -79,7 +79,7 @@ func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T
 	steps int) error {
 	task.ReseedAgentRand(&h.pcg, task.PersonalStepsSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
 	own := task.NewDittoStepRunner(h.steps.Descent, lambda, anchor, offset)
-	if err := own.Take(v, 1, uint64(steps)); err != nil {
+	if err := own.TakeLocalSteps(v, 1, uint64(steps)); err != nil {
 		return &agentError{k, err}
 	}
 	return nil

@@ -29,7 +29,7 @@ func (l line) instance(t *testing.T) func(int) (sim.Instance[float64], error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := data.NewHeld(learner.Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared, Bias: true}, trained)
+	p, err := data.NewHeld(learner.Architecture{Inputs: 1, Outputs: 1, Risk: spec.LossSquared, HasBias: true}, trained)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func personal() sim.Experiment {
 	e.Data.Kind, e.Data.Inputs, e.Data.Rows, e.Data.OwnHeldOut = data.KindBlobs, 3, 300, 0.3
 	e.Data.Partition, e.Data.Alpha = data.PartitionDirichlet, 0.5
 	e.Data.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{4}, Classes: 3, Risk: spec.LossSoftmax,
-		Activation: spec.ActivationTanh, Bias: true}
+		Activation: spec.ActivationTanh, HasBias: true}
 	return e
 }
 

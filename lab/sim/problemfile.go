@@ -26,7 +26,7 @@ type modelFile struct {
 	Outputs     int              `json:"outputs"`
 	Activation  spec.Activation  `json:"activation,omitempty"` // of hidden layers only
 	Risk        spec.LossKind    `json:"risk"`
-	Bias        bool             `json:"bias"`
+	HasBias     bool             `json:"bias"`
 	HuberDelta  float64          `json:"huber_delta,omitempty"`
 	Ridge       float64          `json:"ridge"`
 

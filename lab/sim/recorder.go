@@ -31,8 +31,8 @@ type recorder struct {
 // newRecorder lists what is known of a problem; of a model of which agents have parts of their own, nothing is.
 func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
 	o := &p.Objective
-	gradient := make([]float64, p.Model.Params())
-	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.Params()),
+	gradient := make([]float64, p.Model.ParameterCount())
+	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.ParameterCount()),
 		recordProblemMetrics: func(r *recorder) {
 			if parted {
 				return

@@ -175,7 +175,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 			err = t.recorder.record(a, i)
 		}
 		if err == nil && run == 0 && e.Trajectory != nil {
-			at := State{Round: i, W: make([]float64, in.Problem.Model.Params()), Server: map[string][]float64{},
+			at := State{Round: i, W: make([]float64, in.Problem.Model.ParameterCount()), Server: map[string][]float64{},
 				Agents: map[string]map[string][]float64{}}
 			a.model(at.W)
 			a.keeps(&at)
@@ -255,7 +255,7 @@ func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*
 	for _, label := range p.Labels {
 		c.keys = append(c.keys, task.AgentRandomKey(wire.AgentID(label)))
 	}
-	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
+	if e.StepSize.IsDiminishing && e.Algorithm == spec.FedAvg {
 		c.maxLocalSteps = uint64(e.mostSteps(seed))
 	}
 	if e.RecordMeanIterate && (e.Participants.Count != p.Agents || !e.LocalSteps.allEqual() ||
@@ -276,7 +276,7 @@ func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.StepSizeSc
 	if s.Smoothness == 0 {
 		s.Smoothness = o.Smoothness
 	}
-	if s.Diminishing && e.Algorithm == spec.FedAvg {
+	if s.IsDiminishing && e.Algorithm == spec.FedAvg {
 		h = e.mostSteps(seed)
 	}
 	return learner.NewStepSizeSchedule(s, h)

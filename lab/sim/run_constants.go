@@ -70,7 +70,7 @@ func (c *runConstants[T]) stream(k int) uint64 {
 
 // start is w_0: the problem's, or what a coordinator with this seed begins with.
 func (c *runConstants[T]) start() []T {
-	w := make([]T, c.in.Problem.Model.Params())
+	w := make([]T, c.in.Problem.Model.ParameterCount())
 	if s := c.in.Problem.Start; s != nil {
 		for j, v := range s {
 			w[j] = T(v)
@@ -81,7 +81,7 @@ func (c *runConstants[T]) start() []T {
 	if err != nil {
 		panic("sim: " + err.Error()) // checked before the first run
 	}
-	model.Init(w, rand.New(rand.NewPCG(c.seed, 0)))
+	model.InitParameters(w, rand.New(rand.NewPCG(c.seed, 0)))
 	return w
 }
 
@@ -144,7 +144,7 @@ func (h *agentSimulator[T]) loadAgent(k, round int) {
 
 // takeLocalSteps takes local steps of agent k on x, first to last.
 func (h *agentSimulator[T]) takeLocalSteps(x []T, k, first, last int) error {
-	err := h.steps.Take(x, uint64(first), uint64(last))
+	err := h.steps.TakeLocalSteps(x, uint64(first), uint64(last))
 	if h.replaying != nil && h.replaying.err != nil {
 		return &replayError{h.replaying.err}
 	}

@@ -118,7 +118,7 @@ func TestDefaultAggregationIsExact(t *testing.T) {
 	e := sim.Default()
 	e.Runs, e.Rounds, e.Record, e.Agents, e.Participants.Count = 1, 3000, 3000, 20, 20
 	e.LocalSteps, e.BatchSize = sim.Each(10), sim.Each(0)
-	e.StepSize = spec.StepSize{Diminishing: true}
+	e.StepSize = spec.StepSize{IsDiminishing: true}
 	e.Data.Kind, e.Data.Inputs, e.Data.Rows, e.Data.Deviation, e.Data.Base = data.KindRegression, 25, 10, 0.25, 2
 	left := map[bool]float64{}
 	for _, robust := range []bool{false, true} {

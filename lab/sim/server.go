@@ -155,8 +155,9 @@ func (s *server[T]) remember(k int, v []T) {
 // advance writes the model after w to dst. An error is [rule.ErrTooFewUpdates], as where a coordinator abandons the
 // round, the sender's, or that the model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
-	set := rule.UpdateSet[T]{Updates: s.set, Scale: s.plan.UpdateScale(), State: s.kept, UpdateReader: stream[T]{s,
-		send}}
+	set := rule.UpdateSet[T]{Updates: s.set, UpdateScale: s.plan.UpdateScale(), RuleState: s.kept,
+		UpdateReader: stream[T]{s,
+			send}}
 	var lengths []float64
 	var above []int
 	if s.keep {
@@ -223,7 +224,7 @@ func (s *server[T]) bounded(all rule.UpdateReader[T]) (shares []rule.UpdateMetad
 		set[k].Norm = math.Sqrt(learner.AddSquares(0, s.rows[k]))
 	}
 	b := s.plan.AssessUpdateNorms(s.e.Aggregation, false, s.e.Weighting, set)
-	for _, x := range b.TakenContributions {
+	for _, x := range b.KeptContributions {
 		shares = append(shares, x.UpdateMetadata)
 	}
 	for k := range set {
@@ -231,5 +232,5 @@ func (s *server[T]) bounded(all rule.UpdateReader[T]) (shares []rule.UpdateMetad
 			rows = append(rows, s.rows[k])
 		}
 	}
-	return shares, rows, b.TakenNorms, b.RefusedIndices, nil
+	return shares, rows, b.KeptNormsPerStepWeight, b.RefusedIndices, nil
 }

@@ -55,7 +55,7 @@ func (e *Experiment) validate() error {
 		e.Aggregation.CheckDraws(&v, e.Participants.Count)
 	}
 	v.AddSectionErrors("server_optimizer", e.ServerOptimizer.Validate())
-	e.choice().Check(&v, spec.InExperimentFile, nil)
+	e.choice().CheckIncompatibilities(&v, spec.InExperimentFile, nil)
 	v.Require(e.Agents >= 0 && e.Agents <= maxAgents, "agents", "is %d; want 0 to %d", e.Agents, maxAgents)
 	v.Require(e.Participants.File == "" || e.Sampling != spec.SamplingImportance, "participants",
 		"is a file; agents are drawn by importance, and that needs their number")
@@ -74,14 +74,14 @@ func (e *Experiment) validate() error {
 }
 
 // personal reports whether agents have models of their own.
-func (e *Experiment) personal() bool { return e.Personal.Enabled() || e.Finetune.Steps > 0 }
+func (e *Experiment) personal() bool { return e.Personal.IsEnabled() || e.Finetune.Steps > 0 }
 
 func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 	spec.CheckPersonalOptions(v, "personal", &e.Personal)
-	spec.CheckFinetune(v, "finetune", &e.Finetune)
+	spec.CheckFinetuneOptions(v, "finetune", &e.Finetune)
 	v.Require(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
 		"has draws of its own, which a dump does not hold: leave out --dump and --load")
-	v.Require(!e.RecordMeanIterate || !e.Personal.Enabled(), "shadow",
+	v.Require(!e.RecordMeanIterate || !e.Personal.IsEnabled(), "shadow",
 		"is true; with personal models there is no one model to follow")
 }
 
@@ -124,7 +124,7 @@ func (e *Experiment) validateChance(v *spec.ProblemList) {
 	v.Require(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability",
 		"is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
-		spec.CheckProbability(v, element("response.probability", r.Probability, i), p)
+		spec.CheckLocalStepProbability(v, element("response.probability", r.Probability, i), p)
 	}
 	e.GradientNoise.Check(v, "gradient_noise")
 	v.Require(e.Proximal >= 0 && !math.IsInf(e.Proximal, 1), "proximal", "is %v; want 0 or more", e.Proximal)

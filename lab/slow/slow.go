@@ -23,7 +23,7 @@ type Trainer struct {
 
 // NewBlock implements training.Trainer.
 func (s Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (training.Block,
+	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	if s.Runtime == nil {
 		s.Runtime = host.RealTimeRuntime{}
@@ -34,17 +34,17 @@ func (s Trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 
 // block takes the steps of a block slowly.
 type block struct {
-	training.Block
+	training.LocalStepBlock
 	trainer Trainer
 	ctx     context.Context // of the block
 }
 
-// TakeSteps implements training.Block. It lasts until the steps have taken as long as declared, or until ctx ends. A
-// step that takes no gradient is as long as any other.
+// TakeSteps implements training.LocalStepBlock. It lasts until the steps have taken as long as declared, or until ctx
+// ends. A step that takes no gradient is as long as any other.
 func (b block) TakeSteps(x []float32, first, last uint64) error {
 	rt := b.trainer.Runtime
 	over := rt.Now().Add(time.Duration(last-first+1) * b.trainer.StepTime)
-	if err := b.Block.TakeSteps(x, first, last); err != nil {
+	if err := b.LocalStepBlock.TakeSteps(x, first, last); err != nil {
 		return err
 	}
 	for w := rt.NewWaiter(); b.ctx.Err() == nil && rt.Now().Before(over); {

@@ -17,12 +17,12 @@ import (
 type instant struct{ training.Trainer }
 
 func (instant) NewBlock(context.Context, wire.RoundID, *task.CompiledTask[float32],
-	task.LocalJob[float32]) (training.Block,
+	task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	return nothing{}, nil
 }
 
-type nothing struct{ training.Block }
+type nothing struct{ training.LocalStepBlock }
 
 func (nothing) TakeSteps([]float32, uint64, uint64) error { return nil }
 

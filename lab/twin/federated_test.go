@@ -60,7 +60,7 @@ func (p *player) fold(base []float64, accepted []round.Participant, payloads map
 	p.t.Helper()
 	cfg := round.DefaultConfig()
 	cfg.WeightPlacement = weighting
-	set := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}
+	set := rule.UpdateSet[float64]{UpdateScale: plan.UpdateScale()}
 	var rows rule.InMemoryUpdates[float64]
 	for _, c := range round.BuildContributions(accepted, plan, &cfg) {
 		set.Updates, rows = append(set.Updates, c.UpdateMetadata), append(rows, payloads[c.Agent])
@@ -91,7 +91,7 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 		return p.task(w, k, weight)
 	}
 	d := learner.Descent[float64]{Model: p.model, Draws: p.draws(k, steps), NormalizesStepSize: s.normalize,
-		Schedule: learner.StepSizeSchedule{StepSize: p.StepSize}}
+		Schedule: learner.StepSizeSchedule{ConstantStepSize: p.StepSize}}
 	out := slices.Clone(w)
 	if s.exchange == spec.ExchangeGradient {
 		d.GradientAt(out, w)
@@ -110,11 +110,11 @@ func (p *player) local(w []float64, k int, steps []step) []float64 {
 func (p *player) task(w []float64, k int, weight float64) []float64 {
 	p.t.Helper()
 	s := p.setting()
-	t := wire.Task{Name: p.Algorithm, Target: "y",
+	t := wire.Task{Name: p.Algorithm, TargetColumn: "y",
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, Ridge: p.Ridge},
 		Training: wire.TrainingSettings{ExchangeKind: s.exchange, StepSize: p.StepSize,
 			NormalizesStepSize: s.normalize, StepTimeBudgetMillis: 1,
-			MinSteps: 1, MaxSteps: 100}}
+			MinLocalSteps: 1, MaxLocalSteps: 100}}
 	for j := range p.Inputs {
 		t.Features = append(t.Features, fmt.Sprintf("x%d", j))
 	}
@@ -128,10 +128,11 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	out, err := problem.RunLocalSteps(task.LocalJob[float64]{Base: w, Samples: p.samples(k), StepWeight: weight,
-		Steps: p.steps(k)})
+	out, err := problem.RunLocalSteps(task.LocalJob[float64]{BaseParameters: w, Samples: p.samples(k),
+		StepWeight: weight,
+		Steps:      p.steps(k)})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return out.Vector
+	return out.UpdateVector
 }

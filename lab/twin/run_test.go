@@ -20,7 +20,7 @@ type replay struct {
 func (r *replay) Next(*learner.Model[float64]) *learner.StepDraw[float64] {
 	s := r.steps[0]
 	r.steps = r.steps[1:]
-	r.draw = learner.StepDraw[float64]{Scale: 1, Noise: s.Noise}
+	r.draw = learner.StepDraw[float64]{GradientScale: 1, Noise: s.Noise}
 	for _, n := range s.Rows {
 		for _, v := range r.agent.X[n] {
 			r.draw.Batch.X = append(r.draw.Batch.X, r.scale*v)
@@ -28,9 +28,9 @@ func (r *replay) Next(*learner.Model[float64]) *learner.StepDraw[float64] {
 		r.draw.Batch.Y = append(r.draw.Batch.Y, r.scale*r.agent.Y[n])
 	}
 	if s.Responds != nil {
-		r.draw.Scale = 0
+		r.draw.GradientScale = 0
 		if *s.Responds {
-			r.draw.Scale = 1 / r.agent.Delta
+			r.draw.GradientScale = 1 / r.agent.Delta
 		}
 	}
 	return &r.draw

@@ -32,7 +32,7 @@ var classes = map[string]float32{"Downstairs": 0, "Jogging": 1, "Sitting": 2, "S
 // Model is softmax regression on the features.
 func Model() learner.Architecture {
 	return learner.Architecture{Kind: spec.ModelSoftmax, Inputs: features, Outputs: len(classes),
-		Risk: spec.LossSoftmax, Bias: true}
+		Risk: spec.LossSoftmax, HasBias: true}
 }
 
 // Problem is that of 27 devices of equal weight. Its metric accuracy is that on the rows of the 9 others.

@@ -126,7 +126,7 @@ func (b *broker) publish(m mqtt.Message) {
 	for _, id := range slices.Sorted(maps.Keys(b.links)) {
 		l := b.links[id]
 		for _, filter := range l.order {
-			if mqtt.FilterMatches(filter, m.Topic) {
+			if mqtt.FilterMatchesTopic(filter, m.Topic) {
 				l.downward(m, l.filters[filter])
 				break
 			}
@@ -142,7 +142,7 @@ func (l *link) subscribe(filter string, qos mqtt.QoS) {
 	l.filters[filter] = qos
 	b := l.conn.w.broker
 	for _, topic := range slices.Sorted(maps.Keys(b.retained)) {
-		if mqtt.FilterMatches(filter, topic) {
+		if mqtt.FilterMatchesTopic(filter, topic) {
 			l.downward(b.retained[topic], qos)
 		}
 	}

@@ -137,9 +137,9 @@ func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	if plan.Kind == wire.KindStatistics { // whose model is not for the agents
 		base = wire.Digest{}
 	}
-	if f.Round != c.record.Round || u.Kind != plan.Kind || u.Base != base ||
-		u.Payload.VectorSchema != plan.UpdateSchema || u.Payload.Length != plan.UpdateBytes ||
-		u.Payload.Codec != plan.Codec ||
+	if f.Round != c.record.Round || u.Kind != plan.Kind || u.BaseModelDigest != base ||
+		u.PayloadManifest.VectorSchema != plan.UpdateSchema || u.PayloadManifest.BlobLength != plan.UpdateBytes ||
+		u.PayloadManifest.Codec != plan.Codec ||
 		u.Extra.CheckSupported() != nil {
 		c.w.fail("the update of %s in round %d does not fit the round: %+v", f.Agent, f.Round, *u)
 	}

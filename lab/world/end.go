@@ -42,7 +42,7 @@ func (c *invariantChecker) end() {
 	}
 	blobs := map[string]bool{}
 	for topic := range c.w.broker.retained {
-		if kind, _, hash, _, _ := topics().Parse(topic); kind == mqtt.KindBlob {
+		if kind, _, hash, _, _ := topics().ParseTopic(topic); kind == mqtt.KindBlob {
 			blobs[hash] = true
 		}
 	}

@@ -25,7 +25,7 @@ func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 		if err != nil {
 			panic(err)
 		}
-		c.held[k] = all.SkipFirst(all.Len() - int(heldShare*float64(all.Len())))
+		c.held[k] = all.SkipFirstSamples(all.Len() - int(heldShare*float64(all.Len())))
 	}
 	return c.held[k]
 }
@@ -79,16 +79,16 @@ func (c *invariantChecker) scoreModel(p *party, at version, a *wire.Announcement
 
 // recordEvaluation takes what a hello says of a model.
 func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation) {
-	if m.Version == 0 {
+	if m.ModelVersion == 0 {
 		return
 	}
-	at, k := version{m.Run, uint64(m.Version)}, c.w.agent(id).number
+	at, k := version{m.Run, uint64(m.ModelVersion)}, c.w.agent(id).number
 	if c.scores[at] == nil {
-		c.w.fail("%s says how model %d does, and nobody has asked", id, m.Version)
+		c.w.fail("%s says how model %d does, and nobody has asked", id, m.ModelVersion)
 		return
 	}
 	if held := c.heldBy(k).Len(); m.Rows > 0 && (int(m.Rows) != held || held < leastHeld) {
-		c.w.fail("%s says how model %d does on %d rows, and holds out %d", id, m.Version, m.Rows, held)
+		c.w.fail("%s says how model %d does on %d rows, and holds out %d", id, m.ModelVersion, m.Rows, held)
 	}
 	if m.Rows > 0 {
 		c.evaluatorsByModel[at] |= 1 << k

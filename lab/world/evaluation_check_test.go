@@ -25,7 +25,7 @@ func TestRoundsDoNotWait(t *testing.T) {
 			p.Evaluates = 1
 			for name, say := range map[string]func(h wire.Hello) bool{
 				"all speak":     all,
-				"nobody speaks": func(h wire.Hello) bool { return h.Evaluation.Version == 0 },
+				"nobody speaks": func(h wire.Hello) bool { return h.Evaluation.ModelVersion == 0 },
 			} {
 				with, at, n := evaluatedModels(t, p, say)
 				// an evaluation that waits for agents does not give way to the next one

@@ -27,7 +27,7 @@ type topKUpdate struct {
 // keeping is whether agents keep what is not sent.
 func (c *invariantChecker) keeping() bool {
 	_, t := c.w.plan.configure()
-	_, ok := t.Training.Codec.TopKShare()
+	_, ok := t.Training.UpdateCodec.TopKShare()
 	return ok
 }
 

@@ -126,7 +126,7 @@ func (c *invariantChecker) refreshed(p *party, r wire.RoundID, at version) {
 // trouble and one is not known.
 func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 	cfg, t := c.w.plan.configure()
-	unpack := codec.ForName[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
+	unpack := codec.ForName[float32](cmp.Or(t.Training.UpdateCodec, spec.CodecRaw))
 	v := make([]float32, n)
 	for id, x := range c.sets[r] {
 		payload, known := c.payloads[x.AcceptedUpdateDigest]

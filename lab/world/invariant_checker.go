@@ -248,7 +248,7 @@ func (c *invariantChecker) journaled(p *party, r round.JournalRecord) {
 // observeMessage looks at a message that a party hands to its connection.
 func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 	c.messages++
-	kind, about, _, name, _ := topics().Parse(m.Topic)
+	kind, about, _, name, _ := topics().ParseTopic(m.Topic)
 	sealed := kind == mqtt.KindAnnouncement || kind == mqtt.KindCoordinatorToAgent ||
 		kind == mqtt.KindAgentToCoordinator ||
 		kind == mqtt.KindUpdate && name == transfer.ManifestPartName
@@ -303,7 +303,7 @@ func (c *invariantChecker) addToDigest(p *party, e wire.Envelope) {
 		}
 	case wire.TypeUpdate:
 		if u, err := wire.DecodeUpdate(e.Body); err == nil {
-			content = u.Payload.Hash
+			content = u.PayloadManifest.Hash
 		}
 	}
 	_, _ = fmt.Fprintf(c.w.digest, "%d %d %d %d %x\n", c.w.jobTime().Sub(c.w.began), p.number, e.Type, e.Round, content)
@@ -379,7 +379,7 @@ func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Anno
 // accept holds an acceptance against those before it.
 func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateAccepted(e.Body)
-	_, to, _, _, _ := topics().Parse(topic)
+	_, to, _, _, _ := topics().ParseTopic(topic)
 	if err != nil {
 		c.w.fail("an acceptance is malformed: %v", err)
 		return
@@ -397,7 +397,7 @@ func (c *invariantChecker) accept(e wire.Envelope, topic string) {
 // refuse: what was accepted is not refused while its round lasts.
 func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
 	m, err := wire.DecodeUpdateRefused(e.Body)
-	_, to, _, _, _ := topics().Parse(topic)
+	_, to, _, _, _ := topics().ParseTopic(topic)
 	r := &c.record
 	lasts := r.Round == e.Round && r.Phase != round.CoordinatorIdle && r.Phase != round.CoordinatorPaused &&
 		r.Phase != round.CoordinatorFinished

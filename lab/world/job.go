@@ -83,7 +83,7 @@ func (l *processLife) WithDeadline(ctx context.Context, at time.Time) (context.C
 
 // NewWaiter implements host.JobRuntime. Who makes one is about to tell the owner something: the time that it has used
 // must be over by then.
-func (l *processLife) NewWaiter() host.Waiter {
+func (l *processLife) NewWaiter() host.JobWaiter {
 	if j := l.w.current; j != nil {
 		j.catchUp()
 	}
@@ -104,7 +104,7 @@ func (j *job) catchUp() {
 	j.park(context.Background())
 }
 
-// waiter is a host.Waiter.
+// waiter is a host.JobWaiter.
 type waiter struct {
 	life  *processLife
 	woken bool
@@ -114,13 +114,13 @@ type waiter struct {
 	alarm time.Time // of the event that looks after until; zero if there is none
 }
 
-// Wake implements host.Waiter.
+// Wake implements host.JobWaiter.
 func (w *waiter) Wake() {
 	w.woken = true
 	w.life.w.wake(w.job)
 }
 
-// Wait implements host.Waiter.
+// Wait implements host.JobWaiter.
 func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
 	l, j := w.life, w.life.w.current
 	l.alive()

@@ -109,7 +109,7 @@ func (l *liar) sign(h wire.Header, body []byte) []byte {
 }
 
 func isChunk(m mqtt.Message) bool {
-	kind, _, _, part, _ := topics().Parse(m.Topic)
+	kind, _, _, part, _ := topics().ParseTopic(m.Topic)
 	return kind == mqtt.KindUpdate && part != transfer.ManifestPartName
 }
 
@@ -139,9 +139,9 @@ func other(d wire.Digest) wire.Digest { return sha256.Sum256(d[:]) }
 
 // otherBytes makes the manifest one of other bytes, which nobody has.
 func otherBytes(m *wire.Manifest) {
-	m.Chunks[0] = other(m.Chunks[0])
+	m.ChunkDigests[0] = other(m.ChunkDigests[0])
 	h := sha256.New()
-	for _, d := range m.Chunks {
+	for _, d := range m.ChunkDigests {
 		_, _ = h.Write(d[:])
 	}
 	m.Hash = wire.Digest(h.Sum(nil))
@@ -180,22 +180,25 @@ func agentLies() map[Lie]lie {
 		"an update of another run":      manifest(func(h *wire.Header, _ *wire.Update) { h.Run-- }),
 		"an update of a later round":    manifest(func(h *wire.Header, _ *wire.Update) { h.Round++ }),
 		"an update of an earlier round": manifest(func(h *wire.Header, _ *wire.Update) { h.Round-- }),
-		"an update of another base":     manifest(func(_ *wire.Header, u *wire.Update) { u.Base = other(u.Base) }),
+		"an update of another base": manifest(func(_ *wire.Header,
+			u *wire.Update) {
+			u.BaseModelDigest = other(u.BaseModelDigest)
+		}),
 		"an update of another kind": manifest(func(_ *wire.Header, u *wire.Update) {
 			u.Kind = wire.KindStatistics + wire.KindTraining - u.Kind
 		}),
 		"an update of another schema": manifest(func(_ *wire.Header, u *wire.Update) {
-			u.Payload.VectorSchema = other(u.Payload.VectorSchema)
+			u.PayloadManifest.VectorSchema = other(u.PayloadManifest.VectorSchema)
 		}),
 		"an update with a section": manifest(func(_ *wire.Header, u *wire.Update) {
 			u.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.DeclineUnknownSection, Body: []byte{1}}}
 		}),
 		"an update of other rows": manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
 		"an update of other bytes": manifest(func(_ *wire.Header, u *wire.Update) {
-			otherBytes(&u.Payload)
+			otherBytes(&u.PayloadManifest)
 		}),
 		"an update under another's name": manifest(func(_ *wire.Header, u *wire.Update) {
-			u.Payload.Hash[0] ^= 1
+			u.PayloadManifest.Hash[0] ^= 1
 		}),
 		"another update, after one was accepted": {beside: wire.TypeUpdateAccepted, heard: true,
 			say: (*liar).offerAnotherUpdate},
@@ -206,7 +209,7 @@ func agentLies() map[Lie]lie {
 			l.raw(p[:len(p)-1])
 		}},
 		"chunks of another's": {say: func(l *liar) {
-			_, _, id, part, _ := topics().Parse(l.m.Topic)
+			_, _, id, part, _ := topics().ParseTopic(l.m.Topic)
 			l.raw(l.m.Payload).Topic = topics().UpdatePart(l.somebody(), id, part)
 		}},
 		"joins unasked": {beside: wire.TypeHello, say: func(l *liar) {
@@ -254,7 +257,7 @@ func (l *liar) offerAnotherUpdate() {
 		if err != nil || said.e.Type != wire.TypeUpdate {
 			continue
 		}
-		otherBytes(&u.Payload)
+		otherBytes(&u.PayloadManifest)
 		h := said.e.Header
 		h.Sequence++
 		l.raw(said.sign(h, u.Body())).Topic = m.Topic
@@ -282,7 +285,7 @@ func answer(t wire.MessageType, say func(h *wire.Header, update wire.Digest) []b
 			return
 		}
 		h := l.e.Header
-		body := say(&h, u.Payload.Hash)
+		body := say(&h, u.PayloadManifest.Hash)
 		m := l.seal(func(g *wire.Header) {
 			g.Type, g.Run, g.Round, g.Epoch = t, h.Run, h.Round, l.p.w.check.announced.Epoch
 		}, body)

@@ -36,7 +36,7 @@ var (
 )
 
 // engine is the way of a life to the engine. A kill may come before a call is done, and after it.
-func (l *processLife) engine() replica.Store {
+func (l *processLife) engine() replica.KeyValueStore {
 	h := handle{l.p.disk, l}
 	return engine.Store{FakeKVServer: l.w.engine, Intercept: func(ctx context.Context, op, key string,
 		do func()) error {

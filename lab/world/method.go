@@ -20,13 +20,13 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 	r.Gather = round.GatherConfig{TargetAgents: p.Agents, MinAgents: p.Participants, WindowLength: 20 * time.Second,
 		HelloSpread: time.Second}
 	r.RoundTimeout, r.PauseBetweenRounds = time.Minute, time.Second
-	r.Evaluation.EveryVersions, r.Evaluation.MinRows = p.Evaluates, leastHeld
+	r.Evaluation.VersionInterval, r.Evaluation.MinRows = p.Evaluates, leastHeld
 	t := wire.Task{
-		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
+		Name: "power", Features: []string{"warm", "wet", "wind"}, TargetColumn: "power", MinSamples: 5,
 		Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared, HasBias: true},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.01,
 			StepTimeBudgetMillis: 5000,
-			MinSteps:             1, MaxSteps: 5},
+			MinLocalSteps:        1, MaxLocalSteps: 5},
 	}
 	if p.Hidden > 0 {
 		t.Model.HiddenUnits = []uint32{p.Hidden}
@@ -47,21 +47,21 @@ const refuseAbove Method = "refuse_above, fedyogi"
 // draws.
 var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 	"autoencoder": func(_ *round.Config, t *wire.Task) {
-		t.Target, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
+		t.TargetColumn, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
 	},
 	"autoencoder, gradients": func(_ *round.Config, t *wire.Task) {
-		t.Target, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{2}
-		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.TargetColumn, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{2}
+		t.Training.ExchangeKind, t.Training.MaxLocalSteps = spec.ExchangeGradient, 1
 	},
 	"conv1d": func(_ *round.Config, t *wire.Task) { convolves(t) },
 	"conv1d, feddec, int8, filters frozen": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		convolves(t)
-		t.Model.FrozenTensors, t.Training.Codec = []string{"layer0"}, spec.CodecInt8
+		t.Model.FrozenTensors, t.Training.UpdateCodec = []string{"layer0"}, spec.CodecInt8
 	},
 	"conv1d, the last layer their own": func(_ *round.Config, t *wire.Task) {
 		convolves(t)
-		t.Personal.Tensors = []string{"last"}
+		t.Personal.PersonalTensors = []string{"last"}
 	},
 }
 
@@ -83,7 +83,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"clip, gradients": func(r *round.Config, t *wire.Task) {
 		r.Aggregation.ClipAboveFactor, r.Aggregation.RefuseAboveFactor = 1, 1.5
-		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.Training.ExchangeKind, t.Training.MaxLocalSteps = spec.ExchangeGradient, 1
 	},
 	"with replacement": func(r *round.Config, _ *wire.Task) {
 		r.Sampling, r.AgentWeightRule = spec.SamplingWithReplacement, spec.WeightsEqual
@@ -94,19 +94,20 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.Aggregation.ClipNorm = 1.05
 	},
 	"importance, gradients": func(r *round.Config, t *wire.Task) {
-		r.Sampling, t.Training.ExchangeKind, t.Training.MaxSteps = spec.SamplingImportance, spec.ExchangeGradient, 1
+		r.Sampling, t.Training.ExchangeKind, t.Training.MaxLocalSteps = spec.SamplingImportance, spec.ExchangeGradient,
+			1
 	},
 	"over-selection": func(r *round.Config, _ *wire.Task) { r.ExtraParticipants = 1 },
 	"some answer, others leave": func(r *round.Config, _ *wire.Task) {
-		r.Gather.TargetAgents, r.Gather.Response = 0, round.ResponseConfig{TargetHellos: r.Participants,
-			ReturnAfter:  2 * time.Second,
-			ReturnSpread: 10 * time.Second, Presence: round.PresenceInRoundOnly}
+		r.Gather.TargetAgents, r.Gather.ResponseLottery = 0, round.ResponseLotteryConfig{TargetHellos: r.Participants,
+			DisconnectDuration: 2 * time.Second,
+			DisconnectSpread:   10 * time.Second, Presence: round.PresenceInRoundOnly}
 	},
 	"gradients": func(_ *round.Config, t *wire.Task) {
-		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.Training.ExchangeKind, t.Training.MaxLocalSteps = spec.ExchangeGradient, 1
 	},
 	"gradients, all rows": func(_ *round.Config, t *wire.Task) {
-		t.Training.ExchangeKind, t.Training.MaxSteps, t.Training.BatchSize = spec.ExchangeGradient, 1, 0
+		t.Training.ExchangeKind, t.Training.MaxLocalSteps, t.Training.BatchSize = spec.ExchangeGradient, 1, 0
 	},
 	"trimmed mean": func(r *round.Config, _ *wire.Task) {
 		r.AgentWeightRule, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.34}
@@ -132,7 +133,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"centered clipping, gradients": func(r *round.Config, t *wire.Task) {
 		r.Aggregation.Rule, r.Aggregation.ClippingRadius = rule.CenteredClipping, 1
-		t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient, 1
+		t.Training.ExchangeKind, t.Training.MaxLocalSteps = spec.ExchangeGradient, 1
 	},
 	refuseAbove: func(r *round.Config, _ *wire.Task) {
 		optimized("fedyogi")(r, nil)
@@ -144,30 +145,30 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"fedadagrad": optimized("fedadagrad"),
 	"fedadam":    optimized("fedadam"),
 	"int8, fedprox": func(_ *round.Config, t *wire.Task) {
-		t.Training.Codec, t.Training.Proximal = spec.CodecInt8, 0.3
+		t.Training.UpdateCodec, t.Training.Proximal = spec.CodecInt8, 0.3
 	},
 	"bfloat16, huber": func(_ *round.Config, t *wire.Task) {
-		t.Training.Codec, t.Model.Risk, t.Model.HuberDelta = spec.CodecBFloat16, spec.LossHuber, 0.5
+		t.Training.UpdateCodec, t.Model.Risk, t.Model.HuberDelta = spec.CodecBFloat16, spec.LossHuber, 0.5
 	},
 	"samples, int4": func(r *round.Config, t *wire.Task) {
-		r.AgentWeightRule, t.Training.Codec = spec.WeightsSamples, spec.CodecInt4
+		r.AgentWeightRule, t.Training.UpdateCodec = spec.WeightsSamples, spec.CodecInt4
 	},
 	"signs, median": func(r *round.Config, t *wire.Task) {
-		r.AgentWeightRule, r.Aggregation.Rule, t.Training.Codec = spec.WeightsEqual, rule.Median, spec.CodecSigns
+		r.AgentWeightRule, r.Aggregation.Rule, t.Training.UpdateCodec = spec.WeightsEqual, rule.Median, spec.CodecSigns
 	},
-	"top_k": func(_ *round.Config, t *wire.Task) { t.Training.Codec = spec.TopKCodec(0.3) },
+	"top_k": func(_ *round.Config, t *wire.Task) { t.Training.UpdateCodec = spec.TopKCodec(0.3) },
 	"top_k, samples, refuse_above": func(r *round.Config, t *wire.Task) {
-		r.AgentWeightRule, r.Aggregation.RefuseAboveFactor, t.Training.Codec = spec.WeightsSamples, 1.2,
+		r.AgentWeightRule, r.Aggregation.RefuseAboveFactor, t.Training.UpdateCodec = spec.WeightsSamples, 1.2,
 			spec.TopKCodec(0.3)
 	},
 	"top_k, multi-krum, a network": func(r *round.Config, t *wire.Task) {
 		network(t)
 		r.AgentWeightRule, r.Aggregation.Rule, r.Aggregation.AveragedUpdates = spec.WeightsEqual, rule.MultiKrum, 2
-		t.Training.Codec = spec.TopKCodec(0.1)
+		t.Training.UpdateCodec = spec.TopKCodec(0.1)
 	},
 	"feddec, top_k": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.Codec = spec.TopKCodec(0.3)
+		t.Training.UpdateCodec = spec.TopKCodec(0.3)
 	},
 	"steps by E_k, straggling, noise": func(_ *round.Config, t *wire.Task) {
 		t.Training.NormalizesStepSize, t.Training.StepTimeBudgetMillis, t.Training.LocalStepProbability = true, 2500,
@@ -181,19 +182,21 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"gradients, int8, trimmed mean, noise, a schedule": func(r *round.Config, t *wire.Task) {
 		r.AgentWeightRule, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
-		t.Training.ExchangeKind, t.Training.MaxSteps, t.Training.Codec = spec.ExchangeGradient, 1, spec.CodecInt8
+		t.Training.ExchangeKind, t.Training.MaxLocalSteps, t.Training.UpdateCodec = spec.ExchangeGradient, 1,
+			spec.CodecInt8
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
 		decaying(t)
 	},
 	"a layer of their own, fedprox, weights in the step": func(r *round.Config, t *wire.Task) {
 		network(t)
-		r.AgentWeightRule, t.Training.Proximal, t.Personal.Tensors = spec.WeightsSamples, 0.3, []string{"layer1"}
+		r.AgentWeightRule, t.Training.Proximal, t.Personal.PersonalTensors = spec.WeightsSamples, 0.3,
+			[]string{"layer1"}
 	},
 	"a bias of their own, int8, fedyogi, noise": func(r *round.Config, t *wire.Task) {
 		optimized("fedyogi")(r, nil)
-		t.Training.Codec = spec.CodecInt8
+		t.Training.UpdateCodec = spec.CodecInt8
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
-		t.Personal.Tensors = []string{"layer0.bias"}
+		t.Personal.PersonalTensors = []string{"layer0.bias"}
 	},
 	"ditto, steps by E_k, noise": func(_ *round.Config, t *wire.Task) {
 		t.Training.NormalizesStepSize, t.Training.StepTimeBudgetMillis, t.Training.LocalStepProbability = true, 2500,
@@ -204,16 +207,18 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"feddec": feddec,
 	"feddec, few gradients, int8": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.StepTimeBudgetMillis, t.Training.Codec, t.Mixing.Codec = 1500, spec.CodecInt8, spec.CodecInt8
+		t.Training.StepTimeBudgetMillis, t.Training.UpdateCodec, t.Mixing.SnapshotCodec = 1500, spec.CodecInt8,
+			spec.CodecInt8
 	},
 	"feddec, mixing at every third step, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.MaxSteps, t.Mixing.IntervalSteps, t.Mixing.Codec = 6, 3, spec.CodecBFloat16
+		t.Training.MaxLocalSteps, t.Mixing.IntervalSteps, t.Mixing.SnapshotCodec = 6, 3, spec.CodecBFloat16
 	},
 	"feddec, a network, a schedule, fedprox, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		network(t)
-		t.Model.FrozenTensors, t.Training.Proximal, t.Mixing.Codec = []string{"layer1.bias"}, 0.3, spec.CodecBFloat16
+		t.Model.FrozenTensors, t.Training.Proximal, t.Mixing.SnapshotCodec = []string{"layer1.bias"}, 0.3,
+			spec.CodecBFloat16
 		decaying(t)
 	},
 	"feddec, refuse_above, fedavgm, straggling": func(r *round.Config, t *wire.Task) {
@@ -228,11 +233,11 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"feddec, clipped, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		r.MixingClipBound, t.Mixing.Codec = 0.05, spec.CodecBFloat16
+		r.MixingClipBound, t.Mixing.SnapshotCodec = 0.05, spec.CodecBFloat16
 	},
 	"feddec, endless": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Mixing.EndlessBlocks, t.Mixing.Codec = true, spec.CodecInt8
+		t.Mixing.HasEndlessBlocks, t.Mixing.SnapshotCodec = true, spec.CodecInt8
 	},
 }
 
@@ -240,8 +245,8 @@ func feddec(r *round.Config, t *wire.Task) {
 	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.SamplingWithReplacement, spec.WeightsEqual
 	t.Training.NormalizesStepSize = false
 	t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2000, SnapshotRetryMillis: 500,
-		DrainMillis: 10_000,
-		Codec:       spec.CodecRaw}
+		LateSnapshotMillis: 10_000,
+		SnapshotCodec:      spec.CodecRaw}
 }
 
 // optimized has the server's optimiser of that name, as it comes.

@@ -243,8 +243,8 @@ func (w *World) coordinatorConfig(p *party, l *processLife) coordinator.Config {
 		keys[a.id] = a.public()
 	}
 	cfg := coordinator.Config{
-		Federation: federation, Key: p.key, Agents: enrolled.ListFromKeys(keys), Topics: topics(), Round: r,
-		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
+		Federation: federation, Key: p.key, Agents: enrolled.NewListFromKeys(keys), Topics: topics(), Round: r,
+		Task: t, Standardize: w.plan.Standardize, StateDir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBufferedUpdateBytes: 1 << 20,
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
@@ -257,7 +257,7 @@ func (w *World) coordinatorConfig(p *party, l *processLife) coordinator.Config {
 		cfg.RestandardizeVersions = []int{at}
 	}
 	if r.Algorithm == spec.FedDec {
-		cfg.MakeEdges = (&edges.MeshMaker{Edges: spec.EdgesRing, WeightRule: spec.EdgeWeightsMetropolis}).MakeMesh
+		cfg.MakeEdges = (&edges.MeshMaker{EdgeSource: spec.EdgesRing, WeightRule: spec.EdgeWeightsMetropolis}).MakeMesh
 	}
 	if w.bugs.Configure != nil {
 		w.bugs.Configure(&cfg)
@@ -315,13 +315,13 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		Federation: federation, ID: p.id, Identity: identity.Config{Key: p.key, Coordinator: w.parties[0].public()},
 		Topics: topics(), TaskData: taskdata.Config{HeldOutShare: heldOut, MinRows: 3,
 			Source: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load)},
-		StateDir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
+		StateDir: stateDir, Disk: disk, Runtime: l, SignatureScheme: signatures{w}, Now: l.Now,
 		MaxBlobBytes: 1 << 20, Training: training.Config{DeclaredStepTime: stepTime(p.number),
 			Trainer: trainer{slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l},
 				l}},
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
-		Mesh:    &mesh.Config{Random: func(b []byte) { fill(b, p.rng) }},
+		Mesh:    &mesh.Config{FillRandom: func(b []byte) { fill(b, p.rng) }},
 		Predict: predictions,
 	}
 }
@@ -372,7 +372,7 @@ type trainer struct {
 
 // NewBlock implements training.Trainer.
 func (t trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (training.Block,
+	j task.LocalJob[float32]) (training.LocalStepBlock,
 	error) {
 	b, err := t.Trainer.NewBlock(ctx, r, p, j)
 	if t.life == nil { // no world is around it
@@ -383,7 +383,7 @@ func (t trainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledT
 
 // block is a block whose mixing is traced.
 type block struct {
-	training.Block
+	training.LocalStepBlock
 	life  *processLife
 	round wire.RoundID
 	trace *conservation.Trace[float32]
@@ -391,11 +391,11 @@ type block struct {
 
 var _ training.TracedBlock = block{}
 
-// OutcomeFrom implements training.Block.
-func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
-	out, err := b.Block.OutcomeFrom(base, x)
+// OutcomeFrom implements training.LocalStepBlock.
+func (b block) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
+	out, err := b.LocalStepBlock.OutcomeFromBase(base, x)
 	if err == nil {
-		b.life.w.check.recordChange(b.life.p.id, out.Vector)
+		b.life.w.check.recordChange(b.life.p.id, out.UpdateVector)
 	}
 	return out, err
 }

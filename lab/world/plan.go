@@ -89,7 +89,7 @@ func NewPlan(seed uint64) Plan {
 		p.Faults = append(p.Faults, newFault(rng, p.Agents))
 	}
 	slices.SortFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
-	if _, t := p.configure(); p.Standardize && !t.Mixing.EndlessBlocks && rng.IntN(2) > 0 {
+	if _, t := p.configure(); p.Standardize && !t.Mixing.HasEndlessBlocks && rng.IntN(2) > 0 {
 		p.StandardizeAt = 1 + rng.IntN(2)
 	}
 	if p.personal() {
@@ -135,7 +135,7 @@ func newFault(rng *rand.Rand, agents int) Fault {
 // personal reports whether agents have anything of their own.
 func (p *Plan) personal() bool {
 	_, t := p.configure()
-	return t.Personal.UsesDitto || len(t.Personal.Tensors) > 0
+	return t.Personal.UsesDitto || len(t.Personal.PersonalTensors) > 0
 }
 
 // refreshed reports whether the columns were standardised again in the middle of a run before that version.

@@ -89,17 +89,17 @@ func inviteNobody() world.Bugs {
 // restless is a runtime in which no wait is long.
 type restless struct{ host.JobRuntime }
 
-func (r restless) NewWaiter() host.Waiter {
+func (r restless) NewWaiter() host.JobWaiter {
 	return restlessWaiter{r.JobRuntime.NewWaiter(), r.JobRuntime}
 }
 
 type restlessWaiter struct {
-	host.Waiter
+	host.JobWaiter
 	rt host.JobRuntime
 }
 
 func (w restlessWaiter) Wait(ctx context.Context, _ time.Time, events <-chan mqtt.Event) (mqtt.Event, bool) {
-	return w.Waiter.Wait(ctx, w.rt.Now(), events)
+	return w.JobWaiter.Wait(ctx, w.rt.Now(), events)
 }
 
 // The world finds bugs that are planted, each within 600 plans.

@@ -18,11 +18,11 @@ func (c *invariantChecker) predicts(p *party) version {
 		return version{}
 	}
 	at := version{m.Run, uint64(m.Version)}
-	announced := c.models[at] == m.Hash
+	announced := c.models[at] == m.ParameterDigest
 	if c.w.plan.personal() { // the device has it with what is its own
 		_, announced = c.models[at]
 	}
-	if !announced || wire.BlobDigest(m.ParameterBytes) != m.Hash {
+	if !announced || wire.BlobDigest(m.ParameterBytes) != m.ParameterDigest {
 		c.w.fail("%s predicts with a model %d that was not announced", p.id, at.version)
 	}
 	return at

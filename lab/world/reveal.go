@@ -25,7 +25,7 @@ func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, er
 	if err != nil || e.Type != wire.TypeSealed {
 		return e, with, err
 	}
-	_, agent, _, _, err := topics().Parse(m.Topic)
+	_, agent, _, _, err := topics().ParseTopic(m.Topic)
 	if err != nil {
 		return e, with, err
 	}
@@ -41,9 +41,9 @@ func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, er
 			}
 			w.pairs[at] = pair
 		}
-		key := pair.FromAgent
+		key := pair.FromAgentKey
 		if e.Sender == wire.CoordinatorID {
-			key = pair.ToAgent
+			key = pair.ToAgentKey
 		}
 		if opened, err := key.OpenMessage(e); err == nil {
 			return opened, key, nil

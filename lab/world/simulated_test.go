@@ -55,7 +55,7 @@ func TestEveryNameHasAMethod(t *testing.T) {
 		for method := range of {
 			r, task := (&Plan{Method: method}).configure()
 			for _, name := range []string{"optimiser " + r.ServerOptimizer.Name, "rule " + r.Aggregation.Rule,
-				"codec " + cmp.Or(task.Training.Codec, spec.CodecRaw).Name()} {
+				"codec " + cmp.Or(task.Training.UpdateCodec, spec.CodecRaw).Name()} {
 				tried[name] = true
 			}
 		}
@@ -195,19 +195,19 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		e.GradientNoise = training.GradientNoise
 	}
 	e.BatchSize = sim.Each(float64(training.BatchSize))
-	if training.Codec != "" {
-		e.Codec = training.Codec
+	if training.UpdateCodec != "" {
+		e.Codec = training.UpdateCodec
 	}
 	if training.LocalStepProbability > 0 {
 		e.Response.Probability = sim.Each(training.LocalStepProbability)
 	}
 	e.StepSize = spec.StepSize{Constant: training.StepSize, NormalizesStepSize: training.NormalizesStepSize}
 	if training.StepSize == 0 {
-		e.StepSize.Constant, e.StepSize.Diminishing = sim.Default().StepSize.Constant, true
+		e.StepSize.Constant, e.StepSize.IsDiminishing = sim.Default().StepSize.Constant, true
 		e.StepSize.StrongConvexity, e.StepSize.DecayOffset = training.StrongConvexity, training.StepSizeDecayOffset
 	}
 	e.Data.Model.FrozenTensors = tk.Model.FrozenTensors
-	if e.Personal.Layers = tk.Personal.Tensors; tk.Personal.UsesDitto {
+	if e.Personal.Layers = tk.Personal.PersonalTensors; tk.Personal.UsesDitto {
 		e.Personal.Method, e.Personal.DittoLambda = spec.PersonalDitto, tk.Personal.DittoLambda
 	}
 	problem, err := task.Compile[float32](tk)
@@ -221,7 +221,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, _ := problem.StepCountPolicy().LocalSteps(stepTime(k))
+		n, _ := problem.StepCountPolicy().LocalStepCount(stepTime(k))
 		held, weights, steps = append(held, s), append(weights, float64(s.Len())), append(steps, float64(n))
 	}
 	var in sim.Instance[float32]
@@ -238,14 +238,14 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		in.Problem.Weights = weights
 	}
 	if r.Algorithm == spec.FedDec {
-		h := int(training.MaxSteps)
+		h := int(training.MaxLocalSteps)
 		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.IntervalSteps)
-		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.Codec
+		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.SnapshotCodec
 		e.Mixing.Clip = r.MixingClipBound
 		if in.Mixing, err = graph.NewMixingMatrix(graph.RingGraph(p.Agents), spec.EdgeWeightsMetropolis); err != nil {
 			t.Fatal(err)
 		}
-	} else if training.MaxSteps > 1 {
+	} else if training.MaxLocalSteps > 1 {
 		e.LocalSteps = sim.Each(steps...)
 	}
 	return e, in

@@ -99,10 +99,10 @@ func updateOf(read func(name string) []byte, id wire.AgentID) (at participation,
 		id}
 	n := min(28+int(binary.LittleEndian.Uint32(b[24:])), len(b))
 	u, err := wire.DecodeUpdate(b[28:n])
-	if err != nil || len(b)-n < int(u.Payload.Length) {
+	if err != nil || len(b)-n < int(u.PayloadManifest.BlobLength) {
 		return at, nil, nil, false
 	}
-	end := n + int(u.Payload.Length)
+	end := n + int(u.PayloadManifest.BlobLength)
 	return at, b[n:end], b[end:], true
 }
 

@@ -17,7 +17,7 @@ import (
 type AgentMetrics struct {
 	*metrics.ReloadMetrics
 	Events  *metrics.EventMetrics
-	traffic metrics.SessionTraffic
+	traffic metrics.SessionTrafficCounter
 }
 
 // New registers the metrics of an agent. now is the clock for timestamps. If the device is in several federations,
@@ -25,14 +25,14 @@ type AgentMetrics struct {
 func New(reg prometheus.Registerer, now func() time.Time, federation string) *AgentMetrics {
 	r := metrics.Registrar{Reg: reg, Namespace: "agentd"}
 	if federation != "" {
-		r.Labels = prometheus.Labels{"federation": metrics.SanitizeLabelValue(federation)}
+		r.ConstLabels = prometheus.Labels{"federation": metrics.SanitizeLabelValue(federation)}
 	}
 	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, agent.Metrics,
 		external.Metrics, agentround.Metrics)
 	return &AgentMetrics{
 		ReloadMetrics: metrics.NewReloadMetrics(r, now),
 		Events:        events,
-		traffic:       metrics.SessionTraffic{Metrics: events, Dropped: agent.DroppedMessages},
+		traffic:       metrics.SessionTrafficCounter{Metrics: events, DroppedMessages: agent.DroppedMessages},
 	}
 }
 

@@ -26,27 +26,27 @@ import (
 func (c *CoordinatorMetrics) Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", metrics.Handler(reg, ready))
-	mux.HandleFunc("GET /sd/agents", c.reports.serveTargets)
-	mux.HandleFunc("GET /agents/{id}/metrics", c.reports.serveMetrics)
+	mux.HandleFunc("GET /sd/agents", c.reports.serveScrapeTargets)
+	mux.HandleFunc("GET /agents/{id}/metrics", c.reports.serveAgentMetrics)
 	return mux
 }
 
-// targetGroup is an element of http_sd's list.
-type targetGroup struct {
+// prometheusTargetGroup is an element of http_sd's list.
+type prometheusTargetGroup struct {
 	Targets []string          `json:"targets"`
 	Labels  map[string]string `json:"labels"`
 }
 
-func (s *fleetReports) serveTargets(w http.ResponseWriter, req *http.Request) {
+func (s *fleetReports) serveScrapeTargets(w http.ResponseWriter, req *http.Request) {
 	via := req.URL.Query().Get("via")
 	if via != "" && via != "coordinator" {
 		http.Error(w, "via may be coordinator, or be left out", http.StatusBadRequest)
 		return
 	}
-	groups := []targetGroup{} // an empty list is [], not null
-	for _, id := range s.agents() {
+	groups := []prometheusTargetGroup{} // an empty list is [], not null
+	for _, id := range s.reportingAgents() {
 		r, _, _ := s.reportOfAgent(id)
-		g := targetGroup{[]string{r.ScrapeAddress}, map[string]string{"instance": string(id)}}
+		g := prometheusTargetGroup{[]string{r.ScrapeAddress}, map[string]string{"instance": string(id)}}
 		if via != "" || !isScrapeAddress(r.ScrapeAddress) {
 			g.Targets[0] = req.Host
 			g.Labels["__metrics_path__"] = "/agents/" + string(id) + "/metrics"
@@ -65,14 +65,14 @@ func isScrapeAddress(address string) bool {
 	return err == nil && host != "" && !strings.ContainsAny(host, "/?#@ ") && bad == nil && n > 0 && n < 1<<16
 }
 
-// agents returns those that have reported, in id order.
-func (s *fleetReports) agents() []wire.AgentID {
+// reportingAgents returns those that have reported, in id order.
+func (s *fleetReports) reportingAgents() []wire.AgentID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.newestReportByAgent))
 }
 
-func (s *fleetReports) serveMetrics(w http.ResponseWriter, req *http.Request) {
+func (s *fleetReports) serveAgentMetrics(w http.ResponseWriter, req *http.Request) {
 	id := wire.AgentID(req.PathValue("id"))
 	r, fresh, known := s.reportOfAgent(id)
 	switch age := s.now().Sub(r.receivedAt); {
@@ -83,13 +83,13 @@ func (s *fleetReports) serveMetrics(w http.ResponseWriter, req *http.Request) {
 			age.Seconds(), r.IntervalSeconds), http.StatusServiceUnavailable)
 	default:
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = w.Write(r.exposition(age.Seconds()))
+		_, _ = w.Write(r.expositionText(age.Seconds()))
 	}
 }
 
-// exposition writes the readings under the names that they have at the agent.
+// expositionText writes the readings under the names that they have at the agent.
 // It leaves out readings that this build does not know.
-func (r *agentReport) exposition(age float64) []byte {
+func (r *agentReport) expositionText(age float64) []byte {
 	b := []byte("# HELP agentd_report_age_seconds Time since the coordinator got these numbers from the agent.\n")
 	b = fmt.Appendf(b, "# TYPE agentd_report_age_seconds gauge\nagentd_report_age_seconds %g\n", age)
 	last := ""
@@ -99,7 +99,7 @@ func (r *agentReport) exposition(age float64) []byte {
 			continue
 		}
 		if m.Metric != last {
-			b = fmt.Appendf(b, "# TYPE %s %s\n", m.Metric, m.Type())
+			b = fmt.Appendf(b, "# TYPE %s %s\n", m.Metric, m.MetricType())
 			last = m.Metric
 		}
 		labels := ""

@@ -21,8 +21,8 @@ import (
 type CoordinatorMetrics struct {
 	*metrics.ReloadMetrics
 	Events  *metrics.EventMetrics
-	traffic metrics.SessionTraffic
-	sums    updateSums
+	traffic metrics.SessionTrafficCounter
+	sums    roundUpdateSums
 	reports *fleetReports
 }
 
@@ -38,10 +38,10 @@ func New(reg prometheus.Registerer, now func() time.Time) *CoordinatorMetrics {
 		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, roundMeanMetrics, []*observe.Metric{MLflowOK})
 	var start observe.EventDescription // a coordinator begins in the phase idle
 	round.PhaseEntered{Phase: round.CoordinatorIdle}.Describe(&start)
-	events.Apply(start.Samples)
+	events.ApplySamples(start.MetricSamples)
 	return &CoordinatorMetrics{
 		Events:        events,
-		traffic:       metrics.SessionTraffic{Metrics: events, Dropped: coordinator.DroppedMessages},
+		traffic:       metrics.SessionTrafficCounter{Metrics: events, DroppedMessages: coordinator.DroppedMessages},
 		ReloadMetrics: metrics.NewReloadMetrics(r, now),
 		reports:       newReports(r, now),
 	}
@@ -55,18 +55,18 @@ func (c *CoordinatorMetrics) CountTraffic(t mqtt.ObservedMessage, kind mqtt.Topi
 var _ observe.Observer = (*CoordinatorMetrics)(nil)
 
 // Observe implements observe.Observer. It passes events to the metrics that combine several events: means over the
-// updates of a round, and the reports of all agents.
+// updateCount of a round, and the reports of all agents.
 func (c *CoordinatorMetrics) Observe(e observe.Event) {
 	switch e := e.(type) {
 	case round.UpdateAccepted:
 		if e.Update.Kind == wire.KindTraining {
-			c.sums.add(e.Round, &e.Update, e.Norm)
+			c.sums.addUpdate(e.Round, &e.Update, e.Norm)
 		}
 	case round.RoundClosed:
 		if e.Kind == wire.KindTraining {
 			var d observe.EventDescription
 			c.sums.describeMeans(&d, e.Round, e.AcceptedUpdates)
-			c.Events.Apply(d.Samples)
+			c.Events.ApplySamples(d.MetricSamples)
 		}
 	case coordinator.AgentReportReceived:
 		c.reports.recordReport(e)

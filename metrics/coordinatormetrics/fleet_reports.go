@@ -23,7 +23,7 @@ import (
 type fleetReports struct {
 	now               func() time.Time
 	counterBySeriesID map[uint8]prometheus.Counter // by the reading's ID
-	descs             descriptions
+	descs             fleetMetricDescs
 
 	mu                  sync.Mutex // scrapes come from other goroutines
 	newestReportByAgent map[wire.AgentID]agentReport
@@ -37,7 +37,7 @@ type agentReport struct {
 }
 
 // fresh reports whether the report is at most three of its intervals old.
-func (r *agentReport) fresh(now time.Time) bool {
+func (r *agentReport) isFresh(now time.Time) bool {
 	return now.Sub(r.receivedAt) <= 3*time.Duration(max(r.IntervalSeconds, 1))*time.Second
 }
 
@@ -75,9 +75,9 @@ var spreadStatistics = []struct {
 	at   float64
 }{{"min", 0}, {"median", 0.5}, {"p95", 0.95}, {"max", 1}}
 
-type descriptions struct {
+type fleetMetricDescs struct {
 	reportingAgents, knownAgents, versions, fitAgents *prometheus.Desc
-	spreads                                           []*prometheus.Desc
+	spreadDescs                                       []*prometheus.Desc
 }
 
 func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
@@ -87,7 +87,7 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 	s := &fleetReports{
 		now: now, newestReportByAgent: map[wire.AgentID]agentReport{},
 		counterBySeriesID: map[uint8]prometheus.Counter{},
-		descs: descriptions{
+		descs: fleetMetricDescs{
 			reportingAgents: desc("fleet_agents_reporting",
 				"Agents whose last report is less than three of their intervals old; the fleet metrics that are "+
 					"gauges are of these."),
@@ -98,18 +98,20 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 		},
 	}
 	for _, x := range spreadSeries {
-		s.descs.spreads = append(s.descs.spreads,
+		s.descs.spreadDescs = append(s.descs.spreadDescs,
 			desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
 	}
 	const since = ", added up over the agents' reports since this process began."
-	s.addCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
+	s.addFleetCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since,
+		"agentd_rounds_total",
 		"result", observe.NamesAsStrings(agentround.WorkResults()), "")
-	s.addCounter(r, "fleet_local_steps_decisions_total",
+	s.addFleetCounter(r, "fleet_local_steps_decisions_total",
 		"Rounds trained, by what decided the number of local steps"+since,
 		"agentd_local_steps_decisions_total", "reason", observe.StringerNames(learner.StepCountReasons()), "")
-	s.addCounter(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
+	s.addFleetCounter(r, "fleet_d2d_payload_bytes_total",
+		"Bytes of payload in what agents said to their neighbours"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{host.DirectionReceived, host.DirectionSent}, `,kind="peer"`)
-	s.addCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
+	s.addFleetCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{host.DirectionReceived, host.DirectionSent}, "")
 	for _, what := range []struct{ name, help string }{
 		{"training_failures", "Rounds in which training gave no update"},
@@ -123,17 +125,18 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 			"other did not"},
 	} {
 		s.counterBySeriesID[metrics.ReportedSeriesID("agentd_"+what.name+"_total",
-			"")] = r.Counter("fleet_"+what.name+"_total",
+			"")] = r.NewCounter("fleet_"+what.name+"_total",
 			what.help+since)
 	}
 	r.Reg.MustRegister(s)
 	return s
 }
 
-// addCounter makes a counter with a series for each value of a label, which adds up the agents' readings of metric with
-// that value. more has further labels of the readings.
-func (s *fleetReports) addCounter(r metrics.Registrar, name, help, metric, label string, values []string, more string) {
-	vec := r.Counters(name, help, label)
+// addFleetCounter makes a counter with a series for each value of a label, which adds up the agents' readings of metric
+// with that value. more has further labels of the readings.
+func (s *fleetReports) addFleetCounter(r metrics.Registrar, name, help, metric, label string, values []string,
+	more string) {
+	vec := r.NewCounterVec(name, help, label)
 	for _, v := range values {
 		s.counterBySeriesID[metrics.ReportedSeriesID(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
 	}
@@ -145,14 +148,14 @@ func (s *fleetReports) recordReport(f coordinator.AgentReportReceived) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.newestReportByAgent[f.Agent]
-	s.newestReportByAgent[f.Agent] = agentReport{f.Report, f.Boot, s.now()}
+	s.newestReportByAgent[f.Agent] = agentReport{f.Report, f.BootEpoch, s.now()}
 	for _, r := range f.Report.Metrics {
 		counter, ok := s.counterBySeriesID[r.ID]
 		if !ok || !known {
 			continue
 		}
 		more := r.Value
-		if f.Boot == before.boot {
+		if f.BootEpoch == before.boot {
 			was, _ := before.metricValue(r.ID)
 			more -= was
 		}
@@ -173,26 +176,26 @@ func (s *fleetReports) forgetAgents(gone []wire.AgentID) {
 func (s *fleetReports) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{s.descs.reportingAgents, s.descs.knownAgents, s.descs.versions,
 		s.descs.fitAgents},
-		s.descs.spreads...) {
+		s.descs.spreadDescs...) {
 		descs <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (s *fleetReports) Collect(metrics chan<- prometheus.Metric) {
-	fresh := s.fresh()
+	fresh := s.freshReports()
 	gauge := func(d *prometheus.Desc, x float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, x, labels...)
 	}
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
-		versions[r.Software] = true
+		versions[r.SoftwareVersion] = true
 		if x, _ := r.metricValue(fitAgentSeriesID); x == 1 { // an agent may say anything
 			able++
 		}
 	}
 	gauge(s.descs.reportingAgents, float64(len(fresh)))
-	gauge(s.descs.knownAgents, float64(len(s.agents())))
+	gauge(s.descs.knownAgents, float64(len(s.reportingAgents())))
 	gauge(s.descs.versions, float64(len(versions)))
 	gauge(s.descs.fitAgents, able)
 	for i, spread := range spreadSeries {
@@ -207,17 +210,17 @@ func (s *fleetReports) Collect(metrics chan<- prometheus.Metric) {
 		}
 		slices.Sort(xs)
 		for _, at := range spreadStatistics {
-			gauge(s.descs.spreads[i], xs[int(at.at*float64(len(xs)-1)+0.5)], at.name)
+			gauge(s.descs.spreadDescs[i], xs[int(at.at*float64(len(xs)-1)+0.5)], at.name)
 		}
 	}
 }
 
-func (s *fleetReports) fresh() (all []agentReport) {
+func (s *fleetReports) freshReports() (all []agentReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	for _, r := range s.newestReportByAgent {
-		if r.fresh(now) {
+		if r.isFresh(now) {
 			all = append(all, r)
 		}
 	}
@@ -229,5 +232,5 @@ func (s *fleetReports) reportOfAgent(id wire.AgentID) (r agentReport, fresh, kno
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, known = s.newestReportByAgent[id]
-	return r, r.fresh(s.now()), known
+	return r, r.isFresh(s.now()), known
 }

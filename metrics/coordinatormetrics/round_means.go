@@ -20,34 +20,34 @@ var (
 	roundMeanMetrics = []*observe.Metric{lastRoundRiskBefore, lastRoundRiskAfter, lastRoundUpdateNorm}
 )
 
-// updateSums are the sums over the accepted updates of a round, for the metrics above. They are kept here because no
-// single event has all updates of a round.
-type updateSums struct {
-	round                       wire.RoundID
-	updates                     int
-	riskBefore, riskAfter, norm float64
+// roundUpdateSums are the sums over the accepted updates of a round, for the metrics above. They are kept here because
+// no single event has all updates of a round.
+type roundUpdateSums struct {
+	round                                wire.RoundID
+	updateCount                          int
+	riskBeforeSum, riskAfterSum, normSum float64
 }
 
-// add adds an update. The first update of a round resets the sums.
-func (s *updateSums) add(round wire.RoundID, u *wire.Update, norm float64) {
+// addUpdate adds an update. The first update of a round resets the sums.
+func (s *roundUpdateSums) addUpdate(round wire.RoundID, u *wire.Update, norm float64) {
 	if s.round != round {
-		*s = updateSums{round: round}
+		*s = roundUpdateSums{round: round}
 	}
-	s.updates++
-	s.riskBefore += u.RiskBefore
-	s.riskAfter += u.RiskAfter
-	s.norm += norm
+	s.updateCount++
+	s.riskBeforeSum += u.RiskBefore
+	s.riskAfterSum += u.RiskAfter
+	s.normSum += norm
 }
 
 // describeMeans sets the metrics to the means over all accepted updates of a round, each with the same weight. After a
 // restart only the later updates are known: then it removes the means, since the mean of a part would look like a
 // change.
-func (s *updateSums) describeMeans(d *observe.EventDescription, round wire.RoundID, accepted int) {
+func (s *roundUpdateSums) describeMeans(d *observe.EventDescription, round wire.RoundID, accepted int) {
 	n := math.NaN() // without updates there is no mean
-	if s.round == round && s.updates == accepted {
+	if s.round == round && s.updateCount == accepted {
 		n = float64(accepted)
 	}
-	d.SetGauge(lastRoundRiskBefore, s.riskBefore/n)
-	d.SetGauge(lastRoundRiskAfter, s.riskAfter/n)
-	d.SetGauge(lastRoundUpdateNorm, s.norm/n)
+	d.SetGauge(lastRoundRiskBefore, s.riskBeforeSum/n)
+	d.SetGauge(lastRoundRiskAfter, s.riskAfterSum/n)
+	d.SetGauge(lastRoundUpdateNorm, s.normSum/n)
 }

@@ -10,27 +10,27 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// cHeader returns a header in C99: constants, and one function that needs no memory but its stack.
-func (n *network) cHeader() []byte {
+// encodeCHeader returns a header in C99: constants, and one function that needs no memory but its stack.
+func (n *network) encodeCHeader() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	outputs := max(n.classes, 1)
-	p("/* Model %s of the task %s: %s, %s.", n.DisplayName(), escapeComment(n.Task), n.Architecture.Risk,
+	outputs := max(n.classCount, 1)
+	p("/* Model %s of the task %s: %s, %s.", n.DisplayName(), escapeCComment(n.TaskName), n.Architecture.Risk,
 		n.describeLayers())
-	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.Hash)
+	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.ParameterDigest)
 	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
 		n.constantsSize(), 4*(len(n.Features)+2*n.maxLayerUnits()+n.layers[len(n.layers)-1].out))
 	p("#ifndef FEDMESH_MODEL_H\n#define FEDMESH_MODEL_H\n\n#include <math.h>\n")
 	p("#define FEDMESH_MODEL_INPUTS %d\n#define FEDMESH_MODEL_OUTPUTS %d\n", len(n.Features), outputs)
 	p("/* The inputs, in their order: */")
 	for i, name := range n.Features {
-		p("/* %4d: %s */", i, escapeComment(name))
+		p("/* %4d: %s */", i, escapeCComment(name))
 	}
 	b.WriteByte('\n')
 	if n.isStandardized() {
 		inputs := len(n.Features)
-		writeArray(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
-		writeArray(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
+		writeCArray(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
+		writeCArray(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
 	}
 	for i, f := range n.filters {
 		writeLayerWeights(&b, i, f.layer)
@@ -55,7 +55,7 @@ func (n *network) describeLayers() string {
 		text += fmt.Sprintf("-%d", l.out)
 	}
 	if len(n.filters)+len(n.layers) > 1 {
-		text += ", " + string(n.activation())
+		text += ", " + string(n.hiddenActivation())
 	}
 	return text
 }
@@ -69,8 +69,8 @@ func (n *network) constantsSize() int {
 	return total
 }
 
-// escapeComment makes a text that ends no comment.
-func escapeComment(text string) string {
+// escapeCComment makes a text that ends no comment.
+func escapeCComment(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
@@ -81,26 +81,26 @@ func escapeComment(text string) string {
 
 // writeLayerWeights writes those of a layer.
 func writeLayerWeights(b *bytes.Buffer, i int, l layer) {
-	writeArray(b, "float", fmt.Sprint("w", i), l.w, 9)
+	writeCArray(b, "float", fmt.Sprint("w", i), l.w, 9)
 	if l.b != nil {
-		writeArray(b, "float", fmt.Sprint("b", i), l.b, 9)
+		writeCArray(b, "float", fmt.Sprint("b", i), l.b, 9)
 	}
 }
 
-// writeArray writes constants.
-func writeArray[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
+// writeCArray writes constants.
+func writeCArray[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
 	fmt.Fprintf(b, "static const %s fedmesh_model_%s[%d] = {", kind, name, len(values))
 	for i, v := range values {
 		if i%6 == 0 {
 			b.WriteString("\n ")
 		}
-		fmt.Fprintf(b, " %s,", formatNumber(float64(v), digits, kind == "float"))
+		fmt.Fprintf(b, " %s,", formatCNumber(float64(v), digits, kind == "float"))
 	}
 	b.WriteString("\n};\n")
 }
 
-// formatNumber is a constant of C.
-func formatNumber(v float64, digits int, single bool) string {
+// formatCNumber is a constant of C.
+func formatCNumber(v float64, digits int, single bool) string {
 	text := strconv.FormatFloat(v, 'g', digits, 64)
 	if v == math.Trunc(v) && !strings.ContainsAny(text, ".e") {
 		text += ".0"
@@ -153,12 +153,12 @@ static void fedmesh_model_layer(const float *x, int in, int out, const float *w,
 // writePredictFunction writes the function that users call.
 func (n *network) writePredictFunction(p func(string, ...any)) {
 	mean, scale := n.targetScaling()
-	says := "a regression: out[0] is " + escapeComment(n.Target) + ", which is returned, too."
+	says := "a regression: out[0] is " + escapeCComment(n.Target) + ", which is returned, too."
 	switch {
 	case n.isAutoencoder():
 		says = "an autoencoder: out[0] is the error with which it gives the row back, in standard deviations: a high " +
 			"one is an anomaly. It is returned, too."
-	case n.classes > 0:
+	case n.classCount > 0:
 		says = "classes: out has the probability of each; the one with the largest is returned, the first of equals."
 	}
 	p("/* Predicts from a row in the units of the data. Of %s */", says)
@@ -168,7 +168,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 		p("  float h[2][%d];", n.maxLayerUnits())
 	}
 	p("  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++) {")
-	switch clip := formatNumber(n.Standardization.Clip, 17, false); {
+	switch clip := formatCNumber(n.Standardization.Clip, 17, false); {
 	case !n.isStandardized():
 		p("    x[i] = row[i];")
 	case n.Standardization.Clip > 0:
@@ -185,9 +185,9 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 		p("    sum += (z[i] - x[i]) * (z[i] - x[i]);")
 		p("  out[0] = sqrtf(sum / FEDMESH_MODEL_INPUTS);\n  return out[0];\n}\n")
 		return
-	case n.classes == 0:
-		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", formatNumber(scale, 17, false),
-			formatNumber(mean, 17, false))
+	case n.classCount == 0:
+		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", formatCNumber(scale, 17, false),
+			formatCNumber(mean, 17, false))
 		return
 	case n.isLogistic():
 		p("  out[1] = 1.0f / (1.0f + expf(-z[0]));\n  out[0] = 1.0f / (1.0f + expf(z[0]));")
@@ -210,7 +210,7 @@ func (n *network) writePredictFunction(p func(string, ...any)) {
 
 // writeLayerCalls writes how the row x becomes the outputs z.
 func (n *network) writeLayerCalls(p func(string, ...any)) {
-	from, does := "x", cExpressionByActivation[n.activation()]
+	from, does := "x", cExpressionByActivation[n.hiddenActivation()]
 	activate := func(name string, units int) {
 		if does != "" {
 			p("  for (int i = 0; i < %d; i++)\n    %s[i] = %s;", units, name, strings.ReplaceAll(does, "X", name+"[i]"))

@@ -22,14 +22,14 @@ const (
 // Encode returns a model's file in a format. The error is of a model that lacks what predicts, or of a format that is
 // none.
 func Encode(f Format, m *modelfile.Model) ([]byte, error) {
-	n, err := networkOf(m)
+	n, err := networkFromModel(m)
 	switch {
 	case err != nil:
 		return nil, err
 	case f == FormatONNX:
-		return n.onnx(), nil
+		return n.encodeONNX(), nil
 	case f == FormatC:
-		return n.cHeader(), nil
+		return n.encodeCHeader(), nil
 	}
 	return nil, fmt.Errorf("there is no format %q", f)
 }
@@ -52,12 +52,12 @@ type filterLayer struct {
 // them, and what its outputs mean.
 type network struct {
 	*modelfile.Model
-	filters []filterLayer
-	layers  []layer // above them
-	classes int     // 0 for a regression
+	filters    []filterLayer
+	layers     []layer // above them
+	classCount int     // 0 for a regression
 }
 
-func networkOf(m *modelfile.Model) (*network, error) {
+func networkFromModel(m *modelfile.Model) (*network, error) {
 	if _, err := m.Predictor(); err != nil {
 		return nil, err
 	}
@@ -66,10 +66,10 @@ func networkOf(m *modelfile.Model) (*network, error) {
 		return nil, err
 	}
 	a := m.Architecture
-	n := &network{Model: m, classes: a.ClassCount()}
+	n := &network{Model: m, classCount: a.ClassCount()}
 	take := func(in, out int) layer {
 		l := layer{in: in, out: out, w: w[:in*out]}
-		if w = w[in*out:]; a.Bias {
+		if w = w[in*out:]; a.HasBias {
 			l.b, w = w[:out], w[out:]
 		}
 		return l
@@ -119,8 +119,8 @@ func (n *network) maxLayerUnits() int {
 	return most
 }
 
-// activation is the model's activation; identity where there are only outputs.
-func (n *network) activation() spec.Activation {
+// hiddenActivation is the model's activation; identity where there are only outputs.
+func (n *network) hiddenActivation() spec.Activation {
 	if len(n.filters)+len(n.layers) == 1 {
 		return spec.ActivationIdentity
 	}

@@ -24,23 +24,23 @@ func models(t testing.TB) map[string]*modelfile.Model {
 	t.Helper()
 	all := map[string]*modelfile.Model{}
 	for name, a := range map[string]learner.Architecture{
-		"linear":   {Outputs: 1, Risk: spec.LossSquared, Bias: true},
+		"linear":   {Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		"plain":    {Outputs: 1, Risk: spec.LossSquared},
-		"huber":    {Outputs: 1, Risk: spec.LossHuber, HuberDelta: 1, Bias: true},
-		"logistic": {Outputs: 1, Risk: spec.LossLogistic, Bias: true},
-		"softmax":  {Outputs: 4, Risk: spec.LossSoftmax, Bias: true},
+		"huber":    {Outputs: 1, Risk: spec.LossHuber, HuberDelta: 1, HasBias: true},
+		"logistic": {Outputs: 1, Risk: spec.LossLogistic, HasBias: true},
+		"softmax":  {Outputs: 4, Risk: spec.LossSoftmax, HasBias: true},
 		"tanh": {HiddenUnits: []int{7, 5}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared,
-			Bias: true},
+			HasBias: true},
 		"relu": {HiddenUnits: []int{9}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.LossSoftmax,
-			Bias: true},
-		"autoencoder": {Kind: spec.ModelAutoencoder, HiddenUnits: []int{4, 2, 5}, Outputs: 1, Bias: true,
+			HasBias: true},
+		"autoencoder": {Kind: spec.ModelAutoencoder, HiddenUnits: []int{4, 2, 5}, Outputs: 1, HasBias: true,
 			Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		"raw autoencoder": {Kind: spec.ModelAutoencoder, HiddenUnits: []int{1}, Outputs: 1,
 			Activation: spec.ActivationReLU, Risk: spec.LossSquared},
-		"conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
+		"conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{5}, Outputs: 1, HasBias: true,
 			Activation: spec.ActivationTanh, Risk: spec.LossSquared,
 			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 3, FiltersPerLayer: []int{4}, PoolSteps: 3}},
-		"deep conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{6}, Outputs: 3, Bias: true,
+		"deep conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{6}, Outputs: 3, HasBias: true,
 			Activation: spec.ActivationReLU, Risk: spec.LossSoftmax,
 			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 2, FiltersPerLayer: []int{5, 7},
 				PoolSteps: 2}},
@@ -53,14 +53,14 @@ func models(t testing.TB) map[string]*modelfile.Model {
 			a.Inputs = 24 // in 3 channels of 8 steps, of which pools of 3 leave no rest, and those of 2 one
 		}
 		rng := rand.New(rand.NewPCG(uint64(len(name)), 4))
-		w := make([]float32, a.Params())
+		w := make([]float32, a.ParameterCount())
 		for i := range w {
 			w[i] = float32(rng.NormFloat64())
 		}
-		m := &modelfile.Model{Task: "air */ of the hall", Run: 3, Version: 41,
+		m := &modelfile.Model{TaskName: "air */ of the hall", Run: 3, Version: 41,
 			Features: []string{"TEMP", "PRES", "u/*v"}, Target: "pm2.5", Architecture: a,
 			ParameterBytes: wire.AppendVector(nil, w)}
-		if a.Bias {
+		if a.HasBias {
 			m.Standardization = learner.Standardization{Mean: []float64{20.5, 101325, 0, 40},
 				Scale: []float64{7.25, 11.5, 1, 12.5}, Clip: float64(len(name) % 2 * 2)}
 			if !a.Risk.IsRegression() || !a.HasTarget() {
@@ -73,7 +73,7 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		if a.Kind == spec.ModelConv1D {
 			widen(m)
 		}
-		m.Hash = wire.BlobDigest(m.ParameterBytes)
+		m.ParameterDigest = wire.BlobDigest(m.ParameterBytes)
 		all[name] = m
 	}
 	return all

@@ -38,16 +38,16 @@ func (m *protoMessage) appendNumber(field protowire.Number, v int) {
 // onnxGraph is a graph of ONNX as it grows: each node takes the last one's output.
 type onnxGraph struct {
 	nodes, constants protoMessage
-	lastOutput       string
+	lastOutputName   string
 	nodeCount        int
 }
 
 // addNode adds an operation on inputs, whose output becomes the last.
 func (g *onnxGraph) addNode(op string, attributes []protoMessage, inputs ...string) string {
 	g.nodeCount++
-	g.lastOutput = fmt.Sprint("t", g.nodeCount)
-	g.addNamedNode(op, attributes, g.lastOutput, inputs...)
-	return g.lastOutput
+	g.lastOutputName = fmt.Sprint("t", g.nodeCount)
+	g.addNamedNode(op, attributes, g.lastOutputName, inputs...)
+	return g.lastOutputName
 }
 
 // addNamedNode adds an operation with an output of that name.
@@ -62,7 +62,7 @@ func (g *onnxGraph) addNamedNode(op string, attributes []protoMessage, output st
 		n.appendBytes(5, a)
 	}
 	g.nodes.appendBytes(1, n)
-	g.lastOutput = output
+	g.lastOutputName = output
 }
 
 // addConstant adds a tensor.
@@ -78,11 +78,11 @@ func (g *onnxGraph) addConstant(name string, kind int, shape []int, raw []byte) 
 	return name
 }
 
-func (g *onnxGraph) addFloats(name string, v []float32, shape ...int) string {
+func (g *onnxGraph) addFloatConstant(name string, v []float32, shape ...int) string {
 	return g.addConstant(name, onnxFloat, shape, wire.AppendVector(nil, v))
 }
 
-func (g *onnxGraph) addDoubles(name string, v []float64, shape ...int) string {
+func (g *onnxGraph) addDoubleConstant(name string, v []float64, shape ...int) string {
 	return g.addConstant(name, onnxDouble, shape, wire.AppendVector(nil, v))
 }
 
@@ -106,51 +106,51 @@ func intsAttribute(name string, all ...int) protoMessage {
 	return a
 }
 
-// addCast makes the last output another type.
-func (g *onnxGraph) addCast(to int) {
-	g.addNode("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutput)
+// addCastNode makes the last output another type.
+func (g *onnxGraph) addCastNode(to int) {
+	g.addNode("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutputName)
 }
 
-// onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an autoencoder,
-// or "probabilities" [N, classes] and "class" [N].
-func (n *network) onnx() []byte {
-	g := &onnxGraph{lastOutput: "row"}
+// encodeONNX returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an
+// autoencoder, or "probabilities" [N, classes] and "class" [N].
+func (n *network) encodeONNX() []byte {
+	g := &onnxGraph{lastOutputName: "row"}
 	n.addStandardizeNodes(g)
-	row := g.lastOutput
+	row := g.lastOutputName
 	n.addFilterNodes(g)
 	for i, l := range n.layers {
 		name := fmt.Sprint("layer", len(n.filters)+i)
-		inputs := []string{g.lastOutput, g.addFloats(name+".weight", l.w, l.out, l.in)}
+		inputs := []string{g.lastOutputName, g.addFloatConstant(name+".weight", l.w, l.out, l.in)}
 		if l.b != nil {
-			inputs = append(inputs, g.addFloats(name+".bias", l.b, l.out))
+			inputs = append(inputs, g.addFloatConstant(name+".bias", l.b, l.out))
 		}
 		g.addNode("Gemm", []protoMessage{intAttribute("transB", 1)}, inputs...)
-		if op := onnxOperatorByActivation[n.activation()]; i < len(n.layers)-1 && op != "" {
-			g.addNode(op, nil, g.lastOutput)
+		if op := onnxOperatorByActivation[n.hiddenActivation()]; i < len(n.layers)-1 && op != "" {
+			g.addNode(op, nil, g.lastOutputName)
 		}
 	}
 	var outputs protoMessage
 	switch {
 	case n.isAutoencoder():
-		miss := g.addNode("Sub", nil, g.lastOutput, row)
+		miss := g.addNode("Sub", nil, g.lastOutputName, row)
 		g.addNode("ReduceMean", []protoMessage{intsAttribute("axes", 1)}, g.addNode("Mul", nil, miss, miss))
-		g.addNamedNode("Sqrt", nil, "value", g.lastOutput)
-		outputs.appendBytes(12, valueInfo("value", onnxFloat, 1))
-	case n.classes == 0:
+		g.addNamedNode("Sqrt", nil, "value", g.lastOutputName)
+		outputs.appendBytes(12, encodeValueInfo("value", onnxFloat, 1))
+	case n.classCount == 0:
 		mean, scale := n.targetScaling()
-		g.addCast(onnxDouble)
-		g.addNode("Mul", nil, g.lastOutput, g.addDoubles("target.scale", []float64{scale}, 1))
-		g.addNode("Add", nil, g.lastOutput, g.addDoubles("target.mean", []float64{mean}, 1))
-		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.lastOutput)
-		outputs.appendBytes(12, valueInfo("value", onnxFloat, 1))
+		g.addCastNode(onnxDouble)
+		g.addNode("Mul", nil, g.lastOutputName, g.addDoubleConstant("target.scale", []float64{scale}, 1))
+		g.addNode("Add", nil, g.lastOutputName, g.addDoubleConstant("target.mean", []float64{mean}, 1))
+		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.lastOutputName)
+		outputs.appendBytes(12, encodeValueInfo("value", onnxFloat, 1))
 	default:
 		n.addProbabilityNodes(g)
 		g.addNamedNode("ArgMax", []protoMessage{intAttribute("axis", 1), intAttribute("keepdims", 0)}, "class",
 			"probabilities")
-		outputs.appendBytes(12, valueInfo("probabilities", onnxFloat, n.classes))
-		outputs.appendBytes(12, valueInfo("class", onnxInt64))
+		outputs.appendBytes(12, encodeValueInfo("probabilities", onnxFloat, n.classCount))
+		outputs.appendBytes(12, encodeValueInfo("class", onnxInt64))
 	}
-	return n.encodeModel(g, outputs)
+	return n.encodeONNXModel(g, outputs)
 }
 
 // addFilterNodes brings rows through the filters, to [N, filters·steps].
@@ -163,24 +163,24 @@ func (n *network) addFilterNodes(g *onnxGraph) {
 	for _, v := range []int{first.channels, first.inputSteps} {
 		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
 	}
-	g.addNode("Reshape", nil, g.lastOutput, g.addConstant("channels", onnxInt64, []int{3}, shape))
+	g.addNode("Reshape", nil, g.lastOutputName, g.addConstant("channels", onnxInt64, []int{3}, shape))
 	for i, f := range n.filters {
 		name := fmt.Sprint("layer", i)
-		inputs := []string{g.lastOutput, g.addFloats(name+".weight", f.w, f.out, f.channels, f.kernel)}
+		inputs := []string{g.lastOutputName, g.addFloatConstant(name+".weight", f.w, f.out, f.channels, f.kernel)}
 		if f.b != nil {
-			inputs = append(inputs, g.addFloats(name+".bias", f.b, f.out))
+			inputs = append(inputs, g.addFloatConstant(name+".bias", f.b, f.out))
 		}
 		g.addNode("Conv", []protoMessage{intsAttribute("kernel_shape", f.kernel)}, inputs...)
-		if op := onnxOperatorByActivation[n.activation()]; op != "" {
-			g.addNode(op, nil, g.lastOutput)
+		if op := onnxOperatorByActivation[n.hiddenActivation()]; op != "" {
+			g.addNode(op, nil, g.lastOutputName)
 		}
 		if f.pool > 1 {
 			g.addNode("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides",
 				f.pool)},
-				g.lastOutput)
+				g.lastOutputName)
 		}
 	}
-	g.addNode("Flatten", []protoMessage{intAttribute("axis", 1)}, g.lastOutput)
+	g.addNode("Flatten", []protoMessage{intAttribute("axis", 1)}, g.lastOutputName)
 }
 
 // addStandardizeNodes brings the row into the units inside, with the rounding of training.
@@ -189,30 +189,31 @@ func (n *network) addStandardizeNodes(g *onnxGraph) {
 	if !n.isStandardized() {
 		return
 	}
-	g.addCast(onnxDouble)
-	g.addNode("Sub", nil, g.lastOutput, g.addDoubles("mean", st.Mean[:inputs], inputs))
-	g.addNode("Div", nil, g.lastOutput, g.addDoubles("scale", st.Scale[:inputs], inputs))
+	g.addCastNode(onnxDouble)
+	g.addNode("Sub", nil, g.lastOutputName, g.addDoubleConstant("mean", st.Mean[:inputs], inputs))
+	g.addNode("Div", nil, g.lastOutputName, g.addDoubleConstant("scale", st.Scale[:inputs], inputs))
 	if st.Clip > 0 {
-		g.addNode("Clip", nil, g.lastOutput, g.addDoubles("clip.least", []float64{-st.Clip}), g.addDoubles("clip.most",
-			[]float64{st.Clip}))
+		g.addNode("Clip", nil, g.lastOutputName, g.addDoubleConstant("clip.least", []float64{-st.Clip}),
+			g.addDoubleConstant("clip.most",
+				[]float64{st.Clip}))
 	}
-	g.addCast(onnxFloat)
+	g.addCastNode(onnxFloat)
 }
 
 // addProbabilityNodes makes them of the last layer's outputs.
 func (n *network) addProbabilityNodes(g *onnxGraph) {
 	if !n.isLogistic() {
-		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.lastOutput)
+		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.lastOutputName)
 		return
 	}
-	z := g.lastOutput
+	z := g.lastOutputName
 	one := g.addNode("Sigmoid", nil, z)
 	zero := g.addNode("Sigmoid", nil, g.addNode("Neg", nil, z))
 	g.addNamedNode("Concat", []protoMessage{intAttribute("axis", 1)}, "probabilities", zero, one)
 }
 
-// valueInfo describes an input or output [N, …].
-func valueInfo(name string, kind int, shape ...int) protoMessage {
+// encodeValueInfo describes an input or output [N, …].
+func encodeValueInfo(name string, kind int, shape ...int) protoMessage {
 	var dims, first protoMessage
 	first.appendText(2, "N")
 	dims.appendBytes(1, first)
@@ -230,12 +231,12 @@ func valueInfo(name string, kind int, shape ...int) protoMessage {
 	return v
 }
 
-// encodeModel is the file.
-func (n *network) encodeModel(g *onnxGraph, outputs protoMessage) []byte {
+// encodeONNXModel is the file.
+func (n *network) encodeONNXModel(g *onnxGraph, outputs protoMessage) []byte {
 	body := g.nodes
-	body.appendText(2, n.Task)
+	body.appendText(2, n.TaskName)
 	body = append(body, g.constants...)
-	body.appendBytes(11, valueInfo("row", onnxFloat, len(n.Features)))
+	body.appendBytes(11, encodeValueInfo("row", onnxFloat, len(n.Features)))
 	body = append(body, outputs...)
 	var opset, m protoMessage
 	opset.appendNumber(2, opsetVersion)
@@ -243,7 +244,7 @@ func (n *network) encodeModel(g *onnxGraph, outputs protoMessage) []byte {
 	m.appendText(2, "fedmesh")
 	m.appendBytes(7, body)
 	m.appendBytes(8, opset)
-	about := [][2]string{{"task", n.Task}, {"model", n.DisplayName()}, {"hash", n.Hash.String()},
+	about := [][2]string{{"task", n.TaskName}, {"model", n.DisplayName()}, {"hash", n.ParameterDigest.String()},
 		{"target", n.Target}}
 	for i, f := range n.Features {
 		about = append(about, [2]string{fmt.Sprint("feature", i), f})

@@ -19,7 +19,7 @@ import (
 // allow has our rules, and lets the observer do everything.
 func allow(t *testing.T) func(string, string, bool) bool {
 	t.Helper()
-	rules, err := acl.New("")
+	rules, err := acl.NewRuleTable("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,24 +14,24 @@ func BenchmarkReceiver(b *testing.B) {
 			blob := blobOf(1, n)
 			o := offer("a", manifestOf(blob))
 			if n <= wire.MaxInlineUpdate {
-				o.Inline = blob
+				o.InlinePayload = blob
 			}
 			var chunks []ChunkReceived
-			for k := range o.Manifest.Chunks {
+			for k := range o.Manifest.ChunkDigests {
 				chunks = append(chunks, chunkOf("a", o.Manifest, blob, k))
 			}
 			r := openingReceiver(NewUpdateReceiver(DefaultReceiverConfig()))
 			b.SetBytes(int64(n))
 			b.ReportAllocs()
 			for b.Loop() {
-				done := len(r.Step(epoch, o)) == 1 && o.Inline != nil
+				done := len(r.Step(epoch, o)) == 1 && o.InlinePayload != nil
 				for _, c := range chunks {
 					for _, e := range r.Step(epoch, c) {
 						_, complete := e.(UpdateComplete)
 						done = done || complete
 					}
 				}
-				r.Step(epoch, RoomReleased{"a"})
+				r.Step(epoch, UpdateReleased{"a"})
 				r.Step(epoch, DropAgent{"a"})
 				if !done {
 					b.Fatal("not complete")
@@ -60,13 +60,13 @@ func BenchmarkReceiverQueue(b *testing.B) {
 					r.Deadline()
 				}
 				for i := range n {
-					step(UpdateOffer{Agent: wire.AgentID(fmt.Sprintf("agent-%06d", i)), Boot: 1, Manifest: m})
+					step(UpdateOffer{Agent: wire.AgentID(fmt.Sprintf("agent-%06d", i)), AgentBootEpoch: 1, Manifest: m})
 				}
 				for k := 0; k < len(granted); k++ {
 					a := granted[k].Agent
 					step(chunkOf(a, m, blob, 0))
 					step(chunkOf(a, m, blob, 1))
-					step(RoomReleased{a})
+					step(UpdateReleased{a})
 				}
 				if len(granted) != n {
 					b.Fatalf("%d of %d were received", len(granted), n)

@@ -28,27 +28,27 @@ var (
 type (
 	// Start begins the transfer.
 	Start struct{}
-	// Connected says that the session stands again and has re-subscribed.
-	Connected struct{}
-	// Disconnected says that the link is lost.
-	Disconnected struct{}
+	// LinkUp says that the session stands again and has re-subscribed.
+	LinkUp struct{}
+	// LinkDown says that the link is lost.
+	LinkDown struct{}
 	// Cancel ends a transfer that is no longer wanted.
 	Cancel struct{}
 	// Tick says that the deadline may have passed.
 	Tick struct{}
 )
 
-func (Start) isPullEvent()        {}
-func (Connected) isPullEvent()    {}
-func (Disconnected) isPullEvent() {}
-func (Cancel) isPullEvent()       {}
-func (Tick) isPullEvent()         {}
+func (Start) isPullEvent()    {}
+func (LinkUp) isPullEvent()   {}
+func (LinkDown) isPullEvent() {}
+func (Cancel) isPullEvent()   {}
+func (Tick) isPullEvent()     {}
 
-func (Start) isSendEvent()        {}
-func (Connected) isSendEvent()    {}
-func (Disconnected) isSendEvent() {}
-func (Cancel) isSendEvent()       {}
-func (Tick) isSendEvent()         {}
+func (Start) isSendEvent()    {}
+func (LinkUp) isSendEvent()   {}
+func (LinkDown) isSendEvent() {}
+func (Cancel) isSendEvent()   {}
+func (Tick) isSendEvent()     {}
 
 func (Tick) isReceiveEvent() {}
 
@@ -62,8 +62,8 @@ func ChunkPartName(k int) string { return strconv.Itoa(k) }
 // its digest, which its chunks carry too, in 16 hexadecimal digits.
 func UploadID(update wire.Digest) string { return hex.EncodeToString(update[:8]) }
 
-// jitter returns d ± 25 %, so that devices that lost the same thing at the
+// jitteredDelay returns d ± 25 %, so that devices that lost the same thing at the
 // same moment do not all ask again at the same moment.
-func jitter(rng *rand.Rand, d time.Duration) time.Duration {
+func jitteredDelay(rng *rand.Rand, d time.Duration) time.Duration {
 	return d - d/4 + time.Duration(rng.Int64N(int64(d)/2+1))
 }

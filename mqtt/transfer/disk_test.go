@@ -22,7 +22,7 @@ type disk struct {
 	handles int   // that are open
 }
 
-func newDisk(m wire.Manifest) *disk { return &disk{m: m, data: make([]byte, m.Length)} }
+func newDisk(m wire.Manifest) *disk { return &disk{m: m, data: make([]byte, m.BlobLength)} }
 
 func (d *disk) write(k int, payload []byte) {
 	copy(d.data[k*wire.MaxChunkBytes:], payload)
@@ -33,7 +33,7 @@ func (d *disk) write(k int, payload []byte) {
 // powerCut spoils some of the newest writes: gone, or torn.
 func (d *disk) powerCut(rng *rand.Rand) {
 	for _, k := range d.recent[max(0, len(d.recent)-4):] {
-		p := wire.ChunkOf(d.data, k)
+		p := wire.ChunkPayload(d.data, k)
 		if from := rng.IntN(2 * len(p)); from < len(p) {
 			clear(p[from:])
 			d.spoiled++
@@ -45,9 +45,9 @@ func (d *disk) powerCut(rng *rand.Rand) {
 // open verifies what is there, chunk by chunk, as store.OpenPartial does.
 func (d *disk) open() *handle {
 	d.handles++
-	h := &handle{disk: d, have: make([]bool, len(d.m.Chunks))}
+	h := &handle{disk: d, have: make([]bool, len(d.m.ChunkDigests))}
 	for k := range h.have {
-		h.have[k] = digestOf(wire.ChunkOf(d.data, k)) == d.m.Chunks[k]
+		h.have[k] = digestOf(wire.ChunkPayload(d.data, k)) == d.m.ChunkDigests[k]
 	}
 	return h
 }
@@ -88,8 +88,8 @@ func (h *handle) Close() error {
 // cut had spoiled it.
 func (d *disk) wantOnce(t testing.TB) {
 	t.Helper()
-	if d.written > len(d.m.Chunks)+d.spoiled {
-		t.Fatalf("%d chunks were written to a blob of %d, of which %d were spoiled", d.written, len(d.m.Chunks),
+	if d.written > len(d.m.ChunkDigests)+d.spoiled {
+		t.Fatalf("%d chunks were written to a blob of %d, of which %d were spoiled", d.written, len(d.m.ChunkDigests),
 			d.spoiled)
 	}
 }

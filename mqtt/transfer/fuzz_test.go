@@ -37,8 +37,8 @@ func FuzzReceiver(f *testing.F) {
 	}
 	lying, long, odd := manifests[3], manifests[2], manifests[1]
 	lying.Hash[31]++
-	long.Length = 1<<32 - 1
-	odd.Chunks = nil
+	long.BlobLength = 1<<32 - 1
+	odd.ChunkDigests = nil
 	manifests = append(manifests, lying, long, odd, wire.Manifest{})
 	blobs = append(blobs, blobs[3], blobs[2], blobs[1], []byte{0})
 	agents := []wire.AgentID{"a", "b", "c", "d"}
@@ -51,15 +51,15 @@ func FuzzReceiver(f *testing.F) {
 			var ev ReceiveEvent
 			switch s.pick(9) {
 			case 0, 1:
-				o := UpdateOffer{Agent: agent, Boot: wire.Epoch(s.pick(3)), Manifest: manifests[i]}
+				o := UpdateOffer{Agent: agent, AgentBootEpoch: wire.Epoch(s.pick(3)), Manifest: manifests[i]}
 				if s.pick(4) == 0 {
-					o.Inline = blobs[s.pick(len(blobs))]
+					o.InlinePayload = blobs[s.pick(len(blobs))]
 				}
 				ev = o
 			case 2:
 				ev = DropAgent{agent}
 			case 4:
-				ev = RoomReleased{agent}
+				ev = UpdateReleased{agent}
 			case 3:
 				now = now.Add(time.Duration(s.pick(20)) * time.Second)
 				ev = Tick{}
@@ -89,14 +89,14 @@ func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
 	t.Helper()
 	for _, e := range effects {
 		switch e := e.(type) {
-		case Subscribe:
+		case SubscribeParts:
 			for _, name := range e.Parts {
 				if s[name] {
 					t.Fatalf("part %s is subscribed to twice", name)
 				}
 				s[name] = true
 			}
-		case Unsubscribe:
+		case UnsubscribeParts:
 			for _, name := range e.Parts {
 				if !s[name] {
 					t.Fatalf("part %s is not subscribed to", name)
@@ -125,7 +125,7 @@ func FuzzPuller(f *testing.F) {
 			MaxStallTimeout: time.Second,
 			MaxStalls:       1 + s.pick(3)}
 		p, subs, ended := openingPuller(NewBlobPuller(cfg, ref, seeded(1))), subscriptions{}, false
-		events := []PullEvent{Start{}, Connected{}, Disconnected{}, Tick{}, Cancel{}}
+		events := []PullEvent{Start{}, LinkUp{}, LinkDown{}, Tick{}, Cancel{}}
 		for len(s) > 0 {
 			var ev PullEvent
 			switch i := s.pick(40); {

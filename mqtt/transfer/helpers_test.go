@@ -111,7 +111,8 @@ func (h opening[E, F]) Step(now time.Time, ev E) []F {
 	for _, e := range h.machine.Step(now, ev) {
 		if o, ok := any(e).(OpenStorage); ok {
 			all = append(all, h.Step(now,
-				h.opened(StorageOpened{o.Agent, o.Manifest.Hash, NewMemoryStorage(int(o.Manifest.Length)), nil}))...)
+				h.opened(StorageOpened{o.Agent, o.Manifest.Hash, NewMemoryChunkStorage(int(o.Manifest.BlobLength)),
+					nil}))...)
 		} else {
 			all = append(all, e)
 		}
@@ -124,7 +125,7 @@ func bytesOf(s ChunkStorage) []byte {
 	if h, ok := s.(*handle); ok {
 		return h.whole()
 	}
-	return bytes.Join(s.(*MemoryStorage).Pieces(), nil)
+	return bytes.Join(s.(*MemoryChunkStorage).ChunkPayloads(), nil)
 }
 
 func describe[F any](effects []F) string {
@@ -137,9 +138,9 @@ func describe[F any](effects []F) string {
 
 func describeOne(e any) string {
 	switch e := e.(type) {
-	case Subscribe:
+	case SubscribeParts:
 		return "sub " + strings.Join(e.Parts, " ")
-	case Unsubscribe:
+	case UnsubscribeParts:
 		return "unsub " + strings.Join(e.Parts, " ")
 	case PartsMissing:
 		return fmt.Sprintf("lacking %v %v", e.ManifestMissing, e.Chunks)
@@ -155,7 +156,7 @@ func describeOne(e any) string {
 	case SendChunk:
 		return fmt.Sprintf("chunk %d", e.ChunkIndex)
 	case UploadFinished:
-		if e.Accepted {
+		if e.IsAccepted {
 			return "accepted"
 		}
 		return "refused " + e.RefusalReason.String()
@@ -168,7 +169,7 @@ func describeOne(e any) string {
 	case UpdateComplete:
 		return fmt.Sprintf("complete %s %d", e.Agent, len(bytesOf(e.Storage)))
 	case OpenStorage:
-		return strings.TrimSpace(fmt.Sprintf("open %d %s", e.Manifest.Length, e.Agent))
+		return strings.TrimSpace(fmt.Sprintf("open %d %s", e.Manifest.BlobLength, e.Agent))
 	case StorageFailed:
 		return strings.TrimSpace("unstored " + string(e.Agent))
 	case RefuseUpdate:

@@ -30,7 +30,7 @@ const (
 func (c PullerConfig) ForLinkRate(r LinkRate) PullerConfig {
 	if chunk := r.sendTime(wire.MaxMessage); chunk > 0 {
 		c.WindowChunks = min(c.WindowChunks, max(minPullWindowChunks, int(maxQueuedPullTime/chunk)))
-		c.MaxChunkTime = chunk
+		c.MaxChunkSendTime = chunk
 	}
 	return c
 }

@@ -154,15 +154,16 @@ func (u *uploads) add(payload []byte, m wire.Manifest, known, line LinkRate, spr
 	u.boot(a, spread)
 }
 
-// boot begins a process of an agent.
+// agentBootEpoch begins a process of an agent.
 func (u *uploads) boot(a *upload, spread time.Duration) {
 	a.boot++
 	boot, s := a.boot, NewUpdateSender(a.manifest, a.payload, spread, u.ahead, a.rate, seeded(u.rng.Uint64()))
 	a.step = hosted(u.links, s, SendEvent(Tick{}), func() bool { return a.boot != boot }, func(e SendEffect) {
 		switch e := e.(type) {
 		case SendManifest:
-			a.line.send(32*len(a.manifest.Chunks)+len(s.InlinePayload()), func() {
-				u.step(UpdateOffer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.InlinePayload(),
+			a.line.send(32*len(a.manifest.ChunkDigests)+len(s.InlinePayload()), func() {
+				u.step(UpdateOffer{Agent: a.id, AgentBootEpoch: boot, Manifest: a.manifest,
+					InlinePayload:     s.InlinePayload(),
 					UnsolicitedChunks: e.UnsolicitedChunks})
 				if a.accepted {
 					u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: a.manifest.Hash}})
@@ -212,7 +213,7 @@ func (u *uploads) perform(e ReceiveEffect) {
 			a.accepted = true
 			u.stored = append(u.stored, a.id)
 			u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: e.Digest}})
-			step(RoomReleased{a.id})
+			step(UpdateReleased{a.id})
 		})
 	case RefuseUpdate:
 		u.t.Fatalf("%s is refused: %v", e.Agent, e.Reason)
@@ -253,7 +254,7 @@ func (d *download) begin() {
 	d.step = hosted(d.links, d.puller, PullEvent(Tick{}), over, func(e PullEffect) {
 		subs.apply(d.t, []PullEffect{e}, d.cfg.WindowChunks)
 		switch e := e.(type) {
-		case Subscribe:
+		case SubscribeParts:
 			for _, name := range e.Parts {
 				if message, ok := d.retained[name]; ok {
 					d.parts++
@@ -263,7 +264,7 @@ func (d *download) begin() {
 			}
 		case OpenStorage:
 			step := d.step
-			d.after(d.upTo(time.Second), func() { step(StorageOpened{Blob: d.ref.Hash, Storage: d.disk.open()}) })
+			d.after(d.upTo(time.Second), func() { step(StorageOpened{BlobDigest: d.ref.Hash, Storage: d.disk.open()}) })
 		case PullDone:
 			if !bytes.Equal(bytesOf(e.Storage), d.blob) {
 				d.t.Fatal("the result is not what was published")
@@ -334,8 +335,8 @@ func (u *uploads) trouble(d *download) {
 		a.disk.full = true
 		u.after(u.upTo(time.Minute), func() { a.disk.full = false })
 	case 3:
-		a.step(Disconnected{})
-		u.after(u.upTo(time.Minute), func() { a.step(Connected{}) })
+		a.step(LinkDown{})
+		u.after(u.upTo(time.Minute), func() { a.step(LinkUp{}) })
 	case 4:
 		d.disk.full = true
 		u.after(u.upTo(40*time.Second), func() { d.disk.full = false })

@@ -23,26 +23,26 @@ const stallsUntilPartsMissing = 2
 // the manifest. In memory it holds the manifest, one message, and the chunks of a window that came before the storage
 // was open.
 type BlobPuller struct {
-	cfg   PullerConfig
-	ref   wire.BlobRef
-	rng   *rand.Rand
-	stats PullerStats
+	cfg     PullerConfig
+	blobRef wire.BlobRef
+	rng     *rand.Rand
+	stats   PullerStats
 
-	started, ended, connected bool
+	isStarted, isEnded, isConnected bool
 
-	manifest            wire.Manifest  // no chunks until it has come
-	storageRequested    bool           // the host has been asked for the storage
-	storage             ChunkStorage   // nil until it is open
-	storageError        error          // why the storage fails, if it does
-	earlyPayloadByChunk map[int][]byte // chunks that came before it was open
-	hasChunk            []bool
-	missingChunks       int
-	nextChunk           int   // chunks from here on have not been asked for
-	requestedParts      []int // subscribed to and missing
-	arrivedParts        []int // here, and still subscribed to; may hold manifestPartNumber
-	consecutiveStalls   int   // in a row
-	partsUnavailable    bool  // the broker returns no parts: the coordinator is told of all that are asked for
-	timeoutAt           time.Time
+	manifest               wire.Manifest  // no chunks until it has come
+	awaitsStorage          bool           // the host has been asked for the storage
+	storage                ChunkStorage   // nil until it is open
+	storageError           error          // why the storage fails, if it does
+	earlyPayloadByChunk    map[int][]byte // chunks that came before it was open
+	hasChunk               []bool
+	missingChunks          int
+	nextChunkToRequest     int   // chunks from here on have not been asked for
+	requestedParts         []int // subscribed to and missing
+	arrivedSubscribedParts []int // here, and still subscribed to; may hold manifestPartNumber
+	consecutiveStalls      int   // in a row
+	brokerLacksParts       bool  // the broker returns no parts: the coordinator is told of all that are asked for
+	stallTimeoutAt         time.Time
 }
 
 // NewBlobPuller returns a BlobPuller that downloads ref. It panics if cfg is not valid.
@@ -50,22 +50,24 @@ func NewBlobPuller(cfg PullerConfig, ref wire.BlobRef, rng *rand.Rand) *BlobPull
 	if err := cfg.Validate(); err != nil {
 		panic("transfer: NewPuller: " + err.Error())
 	}
-	return &BlobPuller{cfg: cfg, ref: ref, rng: rng, connected: true, partsUnavailable: cfg.PartsUnavailable}
+	return &BlobPuller{cfg: cfg, blobRef: ref, rng: rng, isConnected: true, brokerLacksParts: cfg.BrokerLacksParts}
 }
 
-// PartsUnavailable reports whether the broker has not returned the last parts, so that a next blob's can be asked for
+// BrokerLacksParts reports whether the broker has not returned the last parts, so that a next blob's can be asked for
 // at once.
-func (p *BlobPuller) PartsUnavailable() bool { return p.partsUnavailable }
+func (p *BlobPuller) BrokerLacksParts() bool { return p.brokerLacksParts }
 
 // Stats returns the counts so far.
 func (p *BlobPuller) Stats() PullerStats { return p.stats }
 
 // Deadline returns when the puller wants a Tick, if it does.
-func (p *BlobPuller) Deadline() (time.Time, bool) { return p.timeoutAt, !p.timeoutAt.IsZero() }
+func (p *BlobPuller) Deadline() (time.Time, bool) {
+	return p.stallTimeoutAt, !p.stallTimeoutAt.IsZero()
+}
 
 // Step takes one event and returns the effects to carry out, in order.
 func (p *BlobPuller) Step(now time.Time, ev PullEvent) []PullEffect {
-	if p.ended {
+	if p.isEnded {
 		if late, ok := ev.(StorageOpened); ok {
 			closeUnusedStorage(late.Storage)
 		}
@@ -73,48 +75,50 @@ func (p *BlobPuller) Step(now time.Time, ev PullEvent) []PullEffect {
 	}
 	switch ev := ev.(type) {
 	case Start:
-		if !p.started {
-			p.started = true
-			return p.start(now)
+		if !p.isStarted {
+			p.isStarted = true
+			return p.startPull(now)
 		}
-	case Connected:
-		p.connected = true
+	case LinkUp:
+		p.isConnected = true
 		p.rearmTimer(now)
-	case Disconnected:
-		p.connected = false
+	case LinkDown:
+		p.isConnected = false
 		p.rearmTimer(now)
 		return p.unsubscribeArrivedParts()
 	case PartReceived:
-		if p.started {
+		if p.isStarted {
 			return p.handlePart(now, ev)
 		}
 	case StorageOpened:
 		return p.handleStorageOpened(now, ev)
 	case Cancel:
-		return p.end()
+		return p.endPull()
 	case Tick:
-		if !p.timeoutAt.IsZero() && !now.Before(p.timeoutAt) {
+		if !p.stallTimeoutAt.IsZero() && !now.Before(p.stallTimeoutAt) {
 			return p.handleStall(now)
 		}
 	}
 	return nil
 }
 
-func (p *BlobPuller) start(now time.Time) []PullEffect {
+func (p *BlobPuller) startPull(now time.Time) []PullEffect {
 	switch {
-	case int64(p.ref.Length) > int64(p.cfg.MaxBlobBytes):
-		return p.end(PullFailed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrBlobTooLarge, p.ref.Length,
+	case int64(p.blobRef.Length) > int64(p.cfg.MaxBlobBytes):
+		return p.endPull(PullFailed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrBlobTooLarge,
+			p.blobRef.Length,
 			p.cfg.MaxBlobBytes)})
-	case !p.ref.IsSet():
-		return p.end(PullFailed{fmt.Errorf("%w: its length is 0", ErrBlobCorrupt)})
-	case len(p.ref.Inline) > 0:
+	case !p.blobRef.IsSet():
+		return p.endPull(PullFailed{fmt.Errorf("%w: its length is 0", ErrBlobCorrupt)})
+	case len(p.blobRef.Inline) > 0:
 		return p.handleInlineBlob()
 	}
 	p.rearmTimer(now)
 	all := []int{manifestPartNumber}
-	if n := wire.ChunkCount(int(p.ref.Length)); n < 2*p.cfg.WindowChunks { // of a longer one the storage may have some
-		for ; p.nextChunk < min(n, p.cfg.WindowChunks); p.nextChunk++ {
-			all = append(all, p.nextChunk)
+	// of a longer one the storage may have some
+	if n := wire.ChunkCount(int(p.blobRef.Length)); n < 2*p.cfg.WindowChunks {
+		for ; p.nextChunkToRequest < min(n, p.cfg.WindowChunks); p.nextChunkToRequest++ {
+			all = append(all, p.nextChunkToRequest)
 		}
 	}
 	return p.subscribeParts(all)
@@ -122,28 +126,28 @@ func (p *BlobPuller) start(now time.Time) []PullEffect {
 
 // rearmTimer restarts the timer. It is off while there is no link, and while the host opens the storage.
 func (p *BlobPuller) rearmTimer(now time.Time) {
-	p.timeoutAt = time.Time{}
-	if !p.started || !p.connected || p.storageRequested {
+	p.stallTimeoutAt = time.Time{}
+	if !p.isStarted || !p.isConnected || p.awaitsStorage {
 		return
 	}
 	wait := min(p.cfg.FirstStallTimeout<<min(p.consecutiveStalls, 30), p.cfg.MaxStallTimeout)
-	if len(p.manifest.Chunks) > 0 {
-		wait = max(wait, 3*p.cfg.MaxChunkTime)
+	if len(p.manifest.ChunkDigests) > 0 {
+		wait = max(wait, 3*p.cfg.MaxChunkSendTime)
 	} else {
-		manifest := len(wire.Digest{}) * wire.ChunkCount(int(p.ref.Length))
-		wait += p.cfg.MaxChunkTime * time.Duration(manifest) / wire.MaxMessage
+		manifest := len(wire.Digest{}) * wire.ChunkCount(int(p.blobRef.Length))
+		wait += p.cfg.MaxChunkSendTime * time.Duration(manifest) / wire.MaxMessage
 	}
-	p.timeoutAt = now.Add(jitter(p.rng, wait))
+	p.stallTimeoutAt = now.Add(jitteredDelay(p.rng, wait))
 }
 
 func (p *BlobPuller) handlePart(now time.Time, ev PartReceived) []PullEffect {
 	if ev.Retained {
-		p.partsUnavailable = false
+		p.brokerLacksParts = false
 	}
 	if ev.PartName == ManifestPartName {
 		return p.handleManifest(now, ev.Payload)
 	}
-	k, payload, err := wire.DecodeChunk(ev.Payload, p.ref.Hash)
+	k, payload, err := wire.DecodeChunkMessage(ev.Payload, p.blobRef.Hash)
 	switch {
 	case err != nil, ev.PartName != ChunkPartName(k):
 		p.stats.CorruptMessages++
@@ -178,7 +182,7 @@ func (p *BlobPuller) storeChunk(k int, payload []byte) (stored bool, effects []P
 	}
 	payload, err := openSealedChunk(p.cfg.Sealer, k, payload)
 	switch {
-	case err != nil, len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.Chunks[k]:
+	case err != nil, len(payload) != p.manifest.ChunkLen(k), sha256.Sum256(payload) != p.manifest.ChunkDigests[k]:
 		p.stats.CorruptMessages++ // still missing: asked for again after the timeout
 		return false, nil
 	}
@@ -193,27 +197,27 @@ func (p *BlobPuller) storeChunk(k int, payload []byte) (stored bool, effects []P
 }
 
 func (p *BlobPuller) handleManifest(now time.Time, message []byte) []PullEffect {
-	if len(p.manifest.Chunks) > 0 {
+	if len(p.manifest.ChunkDigests) > 0 {
 		p.stats.IgnoredMessages++
 		return nil
 	}
-	if sha256.Sum256(message) != p.ref.ManifestHash {
+	if sha256.Sum256(message) != p.blobRef.ManifestHash {
 		p.stats.CorruptMessages++
 		return nil
 	}
 	if p.cfg.Sealer != nil {
 		opened, err := p.cfg.Sealer.OpenManifest(message)
 		if err != nil {
-			return p.end(PullFailed{fmt.Errorf("%w: its manifest: %w", ErrBlobCorrupt, err)})
+			return p.endPull(PullFailed{fmt.Errorf("%w: its manifest: %w", ErrBlobCorrupt, err)})
 		}
 		message = opened
 	}
 	m, err := wire.DecodeManifest(message)
 	if err != nil {
-		return p.end(PullFailed{fmt.Errorf("%w: %w", ErrBlobCorrupt, err)})
+		return p.endPull(PullFailed{fmt.Errorf("%w: %w", ErrBlobCorrupt, err)})
 	}
-	if m.Hash != p.ref.Hash || m.Length != p.ref.Length {
-		return p.end(PullFailed{fmt.Errorf("%w: its manifest describes another blob", ErrBlobCorrupt)})
+	if m.Hash != p.blobRef.Hash || m.BlobLength != p.blobRef.Length {
+		return p.endPull(PullFailed{fmt.Errorf("%w: its manifest describes another blob", ErrBlobCorrupt)})
 	}
 	p.manifest = m
 	p.markPartArrived(manifestPartNumber)
@@ -223,24 +227,24 @@ func (p *BlobPuller) handleManifest(now time.Time, message []byte) []PullEffect 
 
 // requestStorage asks the host for the storage.
 func (p *BlobPuller) requestStorage(now time.Time) []PullEffect {
-	p.storageRequested = true
+	p.awaitsStorage = true
 	p.rearmTimer(now)
 	return []PullEffect{OpenStorage{Manifest: p.manifest}}
 }
 
 // handleStorageOpened counts the chunks that the storage has, and goes on with the others.
 func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffect {
-	if !p.storageRequested {
+	if !p.awaitsStorage {
 		closeUnusedStorage(ev.Storage)
 		return nil
 	}
-	p.storageRequested = false
+	p.awaitsStorage = false
 	if ev.Err != nil {
 		p.rearmTimer(now) // opened again after the timeout
 		return p.reportStorageError(ev.Err)
 	}
 	p.storage, p.storageError = ev.Storage, nil
-	p.hasChunk = make([]bool, len(p.manifest.Chunks))
+	p.hasChunk = make([]bool, len(p.manifest.ChunkDigests))
 	for k := range p.hasChunk {
 		p.hasChunk[k] = p.storage.HasChunk(k)
 		if p.hasChunk[k] {
@@ -266,7 +270,7 @@ func (p *BlobPuller) handleStorageOpened(now time.Time, ev StorageOpened) []Pull
 func (p *BlobPuller) markPartArrived(k int) {
 	if i := slices.Index(p.requestedParts, k); i >= 0 {
 		p.requestedParts = slices.Delete(p.requestedParts, i, i+1)
-		p.arrivedParts = append(p.arrivedParts, k)
+		p.arrivedSubscribedParts = append(p.arrivedSubscribedParts, k)
 	}
 }
 
@@ -288,20 +292,20 @@ func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
 	if p.missingChunks == 0 {
 		data := p.storage
 		p.storage = nil // it belongs to the host now
-		return p.end(PullDone{data})
+		return p.endPull(PullDone{data})
 	}
-	if p.nextChunk == len(p.hasChunk) || 2*len(p.requestedParts) > p.cfg.WindowChunks {
+	if p.nextChunkToRequest == len(p.hasChunk) || 2*len(p.requestedParts) > p.cfg.WindowChunks {
 		return nil // each change costs two packets: half a window at a time
 	}
 	var effects []PullEffect
-	if 2*len(p.arrivedParts) >= p.cfg.WindowChunks {
+	if 2*len(p.arrivedSubscribedParts) >= p.cfg.WindowChunks {
 		effects = p.unsubscribeArrivedParts()
 	}
 	var more []int
-	for ; len(p.requestedParts)+len(p.arrivedParts)+len(more) < p.cfg.WindowChunks &&
-		p.nextChunk < len(p.hasChunk); p.nextChunk++ {
-		if !p.hasChunk[p.nextChunk] {
-			more = append(more, p.nextChunk)
+	for ; len(p.requestedParts)+len(p.arrivedSubscribedParts)+len(more) < p.cfg.WindowChunks &&
+		p.nextChunkToRequest < len(p.hasChunk); p.nextChunkToRequest++ {
+		if !p.hasChunk[p.nextChunkToRequest] {
+			more = append(more, p.nextChunkToRequest)
 		}
 	}
 	return append(effects, p.subscribeParts(more)...)
@@ -310,12 +314,12 @@ func (p *BlobPuller) continueAfterPart(now time.Time, k int) []PullEffect {
 // unsubscribeArrivedParts ends the subscriptions to parts that have come. They do no harm on this link, but on a new
 // one they would bring the parts again.
 func (p *BlobPuller) unsubscribeArrivedParts() []PullEffect {
-	if len(p.arrivedParts) == 0 {
+	if len(p.arrivedSubscribedParts) == 0 {
 		return nil
 	}
-	names := partNames(p.arrivedParts)
-	p.arrivedParts = nil
-	return []PullEffect{Unsubscribe{names}}
+	names := partNames(p.arrivedSubscribedParts)
+	p.arrivedSubscribedParts = nil
+	return []PullEffect{UnsubscribeParts{names}}
 }
 
 // handleStall subscribes to the window again, so that the broker sends its retained
@@ -325,27 +329,27 @@ func (p *BlobPuller) handleStall(now time.Time) []PullEffect {
 	p.stats.Stalls++
 	switch {
 	case p.consecutiveStalls >= p.cfg.MaxStalls && p.storageError != nil:
-		return p.end(PullFailed{fmt.Errorf("%w: %w", ErrStorageFailed, p.storageError)})
+		return p.endPull(PullFailed{fmt.Errorf("%w: %w", ErrStorageFailed, p.storageError)})
 	case p.consecutiveStalls >= p.cfg.MaxStalls:
-		return p.end(PullFailed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
+		return p.endPull(PullFailed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
 			ErrBlobGone, p.consecutiveStalls, p.missingChunks, len(p.hasChunk))})
-	case p.storage == nil && len(p.manifest.Chunks) > 0:
+	case p.storage == nil && len(p.manifest.ChunkDigests) > 0:
 		return p.requestStorage(now)
 	}
 	p.rearmTimer(now)
 	again := p.requestedParts
-	if len(p.manifest.Chunks) == 0 {
+	if len(p.manifest.ChunkDigests) == 0 {
 		again = []int{manifestPartNumber} // chunks may be on their way, over a slow link
 	}
 	names := partNames(again)
-	p.partsUnavailable = p.partsUnavailable || p.consecutiveStalls >= stallsUntilPartsMissing && p.storageError == nil
-	return append(append(p.unsubscribeArrivedParts(), Unsubscribe{names}, Subscribe{names}),
+	p.brokerLacksParts = p.brokerLacksParts || p.consecutiveStalls >= stallsUntilPartsMissing && p.storageError == nil
+	return append(append(p.unsubscribeArrivedParts(), UnsubscribeParts{names}, SubscribeParts{names}),
 		p.reportMissingParts(again)...)
 }
 
 // reportMissingParts tells of parts that the broker does not return.
 func (p *BlobPuller) reportMissingParts(ks []int) []PullEffect {
-	if !p.partsUnavailable {
+	if !p.brokerLacksParts {
 		return nil
 	}
 	var e PartsMissing
@@ -367,23 +371,24 @@ func (p *BlobPuller) subscribeParts(ks []int) []PullEffect {
 		return nil
 	}
 	p.requestedParts = append(p.requestedParts, ks...)
-	return append([]PullEffect{Subscribe{partNames(ks)}}, p.reportMissingParts(ks)...)
+	return append([]PullEffect{SubscribeParts{partNames(ks)}}, p.reportMissingParts(ks)...)
 }
 
 // handleInlineBlob checks a blob that is inline in the announcement.
 func (p *BlobPuller) handleInlineBlob() []PullEffect {
-	if len(p.ref.Inline) != int(p.ref.Length) || wire.BlobDigest(p.ref.Inline) != p.ref.Hash {
-		return p.end(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrBlobCorrupt)})
+	if len(p.blobRef.Inline) != int(p.blobRef.Length) || wire.BlobDigest(p.blobRef.Inline) != p.blobRef.Hash {
+		return p.endPull(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash",
+			ErrBlobCorrupt)})
 	}
-	return p.end(PullDone{inlineStorage(p.ref.Inline)})
+	return p.endPull(PullDone{inlineBlobStorage(p.blobRef.Inline)})
 }
 
 // end ends all subscriptions and closes the storage.
-func (p *BlobPuller) end(last ...PullEffect) []PullEffect {
-	p.arrivedParts = append(p.arrivedParts, p.requestedParts...)
+func (p *BlobPuller) endPull(last ...PullEffect) []PullEffect {
+	p.arrivedSubscribedParts = append(p.arrivedSubscribedParts, p.requestedParts...)
 	effects := p.unsubscribeArrivedParts()
 	closeUnusedStorage(p.storage)
-	p.ended, p.timeoutAt = true, time.Time{}
+	p.isEnded, p.stallTimeoutAt = true, time.Time{}
 	p.storage, p.hasChunk, p.requestedParts, p.earlyPayloadByChunk, p.manifest = nil, nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)
 }

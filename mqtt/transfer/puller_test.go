@@ -58,8 +58,8 @@ func TestPullerTakesParts(t *testing.T) {
 			{"2s", part("1"), "unsub 1; sub 2", "12s"},
 			{"3s", part("0"), "unsub 0; sub 3", "13s"},
 			{"4s", part("2"), "", "14s"},
-			{"5s", Disconnected{}, "unsub 2", ""},
-			{"6s", Connected{}, "", "16s"},
+			{"5s", LinkDown{}, "unsub 2", ""},
+			{"6s", LinkUp{}, "", "16s"},
 			{"16s", Tick{}, "unsub 3; sub 3", "26s"},
 			{"17s", part("3"), "unsub 3; done 184253", ""},
 		},
@@ -88,13 +88,13 @@ func TestPullerWaits(t *testing.T) {
 			{"33s", part("0"), "", ""},
 		},
 		"without a link nothing is missed": {
-			{"0s", Disconnected{}, "", ""},
+			{"0s", LinkDown{}, "", ""},
 			{"0s", Start{}, "sub m", ""},
 			{"100s", Tick{}, "", ""},
-			{"100s", Connected{}, "", "1m50s"},
-			{"105s", Disconnected{}, "", ""},
+			{"100s", LinkUp{}, "", "1m50s"},
+			{"105s", LinkDown{}, "", ""},
 			{"300s", Tick{}, "", ""},
-			{"300s", Connected{}, "", "5m10s"},
+			{"300s", LinkUp{}, "", "5m10s"},
 		},
 		"cancelled": {
 			{"0s", Start{}, "sub m", "10s"},
@@ -162,13 +162,13 @@ func TestPullerStorage(t *testing.T) {
 	cfg := DefaultPullerConfig()
 	cfg.WindowChunks, cfg.FirstStallTimeout, cfg.MaxStalls = 2, cfg.MaxStallTimeout, 3
 	disk := newDisk(manifestOf(blob))
-	disk.write(1, wire.ChunkOf(blob, 1))
+	disk.write(1, wire.ChunkPayload(blob, 1))
 	full := errors.New("full")
 	opened := func(err error) StorageOpened {
 		if err != nil {
-			return StorageOpened{Blob: ref.Hash, Err: err}
+			return StorageOpened{BlobDigest: ref.Hash, Err: err}
 		}
-		return StorageOpened{Blob: ref.Hash, Storage: disk.open()}
+		return StorageOpened{BlobDigest: ref.Hash, Storage: disk.open()}
 	}
 	p := NewBlobPuller(cfg, ref, unjittered())
 	play(t, p, []step[PullEvent]{
@@ -330,14 +330,14 @@ func TestPullerResumesAWindow(t *testing.T) {
 	blob := blobOf(3, 2*wire.MaxChunkBytes+1)
 	ref, parts := published(t, blob)
 	disk := newDisk(manifestOf(blob))
-	disk.write(1, wire.ChunkOf(blob, 1))
-	disk.write(2, wire.ChunkOf(blob, 2))
+	disk.write(1, wire.ChunkPayload(blob, 1))
+	disk.write(2, wire.ChunkPayload(blob, 2))
 	p := NewBlobPuller(DefaultPullerConfig(), ref, unjittered())
 	play(t, p, []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "1s"},
 		{"0s", PartReceived{"0", parts["0"], false}, "", "1s"},
 		{"0s", PartReceived{"m", parts["m"], false}, "open 122833", ""},
-		{"0s", StorageOpened{Blob: ref.Hash, Storage: disk.open()}, "unsub m 1 2 0; done 122833", ""},
+		{"0s", StorageOpened{BlobDigest: ref.Hash, Storage: disk.open()}, "unsub m 1 2 0; done 122833", ""},
 	})
 }
 
@@ -361,10 +361,10 @@ func TestPullerLacks(t *testing.T) {
 		{"8s", part("2", false), "", "9s"},
 		{"8s", part("3", false), "unsub 2 3; done 245664", ""},
 	})
-	cfg.PartsUnavailable = true
+	cfg.BrokerLacksParts = true
 	p = NewBlobPuller(cfg, ref, unjittered())
 	play(t, openingPuller(p), []step[PullEvent]{{"0s", Start{}, "sub m; lacking true []", "1s"}})
-	if !p.PartsUnavailable() {
+	if !p.BrokerLacksParts() {
 		t.Error("no part was returned, and none is missed")
 	}
 }

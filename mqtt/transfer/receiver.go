@@ -28,13 +28,13 @@ type UpdateReceiver struct {
 // incomingTransfer is one update on its way. It is in UpdateReceiver.agentsAwaitingRoom, or is being
 // opened, or is in UpdateReceiver.agentsAwaitingCredit, or has a credit.
 type incomingTransfer struct {
-	boot           wire.Epoch
-	manifest       wire.Manifest
-	sealer         *wire.BlobSealer // of the chunks; nil = they are open
-	waitsForRoom   bool             // is in UpdateReceiver.agentsAwaitingRoom
-	reservedBytes  int              // bytes taken, 0 while it waits for them
-	storage        ChunkStorage     // nil until it is open
-	storageFailing bool             // the last chunk could not be stored
+	agentBootEpoch   wire.Epoch
+	manifest         wire.Manifest
+	sealer           *wire.BlobSealer // of the chunks; nil = they are open
+	waitsForRoom     bool             // is in UpdateReceiver.agentsAwaitingRoom
+	reservedBytes    int              // bytes taken, 0 while it waits for them
+	storage          ChunkStorage     // nil until it is open
+	isStorageFailing bool             // the last chunk could not be stored
 	// chunks, the first ones, that come without having been lent, until the first credit
 	unsolicitedChunks int
 	earlyChunks       []ChunkReceived // of these, what came before it was open
@@ -45,8 +45,8 @@ type incomingTransfer struct {
 	creditedChunks         []int     // chunks of the credit that have not come, ascending
 	creditGrantedAt        time.Time // when the credit was given
 	leaseEndsAt            time.Time // end of the credit's lease, which each chunk renews
-	windowChunks           int       // chunks of the next credit
-	progressSinceCredit    bool      // a chunk has come since the last credit
+	creditWindowChunks     int       // chunks of the next credit
+	hasProgressSinceCredit bool      // a chunk has come since the last credit
 	consecutiveEmptyLeases int       // leases in a row without a chunk
 }
 
@@ -76,12 +76,12 @@ func (r *UpdateReceiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	var effects []ReceiveEffect
 	switch ev := ev.(type) {
 	case UpdateOffer:
-		effects = r.handleOffer(now, ev)
+		effects = r.handleUpdateOffer(now, ev)
 	case ChunkReceived:
 		effects = r.handleChunk(now, ev)
 	case StorageOpened:
 		effects = r.handleStorageOpened(now, ev)
-	case RoomReleased:
+	case UpdateReleased:
 		r.stats.BufferedBytes -= r.storingBytesByAgent[ev.Agent]
 		delete(r.storingBytesByAgent, ev.Agent)
 	case DropAgent:
@@ -94,7 +94,7 @@ func (r *UpdateReceiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	return append(effects, r.grantWaitingCredits(now)...)
 }
 
-func (r *UpdateReceiver) handleOffer(now time.Time, ev UpdateOffer) []ReceiveEffect {
+func (r *UpdateReceiver) handleUpdateOffer(now time.Time, ev UpdateOffer) []ReceiveEffect {
 	m := ev.Manifest
 	done, ok := r.completeUpdateByAgent[ev.Agent]
 	if _, busy := r.storingBytesByAgent[ev.Agent]; busy || ok && done == m.Hash {
@@ -102,36 +102,36 @@ func (r *UpdateReceiver) handleOffer(now time.Time, ev UpdateOffer) []ReceiveEff
 		return nil
 	}
 	t := r.transferByAgent[ev.Agent]
-	if t != nil && ev.Boot < t.boot {
+	if t != nil && ev.AgentBootEpoch < t.agentBootEpoch {
 		r.stats.StaleOffers++
 		return nil
 	}
 	switch {
-	case int64(m.Length) > int64(r.cfg.MaxUpdateBytes):
+	case int64(m.BlobLength) > int64(r.cfg.MaxUpdateBytes):
 		return r.refuseUpdate(ev.Agent, m.Hash, wire.RefuseTooLarge)
-	case m.Length == 0 || len(m.Chunks) != wire.ChunkCount(int(m.Length)):
+	case m.BlobLength == 0 || len(m.ChunkDigests) != wire.ChunkCount(int(m.BlobLength)):
 		return r.refuseUpdate(ev.Agent, m.Hash, wire.RefuseMalformed)
-	case t != nil && sameBlob(t.manifest, m):
+	case t != nil && isSameBlob(t.manifest, m):
 		return r.handleRepeatedOffer(now, ev, t)
 	}
 	if t != nil {
 		r.stats.ReplacedTransfers++
 		r.removeTransfer(ev.Agent)
 	}
-	if len(ev.Inline) > 0 {
+	if len(ev.InlinePayload) > 0 {
 		return r.handleInlineOffer(ev)
 	}
-	r.transferByAgent[ev.Agent] = &incomingTransfer{boot: ev.Boot, manifest: m, sealer: ev.Sealer,
-		missingChunks: len(m.Chunks),
-		windowChunks:  r.cfg.WindowChunks, waitsForRoom: true, unsolicitedChunks: min(ev.UnsolicitedChunks,
-			len(m.Chunks))}
+	r.transferByAgent[ev.Agent] = &incomingTransfer{agentBootEpoch: ev.AgentBootEpoch, manifest: m, sealer: ev.Sealer,
+		missingChunks:      len(m.ChunkDigests),
+		creditWindowChunks: r.cfg.WindowChunks, waitsForRoom: true, unsolicitedChunks: min(ev.UnsolicitedChunks,
+			len(m.ChunkDigests))}
 	r.agentsAwaitingRoom = append(r.agentsAwaitingRoom, ev.Agent)
 	return nil
 }
 
-// sameBlob reports whether chunks that fit one manifest fit the other.
-func sameBlob(a, b wire.Manifest) bool {
-	return a.Hash == b.Hash && a.Length == b.Length && slices.Equal(a.Chunks, b.Chunks)
+// isSameBlob reports whether chunks that fit one manifest fit the other.
+func isSameBlob(a, b wire.Manifest) bool {
+	return a.Hash == b.Hash && a.BlobLength == b.BlobLength && slices.Equal(a.ChunkDigests, b.ChunkDigests)
 }
 
 // handleRepeatedOffer answers a repeated offer of an unfinished transfer. From the same start of the agent it repeats
@@ -139,8 +139,8 @@ func sameBlob(a, b wire.Manifest) bool {
 func (r *UpdateReceiver) handleRepeatedOffer(now time.Time, ev UpdateOffer, t *incomingTransfer) []ReceiveEffect {
 	t.sealer = ev.Sealer
 	switch {
-	case t.boot != ev.Boot:
-		t.boot = ev.Boot
+	case t.agentBootEpoch != ev.AgentBootEpoch:
+		t.agentBootEpoch = ev.AgentBootEpoch
 		if len(t.creditedChunks) > 0 {
 			r.endLease(ev.Agent, t)
 			r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, ev.Agent)
@@ -155,21 +155,21 @@ func (r *UpdateReceiver) handleRepeatedOffer(now time.Time, ev UpdateOffer, t *i
 // repeats it: an update in the queue would take the room.
 func (r *UpdateReceiver) handleInlineOffer(ev UpdateOffer) []ReceiveEffect {
 	m := ev.Manifest
-	if len(ev.Inline) != int(m.Length) || wire.BlobDigest(ev.Inline) != m.Hash {
+	if len(ev.InlinePayload) != int(m.BlobLength) || wire.BlobDigest(ev.InlinePayload) != m.Hash {
 		return r.refuseUpdate(ev.Agent, m.Hash, wire.RefuseBadHash)
 	}
-	if int(m.Length) > r.cfg.MaxBufferedBytes-r.stats.BufferedBytes {
+	if int(m.BlobLength) > r.cfg.MaxBufferedBytes-r.stats.BufferedBytes {
 		r.stats.IgnoredOffers++
 		return nil
 	}
-	r.stats.BufferedBytes += int(m.Length)
-	return r.handUpdateToHost(ev.Agent, m, int(m.Length), inlineStorage(ev.Inline))
+	r.stats.BufferedBytes += int(m.BlobLength)
+	return r.handUpdateToHost(ev.Agent, m, int(m.BlobLength), inlineBlobStorage(ev.InlinePayload))
 }
 
 // handleStorageOpened begins to lend the chunks that the storage lacks.
 func (r *UpdateReceiver) handleStorageOpened(now time.Time, ev StorageOpened) []ReceiveEffect {
 	t := r.transferByAgent[ev.Agent]
-	if t == nil || t.reservedBytes == 0 || t.storage != nil || t.manifest.Hash != ev.Blob {
+	if t == nil || t.reservedBytes == 0 || t.storage != nil || t.manifest.Hash != ev.BlobDigest {
 		closeUnusedStorage(ev.Storage)
 		return nil
 	}
@@ -179,7 +179,7 @@ func (r *UpdateReceiver) handleStorageOpened(now time.Time, ev StorageOpened) []
 		return []ReceiveEffect{StorageFailed{ev.Agent, ev.Err}}
 	}
 	t.storage = ev.Storage
-	t.hasChunk = make([]bool, len(t.manifest.Chunks))
+	t.hasChunk = make([]bool, len(t.manifest.ChunkDigests))
 	for k := range t.hasChunk {
 		if t.hasChunk[k] = t.storage.HasChunk(k); t.hasChunk[k] {
 			t.missingChunks--
@@ -210,7 +210,7 @@ func (r *UpdateReceiver) handleChunk(now time.Time, ev ChunkReceived) []ReceiveE
 		t.earlyChunks = append(t.earlyChunks, ev)
 		return nil
 	}
-	k, payload, err := wire.DecodeChunk(ev.Payload, t.manifest.Hash)
+	k, payload, err := wire.DecodeChunkMessage(ev.Payload, t.manifest.Hash)
 	switch {
 	case err != nil, k >= len(t.hasChunk):
 		r.stats.CorruptChunks++
@@ -221,23 +221,23 @@ func (r *UpdateReceiver) handleChunk(now time.Time, ev ChunkReceived) []ReceiveE
 	}
 	payload, err = openSealedChunk(t.sealer, k, payload)
 	switch {
-	case err != nil, len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.Chunks[k]:
+	case err != nil, len(payload) != t.manifest.ChunkLen(k), sha256.Sum256(payload) != t.manifest.ChunkDigests[k]:
 		r.stats.CorruptChunks++ // still lent: granted again when the lease ends
 		return nil
 	}
 	if err := t.storage.PutChunk(k, payload); err != nil { // still lent, too
 		r.stats.StorageFailures++
-		if t.storageFailing {
+		if t.isStorageFailing {
 			return nil
 		}
-		t.storageFailing = true
+		t.isStorageFailing = true
 		return []ReceiveEffect{StorageFailed{ev.Agent, err}}
 	}
-	t.storageFailing = false
+	t.isStorageFailing = false
 	t.hasChunk[k] = true
 	t.missingChunks--
 	r.stats.StoredChunks++
-	t.progressSinceCredit, t.consecutiveEmptyLeases = true, 0
+	t.hasProgressSinceCredit, t.consecutiveEmptyLeases = true, 0
 	t.leaseEndsAt = now.Add(r.cfg.LeaseDuration)
 	r.takeChunkOffCredit(now, ev.Agent, t, k)
 	if t.missingChunks > 0 {
@@ -254,7 +254,7 @@ func (r *UpdateReceiver) completeTransfer(agent wire.AgentID, t *incomingTransfe
 	return r.handUpdateToHost(agent, t.manifest, room, data)
 }
 
-// handUpdateToHost hands an update to the host. Its room is taken until RoomReleased.
+// handUpdateToHost hands an update to the host. Its room is taken until UpdateReleased.
 func (r *UpdateReceiver) handUpdateToHost(agent wire.AgentID, m wire.Manifest, room int,
 	data ChunkStorage) []ReceiveEffect {
 	r.stats.CompletedUpdates++

@@ -32,10 +32,10 @@ func (r *UpdateReceiver) admitQueuedTransfers() []ReceiveEffect {
 	for len(r.agentsAwaitingRoom) > 0 {
 		agent := r.agentsAwaitingRoom[0]
 		t := r.transferByAgent[agent]
-		if int(t.manifest.Length) > r.cfg.MaxBufferedBytes-r.stats.BufferedBytes {
+		if int(t.manifest.BlobLength) > r.cfg.MaxBufferedBytes-r.stats.BufferedBytes {
 			break
 		}
-		t.reservedBytes = int(t.manifest.Length)
+		t.reservedBytes = int(t.manifest.BlobLength)
 		r.stats.BufferedBytes += t.reservedBytes
 		t.waitsForRoom = false
 		r.agentsAwaitingRoom = r.agentsAwaitingRoom[1:] // not slices.Delete, which moves all that wait
@@ -60,7 +60,7 @@ func (r *UpdateReceiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 		r.stats.OutstandingChunks += len(lent)
 		r.stats.OutstandingBytes += t.chunkMessageBytes(lent)
 		r.agentsAwaitingCredit = slices.Delete(r.agentsAwaitingCredit, 0, 1)
-		t.creditedChunks, t.creditGrantedAt, t.leaseEndsAt, t.progressSinceCredit = lent, now,
+		t.creditedChunks, t.creditGrantedAt, t.leaseEndsAt, t.hasProgressSinceCredit = lent, now,
 			now.Add(r.cfg.LeaseDuration), false
 		r.leasedTransferByAgent[agent] = t
 		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // are under way already
@@ -76,7 +76,7 @@ func (t *incomingTransfer) nextMissingChunks() []int {
 	for t.hasChunk[t.firstMissingChunk] {
 		t.firstMissingChunk++
 	}
-	lent := make([]int, 0, min(t.windowChunks, t.missingChunks))
+	lent := make([]int, 0, min(t.creditWindowChunks, t.missingChunks))
 	for k := t.firstMissingChunk; len(lent) < cap(lent); k++ {
 		if !t.hasChunk[k] {
 			lent = append(lent, k)
@@ -123,9 +123,9 @@ func (r *UpdateReceiver) takeChunkOffCredit(now time.Time, agent wire.AgentID, t
 	}
 	delete(r.leasedTransferByAgent, agent)
 	if now.Sub(t.creditGrantedAt) > r.cfg.LeaseDuration {
-		t.windowChunks = r.halvedWindow(t.windowChunks)
+		t.creditWindowChunks = r.halvedCreditWindow(t.creditWindowChunks)
 	} else {
-		t.windowChunks = min(2*t.windowChunks, r.cfg.WindowChunks)
+		t.creditWindowChunks = min(2*t.creditWindowChunks, r.cfg.WindowChunks)
 	}
 	r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, agent)
 }
@@ -146,7 +146,7 @@ func (r *UpdateReceiver) expireLeases(now time.Time) {
 	for _, agent := range over {
 		t := r.transferByAgent[agent]
 		r.stats.ExpiredLeases++
-		t.windowChunks = r.halvedWindow(t.windowChunks)
+		t.creditWindowChunks = r.halvedCreditWindow(t.creditWindowChunks)
 		r.endLease(agent, t)
 		if t.consecutiveEmptyLeases >= r.cfg.MaxEmptyLeases {
 			r.stats.DroppedTransfers++
@@ -157,13 +157,13 @@ func (r *UpdateReceiver) expireLeases(now time.Time) {
 	}
 }
 
-func (r *UpdateReceiver) halvedWindow(window int) int {
+func (r *UpdateReceiver) halvedCreditWindow(window int) int {
 	return max(window/2, min(minCreditWindowChunks, r.cfg.WindowChunks))
 }
 
 // endLease ends the lease of t.
 func (r *UpdateReceiver) endLease(agent wire.AgentID, t *incomingTransfer) {
-	if !t.progressSinceCredit {
+	if !t.hasProgressSinceCredit {
 		t.consecutiveEmptyLeases++
 	}
 	r.returnCredit(t, t.creditedChunks)

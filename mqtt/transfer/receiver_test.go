@@ -29,15 +29,15 @@ var (
 )
 
 func offer(a wire.AgentID, m wire.Manifest) UpdateOffer {
-	return UpdateOffer{Agent: a, Boot: 1, Manifest: m}
+	return UpdateOffer{Agent: a, AgentBootEpoch: 1, Manifest: m}
 }
 
 func reboot(a wire.AgentID, boot wire.Epoch, m wire.Manifest) UpdateOffer {
-	return UpdateOffer{Agent: a, Boot: boot, Manifest: m}
+	return UpdateOffer{Agent: a, AgentBootEpoch: boot, Manifest: m}
 }
 
 func inline(a wire.AgentID, m wire.Manifest, p []byte) UpdateOffer {
-	return UpdateOffer{Agent: a, Boot: 1, Manifest: m, Inline: p}
+	return UpdateOffer{Agent: a, AgentBootEpoch: 1, Manifest: m, InlinePayload: p}
 }
 
 func chunkOf(a wire.AgentID, m wire.Manifest, blob []byte, k int) ChunkReceived {
@@ -69,7 +69,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"4s", offer("a", m3), "", ""},
 			{"4s", c3("a", 2), "", ""},
 			{"4s", offer("a", m2), "", ""}, // while it is being stored
-			{"4s", RoomReleased{"a"}, "", ""},
+			{"4s", UpdateReleased{"a"}, "", ""},
 			{"4s", offer("a", m3), "", ""},
 			{"5s", offer("a", m2), "grant a 0-1 for 10000ms", "15s"},
 			{"5s", offer("a", m3), "", "15s"}, // a late repeat does not end the newer one
@@ -84,7 +84,7 @@ func TestReceiverTakesUploads(t *testing.T) {
 			{"0s", inline("a", ms, two[:100]), "", ""},
 			{"0s", DropAgent{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "", ""}, // it is still being stored
-			{"0s", RoomReleased{"a"}, "", ""},
+			{"0s", UpdateReleased{"a"}, "", ""},
 			{"0s", inline("a", ms, small), "complete a 100", ""},
 		},
 		"another digest replaces": {
@@ -106,9 +106,9 @@ func TestReceiverTakesUploads(t *testing.T) {
 // TestReceiverChunks: chunks belong to one manifest only, and none is beyond its end.
 func TestReceiverChunks(t *testing.T) {
 	other := m3
-	other.Chunks = slices.Clone(m3.Chunks)
-	other.Chunks[0][0]++
-	beyond := ChunkReceived{"a", UploadID(m3.Hash), wire.AppendChunk(nil, m3.Hash, len(m3.Chunks),
+	other.ChunkDigests = slices.Clone(m3.ChunkDigests)
+	other.ChunkDigests[0][0]++
+	beyond := ChunkReceived{"a", UploadID(m3.Hash), wire.AppendChunkMessage(nil, m3.Hash, len(m3.ChunkDigests),
 		three[:wire.MaxChunkBytes])}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"the same hash and other chunks begin anew": {
@@ -135,8 +135,8 @@ func TestReceiverChunks(t *testing.T) {
 func TestReceiverRefuses(t *testing.T) {
 	lying, long, odd := m2, m3, m3
 	lying.Hash[31]++
-	long.Length = 1<<32 - 1
-	odd.Chunks = odd.Chunks[:2]
+	long.BlobLength = 1<<32 - 1
+	odd.ChunkDigests = odd.ChunkDigests[:2]
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"refused": {
 			{"0s", offer("a", long), "refuse a too_large", ""},
@@ -189,7 +189,7 @@ func TestReceiverLends(t *testing.T) {
 			{"3s", c3("a", 2), "complete a 184248", ""},
 			{"3s", inline("d", ms, small), "complete d 100", ""},
 			{"3s", DropAgent{"a"}, "", ""}, // the host still holds it
-			{"3s", RoomReleased{"a"}, "grant b 0-1 for 10000ms", "13s"},
+			{"3s", UpdateReleased{"a"}, "grant b 0-1 for 10000ms", "13s"},
 			{"4s", c3("b", 1), "grant c 0-1 for 10000ms", "14s"}, // c had room, no credit
 			{"5s", DropAgent{"b"}, "", "14s"},
 		},
@@ -200,7 +200,7 @@ func TestReceiverLends(t *testing.T) {
 // comes too late, or fails.
 func TestReceiverStorage(t *testing.T) {
 	disk := newDisk(m3)
-	disk.write(1, wire.ChunkOf(three, 1))
+	disk.write(1, wire.ChunkPayload(three, 1))
 	full := errors.New("full")
 	opened := func(a wire.AgentID) StorageOpened { return StorageOpened{a, m3.Hash, disk.open(), nil} }
 	r := NewUpdateReceiver(tight())
@@ -236,7 +236,7 @@ func TestReceiverStorage(t *testing.T) {
 		!bytes.Equal(effects[0].(UpdateComplete).Storage.(*handle).whole(), three) {
 		t.Fatalf("%d effects", len(effects))
 	}
-	r.Step(epoch, RoomReleased{"a"})
+	r.Step(epoch, UpdateReleased{"a"})
 	r.Step(epoch, DropAgent{"a"})
 	r.Step(epoch, offer("a", m3))
 	if effects := r.Step(epoch, opened("a")); len(effects) != 1 ||
@@ -417,7 +417,7 @@ func checkReceiver(t testing.TB, r *UpdateReceiver) {
 // at once, and for those that do not come.
 func TestReceiverTakesWhatIsAhead(t *testing.T) {
 	ahead := func(a wire.AgentID, m wire.Manifest, n int) UpdateOffer {
-		return UpdateOffer{Agent: a, Boot: 1, Manifest: m, UnsolicitedChunks: n}
+		return UpdateOffer{Agent: a, AgentBootEpoch: 1, Manifest: m, UnsolicitedChunks: n}
 	}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"all of it": {
@@ -454,7 +454,7 @@ func TestReceiverTakesWhatIsAhead(t *testing.T) {
 	})
 	t.Run("before there is room, and a storage", func(t *testing.T) {
 		r := NewUpdateReceiver(tight())
-		memory := StorageOpened{Agent: "b", Blob: m3.Hash, Storage: NewMemoryStorage(int(m3.Length))}
+		memory := StorageOpened{Agent: "b", BlobDigest: m3.Hash, Storage: NewMemoryChunkStorage(int(m3.BlobLength))}
 		play(t, r, []step[ReceiveEvent]{
 			{"0s", ahead("a", m3, 2), "open 184248 a", ""},
 			{"0s", ahead("b", m3, 2), "", ""},

@@ -33,7 +33,7 @@ func TestPullerOpensSeals(t *testing.T) {
 	_, others := sealedParts(t, blob, otherKey)
 	_, open := published(t, blob)
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
-	moved := wire.AppendChunk(nil, ref.Hash, 1, parts["0"][wire.ChunkHeaderSize:])
+	moved := wire.AppendChunkMessage(nil, ref.Hash, 1, parts["0"][wire.ChunkHeaderSize:])
 	cfg := DefaultPullerConfig()
 	cfg.WindowChunks, cfg.FirstStallTimeout, cfg.MaxStalls, cfg.Sealer = 3, cfg.MaxStallTimeout, 2,
 		sealKey.BlobSealer(ref.Hash)
@@ -69,7 +69,7 @@ func TestReceiverOpensSeals(t *testing.T) {
 		return ChunkReceived{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.BlobSealer(m3.Hash))}
 	}
 	offered := func(key wire.SealKey) UpdateOffer {
-		return UpdateOffer{Agent: "a", Boot: 1, Manifest: m3, Sealer: key.BlobSealer(m3.Hash)}
+		return UpdateOffer{Agent: "a", AgentBootEpoch: 1, Manifest: m3, Sealer: key.BlobSealer(m3.Hash)}
 	}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"another key": {

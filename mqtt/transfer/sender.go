@@ -32,8 +32,8 @@ type UpdateSender struct {
 	rng               *rand.Rand
 	stats             SenderStats
 
-	started, ended, connected bool
-	isNextManifestFirst       bool // the next manifest is the first that the coordinator gets
+	isStarted, isEnded, isConnected bool
+	isNextManifestFirst             bool // the next manifest is the first that the coordinator gets
 
 	nextManifestAt      time.Time     // of the next manifest
 	manifestRepeatDelay time.Duration // from the next manifest to the one after
@@ -50,15 +50,16 @@ type UpdateSender struct {
 // in length or spread is negative.
 func NewUpdateSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
 	rng *rand.Rand) *UpdateSender {
-	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {
+	if len(payload) != int(m.BlobLength) || len(m.ChunkDigests) != wire.ChunkCount(len(payload)) || spread < 0 {
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
-			len(payload), m.Length, len(m.Chunks), spread))
+			len(payload), m.BlobLength, len(m.ChunkDigests), spread))
 	}
-	s := &UpdateSender{manifest: m, payload: payload, maxStartDelay: spread, linkRate: rate, rng: rng, connected: true,
+	s := &UpdateSender{manifest: m, payload: payload, maxStartDelay: spread, linkRate: rate, rng: rng,
+		isConnected:         true,
 		isNextManifestFirst: true,
-		carriedAtByChunk:    make([]time.Time, len(m.Chunks))}
+		carriedAtByChunk:    make([]time.Time, len(m.ChunkDigests))}
 	if s.InlinePayload() == nil {
-		s.unsolicitedChunks = min(ahead, len(m.Chunks), maxBurstChunks)
+		s.unsolicitedChunks = min(ahead, len(m.ChunkDigests), maxBurstChunks)
 	}
 	return s
 }
@@ -94,22 +95,22 @@ func (s *UpdateSender) Deadline() (time.Time, bool) {
 // Step takes one event and returns the effects to carry out, in order: at most
 // one burst of chunks, so that the host can look after others in between.
 func (s *UpdateSender) Step(now time.Time, ev SendEvent) []SendEffect {
-	if s.ended {
+	if s.isEnded {
 		return nil
 	}
 	s.lastStepAt = now
 	switch ev := ev.(type) {
 	case Start:
-		if !s.started {
-			s.started = true
+		if !s.isStarted {
+			s.isStarted = true
 			s.restartUpload(now)
 		}
-	case Connected:
-		s.connected = true
+	case LinkUp:
+		s.isConnected = true
 		s.forgetSentChunks()
 		s.restartUpload(now)
-	case Disconnected:
-		s.connected = false
+	case LinkDown:
+		s.isConnected = false
 		s.restartUpload(now)
 	case CoordinatorRestarted:
 		clear(s.carriedAtByChunk)
@@ -123,14 +124,14 @@ func (s *UpdateSender) Step(now time.Time, ev SendEvent) []SendEffect {
 		s.handleCredit(now, ev.ChunkCredit)
 	case UpdateAccepted:
 		if s.isOwnUpdate(ev.Update) {
-			return s.end(UploadFinished{Accepted: true})
+			return s.endUpload(UploadFinished{IsAccepted: true})
 		}
 	case UpdateRefused:
 		if s.isOwnUpdate(ev.Update) {
-			return s.end(UploadFinished{RefusalReason: ev.Reason})
+			return s.endUpload(UploadFinished{RefusalReason: ev.Reason})
 		}
 	case Cancel:
-		return s.end()
+		return s.endUpload()
 	case Tick:
 		if !s.nextManifestAt.IsZero() && !now.Before(s.nextManifestAt) {
 			return s.sendManifest(now)
@@ -153,7 +154,7 @@ func (s *UpdateSender) isOwnUpdate(update wire.Digest) bool {
 func (s *UpdateSender) restartUpload(now time.Time) {
 	s.pendingChunks, s.nextManifestAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
 	s.manifestRepeatDelay = firstManifestRepeatDelay
-	if s.started && s.connected {
+	if s.isStarted && s.isConnected {
 		s.nextManifestAt = now.Add(time.Duration(s.rng.Int64N(int64(s.maxStartDelay) + 1)))
 	}
 }
@@ -176,8 +177,8 @@ func (s *UpdateSender) addLinkLoad(now time.Time, bytes int) time.Time {
 func (s *UpdateSender) sendManifest(now time.Time) []SendEffect {
 	s.pendingChunks = nil // the lease is long over
 	carried := s.addLinkLoad(now,
-		manifestOverheadBytes+len(s.InlinePayload())+len(s.manifest.Chunks)*len(wire.Digest{}))
-	s.nextManifestAt = carried.Add(jitter(s.rng, s.manifestRepeatDelay))
+		manifestOverheadBytes+len(s.InlinePayload())+len(s.manifest.ChunkDigests)*len(wire.Digest{}))
+	s.nextManifestAt = carried.Add(jitteredDelay(s.rng, s.manifestRepeatDelay))
 	s.manifestRepeatDelay = min(2*s.manifestRepeatDelay, maxManifestRepeatDelay)
 	s.stats.SentManifests++
 	if !s.isNextManifestFirst {
@@ -203,7 +204,7 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	if !s.isOwnUpdate(c.Update) {
 		return
 	}
-	if !s.started || !s.connected {
+	if !s.isStarted || !s.isConnected {
 		s.stats.IgnoredAnswers++
 		return
 	}
@@ -212,7 +213,7 @@ func (s *UpdateSender) handleCredit(now time.Time, c wire.ChunkCredit) {
 	s.nextManifestAt = s.leaseEndsAt.Add(manifestDelayAfterLease)
 	s.manifestRepeatDelay = firstManifestRepeatDelay
 	// Through a set, because ranges that overlap must not multiply the work.
-	lent := make([]bool, len(s.manifest.Chunks))
+	lent := make([]bool, len(s.manifest.ChunkDigests))
 	for _, r := range c.Chunks {
 		for k := r.First; k <= r.Last && k < uint32(len(lent)); k++ {
 			lent[k] = true
@@ -245,7 +246,7 @@ func (s *UpdateSender) sendChunkBurst(now time.Time) []SendEffect {
 	return effects
 }
 
-func (s *UpdateSender) end(last ...SendEffect) []SendEffect {
-	s.ended, s.pendingChunks, s.nextManifestAt = true, nil, time.Time{}
+func (s *UpdateSender) endUpload(last ...SendEffect) []SendEffect {
+	s.isEnded, s.pendingChunks, s.nextManifestAt = true, nil, time.Time{}
 	return last
 }

@@ -46,7 +46,7 @@ type (
 	SendChunk struct{ ChunkIndex int }
 	// UploadFinished ends the transfer. The reason is 0 when it was accepted.
 	UploadFinished struct {
-		Accepted      bool
+		IsAccepted    bool
 		RefusalReason wire.UpdateRefusalReason
 	}
 )

@@ -42,11 +42,11 @@ func TestSenderRepeatsItsManifest(t *testing.T) {
 			{"1s", accepted, "", ""},
 		},
 		"started without a link": {
-			{"0s", Disconnected{}, "", ""},
-			{"0s", Connected{}, "", ""},
-			{"0s", Disconnected{}, "", ""},
+			{"0s", LinkDown{}, "", ""},
+			{"0s", LinkUp{}, "", ""},
+			{"0s", LinkDown{}, "", ""},
 			{"0s", Start{}, "", ""},
-			{"5s", Connected{}, "", "7s"},
+			{"5s", LinkUp{}, "", "7s"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,10 +91,10 @@ func TestSenderObeysCredit(t *testing.T) {
 		"a lost link ends the credit": {
 			{"0s", Start{}, "", "2s"},
 			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
-			{"4s", Disconnected{}, "", ""},
+			{"4s", LinkDown{}, "", ""},
 			{"5s", creditOf(m.Hash, 60*time.Second, all), "", ""},
 			{"6s", Tick{}, "", ""},
-			{"7s", Connected{}, "", "9s"},
+			{"7s", LinkUp{}, "", "9s"},
 			{"9s", Tick{}, "manifest", "11s"},
 		},
 		"the coordinator has forgotten the update": {
@@ -103,7 +103,7 @@ func TestSenderObeysCredit(t *testing.T) {
 			{"3s", creditOf(m.Hash, 60*time.Second, all), eight, "3s"},
 			{"4s", CoordinatorRestarted{}, "", "6s"},
 			{"6s", Tick{}, "manifest", "8s"},
-			{"7s", Disconnected{}, "", ""},
+			{"7s", LinkDown{}, "", ""},
 			{"7s", CoordinatorRestarted{}, "", ""},
 		},
 		"the coordinator asks again": {
@@ -185,7 +185,7 @@ func TestSenderMessages(t *testing.T) {
 	payload := blobOf(8, wire.MaxInlineUpdate+1)
 	m := manifestOf(payload)
 	s := NewUpdateSender(m, payload, 0, 0, 0, unjittered())
-	k, got, err := wire.DecodeChunk(s.ChunkMessage(0), m.Hash)
+	k, got, err := wire.DecodeChunkMessage(s.ChunkMessage(0), m.Hash)
 	if err != nil || k != 0 || !bytes.Equal(got, payload) || s.InlinePayload() != nil {
 		t.Errorf("chunk %d of %d bytes, inline %d: %v", k, len(got), len(s.InlinePayload()), err)
 	}
@@ -211,8 +211,8 @@ func TestSenderGoesAhead(t *testing.T) {
 	play(t, NewUpdateSender(m, payload, 0, 4, 0, unjittered()), []step[SendEvent]{
 		{"0s", Start{}, "", "0s"},
 		{"0s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "2s"},
-		{"1s", Disconnected{}, "", ""},
-		{"2s", Connected{}, "", "2s"},
+		{"1s", LinkDown{}, "", ""},
+		{"2s", LinkUp{}, "", "2s"},
 		{"2s", Tick{}, "manifest", "4s"},
 		{"4s", Tick{}, "manifest", "8s"},
 		{"5s", credit, "chunk 4; chunk 5", "25s"},

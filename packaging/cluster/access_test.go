@@ -65,9 +65,9 @@ func (p *plant) as(certificates ...tls.Certificate) nats.Option {
 }
 
 // store opens the bucket of plant_7.
-func (p *plant) store(t *testing.T, as ...nats.Option) *jetstream.Store {
+func (p *plant) store(t *testing.T, as ...nats.Option) *jetstream.KeyValueStore {
 	t.Helper()
-	s, err := jetstream.Open(jetstream.Options{URLs: p.urls(), Bucket: bucket, Copies: 3,
+	s, err := jetstream.Open(jetstream.Options{URLs: p.urls(), Bucket: bucket, StreamReplicas: 3,
 		Logger: slog.New(slog.DiscardHandler), ConnectOptions: as})
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestAccess(t *testing.T) {
 }
 
 // mayAll calls all methods of the store, with the largest value; "head" is "ours" then.
-func mayAll(ctx context.Context, t *testing.T, s *jetstream.Store) {
+func mayAll(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	t.Helper()
 	large := bytes.Repeat([]byte{1}, replica.MaxValue)
 	first, err := s.Put(ctx, "head", large, 0)
@@ -230,7 +230,7 @@ func (p *plant) refusesRoute(t *testing.T) {
 
 // wantBounded fills the account of 4 MB, which is five of the largest values in three copies. The servers tell each
 // other how much they keep some time later, so that more may go in.
-func wantBounded(ctx context.Context, t *testing.T, s *jetstream.Store) {
+func wantBounded(ctx context.Context, t *testing.T, s *jetstream.KeyValueStore) {
 	t.Helper()
 	for i := range 500 {
 		_, err := s.Put(ctx, fmt.Sprint("piece.", i), make([]byte, replica.MaxValue), 0)

@@ -20,7 +20,7 @@ func rules(t *testing.T, federation wire.FederationName, agents ...wire.AgentID)
 
 func written(t testing.TB, federation wire.FederationName, agents []wire.AgentID, mix bool) []byte {
 	t.Helper()
-	table, err := acl.New("")
+	table, err := acl.NewRuleTable("")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ type (
 	PrepareTask struct{ Task wire.BlobRef }
 	// FetchModel downloads the base model. The result is ModelFetched.
 	FetchModel struct{ BaseModel wire.BlobRef }
-	// Train computes the update, and saves it if the agent must send it. The result is TrainingEnded.
-	Train struct {
+	// StartTraining computes the update, and saves it if the agent must send it. The result is TrainingEnded.
+	StartTraining struct {
 		Position         wire.AnnouncementPosition
 		Announcement     wire.Announcement
 		StepWeight       float64
@@ -93,7 +93,7 @@ func (FollowAnnouncement) effect()       {}
 func (SaveAnnouncementPosition) effect() {}
 func (PrepareTask) effect()              {}
 func (FetchModel) effect()               {}
-func (Train) effect()                    {}
+func (StartTraining) effect()            {}
 func (SubmitUpdate) effect()             {}
 func (FindUpdateFate) effect()           {}
 func (EndRoundWork) effect()             {}

@@ -32,8 +32,8 @@ type (
 	// AnnouncementPositionSaved is the result of SaveAnnouncementPosition, unless a later SaveAnnouncementPosition has
 	// replaced it. After a failure a second one may follow, when the disk has recovered.
 	AnnouncementPositionSaved struct {
-		Position wire.AnnouncementPosition
-		Failed   bool
+		Position   wire.AnnouncementPosition
+		SaveFailed bool
 	}
 	// InvitationReceived: this agent is invited to the round.
 	InvitationReceived struct {
@@ -102,7 +102,7 @@ type (
 	// ModelFetched is the result of FetchModel.
 	ModelFetched struct {
 		BaseModelDigest wire.Digest
-		Failed          bool
+		FetchFailed     bool
 	}
 	// TrainingEnded is the result of Train.
 	TrainingEnded struct {

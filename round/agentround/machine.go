@@ -34,8 +34,8 @@ type Machine struct {
 	pendingInvitationSince time.Time
 	endedEdges             []wire.EndedEdge // as its newest invitation says
 
-	uplinkBytesLeft uint64 // bytes that the uplink may carry
-	budgetTooSmall  bool   // which are fewer than a round takes
+	uplinkBytesLeft      uint64 // bytes that the uplink may carry
+	uplinkBudgetTooSmall bool   // which are fewer than a round takes
 	// the owner's rules that bar the device from a round, by name
 	declineReasonByOwnerRule map[string]wire.DeclineReason
 	task                     taskState
@@ -52,7 +52,7 @@ type Machine struct {
 	disconnectState    disconnectState
 	lotteryDraw        lotteryDraw
 	awaitsHelloAnswer  bool      // the agent sends hellos until the coordinator has answered
-	helloDue           bool      // a hello is owed
+	isHelloDue         bool      // a hello is owed
 	helloSent          bool      // since it was due, perhaps more than once
 	nextHelloAt        time.Time // of the next hello
 	helloRetryInterval time.Duration
@@ -66,10 +66,10 @@ type Machine struct {
 
 // taskState is what is known about the announced task.
 type taskState struct {
-	hash               wire.Digest
+	taskDigest         wire.Digest
 	hostHasCheckedTask bool // the host has answered
 	unfitReason        wire.DeclineReason
-	localRows          uint64
+	localRowCount      uint64
 
 	statisticsUpdateBytes uint32 // bytes of the update of a statistics round
 }
@@ -145,7 +145,7 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 	a.effects = nil
 	switch e := ev.(type) {
 	case LinkUp:
-		a.linkUp, a.helloDue, a.disconnectState.announcementReceived, a.disconnectState.disconnectRequested = true,
+		a.linkUp, a.isHelloDue, a.disconnectState.announcementReceived, a.disconnectState.disconnectRequested = true,
 			true, false,
 			false
 	case LinkDown:
@@ -172,19 +172,19 @@ func (a *Machine) Step(now time.Time, ev Event) []Effect {
 	case TaskChecked:
 		a.handleTaskChecked(now, e)
 	case FetchStalled:
-		a.helloDue, a.awaitsHelloAnswer = true, a.awaitsHelloAnswer || e.NeededBeyondRound
+		a.isHelloDue, a.awaitsHelloAnswer = true, a.awaitsHelloAnswer || e.NeededBeyondRound
 	case DownloadDataMissing:
 		a.correctiveHelloAt = now
 	case UpdateFateUnknown:
-		a.helloDue, a.awaitsHelloAnswer = true, true
+		a.isHelloDue, a.awaitsHelloAnswer = true, true
 	case NeighborsChanged, EvaluationDone, NewRowsAvailable:
-		a.helloDue = true
+		a.isHelloDue = true
 	case UplinkBudgetChanged:
 		a.setUplinkBudget(e)
 	case OwnerRuleChanged:
 		before := a.unfitReason()
 		a.applyOwnerRule(e)
-		a.helloDue = a.helloDue || a.unfitReason() != before
+		a.isHelloDue = a.isHelloDue || a.unfitReason() != before
 	case ModelFetched:
 		a.handleModelFetched(now, e)
 	case TrainingEnded:
@@ -213,9 +213,9 @@ func (a *Machine) runDueTimers(now time.Time) {
 	if !a.maySendHello() {
 		return
 	}
-	if a.helloDue { // jittered, since what makes it due often comes to all agents at once
+	if a.isHelloDue { // jittered, since what makes it due often comes to all agents at once
 		within := time.Duration(a.currentAnnouncement.Announcement.HelloSpreadMillis) * time.Millisecond
-		a.helloDue, a.helloSent, a.helloRetryInterval, a.nextHelloAt = false, false, firstHelloRetryInterval,
+		a.isHelloDue, a.helloSent, a.helloRetryInterval, a.nextHelloAt = false, false, firstHelloRetryInterval,
 			now.Add(a.jitter(within))
 	}
 	if !a.nextHelloAt.IsZero() && !now.Before(a.nextHelloAt) {
@@ -234,12 +234,12 @@ func (a *Machine) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Machine) sendHello() {
-	if a.lastHelloRows != a.task.localRows { // only an answer to this hello tells that it was heard
-		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRows, 0
+	if a.lastHelloRows != a.task.localRowCount { // only an answer to this hello tells that it was heard
+		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRowCount, 0
 	}
 	h := SendHello{AnnouncementDigest: a.obeyedAnnouncementDigest, Position: a.obeyedPosition,
 		UnfitReason:      a.unfitReason(),
-		RowCount:         a.task.localRows,
+		RowCount:         a.task.localRowCount,
 		LotteryThreshold: a.lotteryThreshold}
 	if w := a.currentWork; w != nil {
 		h.UpdateDigest = w.updateDigest
@@ -265,7 +265,7 @@ func (a *Machine) extendWaitIfBudgetSpent(d time.Duration) time.Duration {
 // endHelloRetries ends the repetition of the hello: the coordinator knows this agent.
 // A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
 func (a *Machine) endHelloRetries(now time.Time) {
-	if a.helloSent && !a.helloDue {
+	if a.helloSent && !a.isHelloDue {
 		a.awaitsHelloAnswer = false
 		a.giveUpAwaitedFate()
 		rest := a.extendWaitIfBudgetSpent(helloRepeatInterval)

@@ -96,7 +96,8 @@ type UplinkBudgetTooSmall struct {
 // Describe implements observe.Event. An event of the month's bytes (budget.UplinkUsageChanged) resolves the condition.
 func (e UplinkBudgetTooSmall) Describe(d *observe.EventDescription) {
 	d.IncCounter(budgetShortfallsMetric)
-	d.Log(observe.Warn, "byte budget of the month is too small for a round", "round", e.Round, "bytes", e.RoundBytes,
+	d.Log(observe.Warn, "byte budget of the month is too small for a round", "round", e.Round, "bytes",
+		e.RoundBytes,
 		"left", e.BytesLeft)
 	d.RaiseCondition(UplinkBudgetCondition, fmt.Sprintf("a round needs %d bytes, but %d of the month's budget are left",
 		e.RoundBytes, e.BytesLeft), "raise budget.bytes_per_month, or wait for the next month")
@@ -256,7 +257,8 @@ func (e WorkEnded) Describe(d *observe.EventDescription) {
 	d.SetGauge(workInProgressMetric, 0)
 	d.SetGaugeToNow(lastWorkEndMetric)
 	if reason != "" {
-		d.Log(observe.Warn, "round ended", "round", e.Round, "kind", e.Kind, "result", e.Result, "reason", reason)
+		d.Log(observe.Warn, "round ended", "round", e.Round, "kind", e.Kind, "result", e.Result, "reason",
+			reason)
 	} else {
 		d.Log(observe.Info, "round ended", "round", e.Round, "kind", e.Kind, "result", e.Result)
 	}

@@ -9,7 +9,7 @@ import (
 // disconnectState is whether the agent may leave the broker for a while.
 type disconnectState struct {
 	announcementReceived    bool // an announcement has come over this link
-	notSelected             bool // the round goes on without it, as it was told
+	notSelectedForRound     bool // the round goes on without it, as it was told
 	disconnectRequested     bool // the host has been told that it may leave
 	hadWorkSinceLastLottery bool // it has had a part in a round since it drew the last time
 }
@@ -62,7 +62,7 @@ func (a *Machine) MayDisconnect() bool {
 		return false
 	}
 	r := &a.currentAnnouncement.Announcement.ResponsePolicy
-	return r.MaxDisconnectTime() > 0 && (a.lotteryLost || a.disconnectState.notSelected && !a.helloDue)
+	return r.MaxDisconnectTime() > 0 && (a.lotteryLost || a.disconnectState.notSelectedForRound && !a.isHelloDue)
 }
 
 // requestDisconnect has the host leave, once for a link and an announcement: for return_after and a random part of
@@ -79,7 +79,7 @@ func (a *Machine) requestDisconnect() {
 
 // recordNonSelection takes note of an open round that names others.
 func (a *Machine) recordNonSelection(e *AnnouncementReceived) {
-	a.disconnectState.notSelected = e.Announcement.Phase == wire.PhaseOpen &&
+	a.disconnectState.notSelectedForRound = e.Announcement.Phase == wire.PhaseOpen &&
 		len(e.Announcement.Selection.AgentTags) > 0 &&
 		e.StepWeight == 0
 	a.disconnectState.disconnectRequested = false

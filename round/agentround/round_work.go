@@ -100,9 +100,10 @@ func (a *Machine) startTraining() {
 	w := a.currentWork
 	a.savedUpdate = nil // its file is this round's from now on
 	w.state = workTraining
-	a.emitEffect(Train{Position: a.currentAnnouncement.Position, Announcement: a.currentAnnouncement.Announcement,
-		StepWeight: w.invitation.StepWeight,
-		MustUpload: w.invitation.MustUpload, MixingBlockRound: w.invitation.MixingBlockRound,
+	a.emitEffect(StartTraining{Position: a.currentAnnouncement.Position,
+		Announcement: a.currentAnnouncement.Announcement,
+		StepWeight:   w.invitation.StepWeight,
+		MustUpload:   w.invitation.MustUpload, MixingBlockRound: w.invitation.MixingBlockRound,
 		MixingPeers: w.invitation.MixingPeers, Deadline: w.deadline,
 		MaxRows: w.invitation.KnownRowCount})
 }
@@ -134,7 +135,7 @@ func (a *Machine) sendDueAnswer(now time.Time) {
 // handleRoundStanding takes the agent's place in the round, and the answer to declined.
 func (a *Machine) handleRoundStanding(e RoundStandingReceived) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
-		a.disconnectState.notSelected = e.Standing == wire.StatusNotSelected
+		a.disconnectState.notSelectedForRound = e.Standing == wire.StatusNotSelected
 	}
 	if w := a.currentWork; w != nil && w.state == workDeclinedOrRefused &&
 		a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
@@ -168,7 +169,7 @@ func (a *Machine) handleModelFetched(now time.Time, e ModelFetched) {
 	if w := a.currentWork; w == nil || w.state != workFetching || w.baseModelDigest != e.BaseModelDigest {
 		return
 	}
-	if e.Failed {
+	if e.FetchFailed {
 		a.declineRound(now, wire.DeclineFetchFailed)
 		return
 	}
@@ -202,7 +203,7 @@ func (a *Machine) mayOfferUpdate() bool {
 // offerUpdate sends the update if it is asked for, and a restart would know of its round.
 func (a *Machine) offerUpdate() {
 	if w := a.currentWork; w.state == workHoldingUpdate && w.mustUpload() && a.mayOfferUpdate() {
-		if a.task.localRows < w.invitation.KnownRowCount && a.lastHelloRows != a.task.localRows {
+		if a.task.localRowCount < w.invitation.KnownRowCount && a.lastHelloRows != a.task.localRowCount {
 			a.sendHello() // else an update of fewer rows would be refused
 		}
 		w.state, w.updateOffered, w.nextAnswerAt = workSubmitting, true, time.Time{}

@@ -31,16 +31,16 @@ func (a *Machine) EstimateRoundBytes() uint64 {
 		update = a.task.statisticsUpdateBytes
 	}
 	// The announcement comes in each phase, for this round and the next.
-	bytes := controlTrafficBytes + networkBytes(update) +
-		2*networkBytes(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
+	bytes := controlTrafficBytes + networkBytesOfVector(update) +
+		2*networkBytesOfVector(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
 	if ann.Kind == wire.KindTraining && len(ann.BaseModel.Inline) == 0 {
-		bytes += networkBytes(ann.BaseModel.Length)
+		bytes += networkBytesOfVector(ann.BaseModel.Length)
 	}
 	return bytes
 }
 
-// networkBytes returns the traffic for a vector of this many bytes, in bytes.
-func networkBytes(bytes uint32) uint64 {
+// networkBytesOfVector returns the traffic for a vector of this many bytes, in bytes.
+func networkBytesOfVector(bytes uint32) uint64 {
 	n := uint64(bytes)
 	return n + n/bytesPerOverheadByte + uint64(wire.ChunkCount(int(bytes)))*overheadBytesPerChunk
 }
@@ -80,19 +80,19 @@ func (a *Machine) applyOwnerRule(e OwnerRuleChanged) {
 func (a *Machine) setUplinkBudget(e UplinkBudgetChanged) {
 	before := a.unfitReason()
 	a.uplinkBytesLeft = e.BytesLeft
-	a.checkRoundBudget()
+	a.reportIfUplinkBudgetTooSmall()
 	if a.unfitReason() != before {
-		a.helloDue = true
+		a.isHelloDue = true
 	}
 }
 
-// checkRoundBudget reports that the budget does not allow a round, once.
-func (a *Machine) checkRoundBudget() {
+// reportIfUplinkBudgetTooSmall reports that the budget does not allow a round, once.
+func (a *Machine) reportIfUplinkBudgetTooSmall() {
 	short := a.unfitReason() == wire.DeclineTrafficBudget
-	if short && !a.budgetTooSmall {
+	if short && !a.uplinkBudgetTooSmall {
 		a.reportEvent(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Position.Round,
 			RoundBytes: a.EstimateRoundBytes(),
 			BytesLeft:  a.uplinkBytesLeft})
 	}
-	a.budgetTooSmall = short
+	a.uplinkBudgetTooSmall = short
 }

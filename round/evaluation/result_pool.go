@@ -27,7 +27,7 @@ var (
 // FromScoreSums is a tally of a model as an agent says it. One whose sums are no numbers, or too large to be told, has
 // no rows.
 func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSums) wire.Evaluation {
-	m := wire.Evaluation{Run: run, Version: version}
+	m := wire.Evaluation{Run: run, ModelVersion: version}
 	most := wire.MaxRowContribution * float64(t.Samples)
 	if t.Samples > 0 && math.Abs(t.RiskSum) <= most && t.SSE <= most && math.Abs(t.TargetSum) <= most &&
 		t.TargetSquareSum <= most {
@@ -49,7 +49,7 @@ func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, ri
 	}
 	m.ExternalMetrics = []wire.ExternalMetric{}
 	for name, x := range figures {
-		if f := (wire.ExternalMetric{Name: name, Sum: float64(rows) * x}); f.Valid(m.Rows) {
+		if f := (wire.ExternalMetric{Name: name, Sum: float64(rows) * x}); f.IsValidForRows(m.Rows) {
 			m.ExternalMetrics = append(m.ExternalMetrics, f)
 		}
 	}
@@ -60,9 +60,9 @@ func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, ri
 
 // ResultPool takes what agents say of one model. Its zero value is empty.
 type ResultPool struct {
-	agents           []agentEvaluation
+	agentEvaluations []agentEvaluation
 	residualCounts   []uint64
-	confusion        []uint64
+	confusionCounts  []uint64
 	isClassification bool
 	isExternalModel  bool // of an external model
 }
@@ -97,12 +97,12 @@ func (p *ResultPool) Add(agent wire.AgentID, m wire.Evaluation) {
 	if m.Rows == 0 {
 		return
 	}
-	p.residualCounts, p.confusion = addCounts(p.residualCounts, m.ResidualHistogram), addCounts(p.confusion,
+	p.residualCounts, p.confusionCounts = addCounts(p.residualCounts, m.ResidualHistogram), addCounts(p.confusionCounts,
 		m.ConfusionMatrix)
 	p.isExternalModel = p.isExternalModel || m.ExternalMetrics != nil
 	p.isClassification = p.isClassification || len(m.ResidualHistogram) == 0 && m.ExternalMetrics == nil
 	m.ResidualHistogram, m.ConfusionMatrix = nil, nil
-	p.agents = append(p.agents, agentEvaluation{agent, m})
+	p.agentEvaluations = append(p.agentEvaluations, agentEvaluation{agent, m})
 }
 
 func addCounts(sums []uint64, counts []uint32) []uint64 {
@@ -127,10 +127,10 @@ type Result struct {
 	ResidualQuantiles []ResidualQuantile `json:"residuals_within,omitempty"`
 	// Of classes: the share of all rows that were taken for their class, the mean F1 of those classes that have one,
 	// and each class.
-	Accuracy  *float64       `json:"accuracy,omitempty"`
-	MacroF1   *float64       `json:"f1,omitempty"`
-	Classes   []ClassMetrics `json:"classes,omitempty"`
-	Confusion [][]uint64     `json:"confusion,omitempty"` // [actual][predicted]
+	Accuracy        *float64       `json:"accuracy,omitempty"`
+	MacroF1         *float64       `json:"f1,omitempty"`
+	Classes         []ClassMetrics `json:"classes,omitempty"`
+	ConfusionMatrix [][]uint64     `json:"confusion,omitempty"` // [actual][predicted]
 	// Of an external model: the figures of its programs, each the mean over the rows of those agents that have said it,
 	// at most wire.MaxExternalMetrics. Accuracy is that of this name.
 	ExternalMetrics map[string]float64 `json:"figures,omitempty"`
@@ -171,12 +171,15 @@ var residualQuantileShares = []float64{0.5, 0.9, 0.99, 0.999}
 // Summarize returns what has come, the same in whatever order it came. unit is that of the targets: their scale where
 // they are standardised, else 1.
 func (p *ResultPool) Summarize(unit float64) Result {
-	sort.Slice(p.agents, func(i, j int) bool { return p.agents[i].agent < p.agents[j].agent })
-	r := Result{ReportingAgents: len(p.agents)}
+	sort.Slice(p.agentEvaluations, func(i,
+		j int) bool {
+		return p.agentEvaluations[i].agent < p.agentEvaluations[j].agent
+	})
+	r := Result{ReportingAgents: len(p.agentEvaluations)}
 	var all wire.Evaluation
 	var hits uint64
-	risks, accuracies := make([]float64, len(p.agents)), make([]float64, len(p.agents))
-	for i, a := range p.agents {
+	risks, accuracies := make([]float64, len(p.agentEvaluations)), make([]float64, len(p.agentEvaluations))
+	for i, a := range p.agentEvaluations {
 		n := float64(a.Rows)
 		r.Rows += uint64(a.Rows)
 		hits += uint64(a.CorrectRows)
@@ -191,10 +194,10 @@ func (p *ResultPool) Summarize(unit float64) Result {
 	r.Risk = all.RiskSum / n
 	switch {
 	case p.isExternalModel:
-		r.poolExternalMetrics(p.agents, accuracies)
+		r.poolExternalMetrics(p.agentEvaluations, accuracies)
 	case p.isClassification:
 		r.Accuracy = observe.FiniteOrNil(float64(hits) / n)
-		r.fillConfusion(p.confusion)
+		r.fillConfusionAndClasses(p.confusionCounts)
 	default:
 		if sst := all.TargetSquareSum - all.TargetSum*all.TargetSum/n; sst > 1e-12*all.TargetSquareSum {
 			r.R2 = observe.FiniteOrNil(1 - all.SSE/sst)
@@ -266,8 +269,8 @@ func (r *Result) FormatExternalMetrics() string {
 // accuracyMetricName is the figure of programs that is one of our own models', too.
 const accuracyMetricName = "accuracy"
 
-// fillConfusion makes rows and classes of the cells.
-func (r *Result) fillConfusion(cells []uint64) {
+// fillConfusionAndClasses makes rows and classes of the cells.
+func (r *Result) fillConfusionAndClasses(cells []uint64) {
 	classes := 0
 	for classes*classes < len(cells) {
 		classes++
@@ -275,7 +278,7 @@ func (r *Result) fillConfusion(cells []uint64) {
 	sum, counted := 0.0, 0
 	for c := range classes {
 		row := cells[c*classes:][:classes]
-		r.Confusion = append(r.Confusion, slices.Clone(row))
+		r.ConfusionMatrix = append(r.ConfusionMatrix, slices.Clone(row))
 		class, taken := ClassMetrics{CorrectRows: row[c]}, uint64(0)
 		for other := range classes {
 			class.Rows += row[other]
@@ -298,7 +301,7 @@ func (r *Result) fillResidualQuantiles(unit float64) {
 		below := uint64(0)
 		for i, n := range r.ResidualCounts {
 			if below += n; float64(below) >= share*float64(r.Rows) {
-				if end := learner.ResidualBinEnd(i) * unit; !math.IsInf(end, 0) {
+				if end := learner.ResidualBinUpperEnd(i) * unit; !math.IsInf(end, 0) {
 					r.ResidualQuantiles = append(r.ResidualQuantiles, ResidualQuantile{share, end})
 				}
 				break

@@ -21,7 +21,7 @@ func classes() (all []wire.Evaluation) {
 	for i, c := range [][]uint32{{0, 4, 6, 0}, {10, 0, 0, 10}, {20, 5, 5, 0}, {40, 0, 0, 0}, {20, 10, 0, 20},
 		{0, 0, 0, 60}} {
 		n := uint32(10 * (i + 1))
-		all = append(all, wire.Evaluation{Run: 1, Version: 2, Rows: n, RiskSum: float64(n) * float64(i),
+		all = append(all, wire.Evaluation{Run: 1, ModelVersion: 2, Rows: n, RiskSum: float64(n) * float64(i),
 			CorrectRows: c[0] + c[3], ConfusionMatrix: c})
 	}
 	return all
@@ -32,14 +32,14 @@ func TestClasses(t *testing.T) {
 	for i, m := range classes() {
 		p.Add(wire.AgentID(fmt.Sprint("a", i)), m)
 	}
-	p.Add("silent", wire.Evaluation{Run: 1, Version: 2})
+	p.Add("silent", wire.Evaluation{Run: 1, ModelVersion: 2})
 	r := p.Summarize(1)
 	if r.ReportingAgents != 6 || r.Rows != 210 || math.Abs(r.Risk-700./210) > 1e-12 || r.R2 != nil ||
 		r.ResidualCounts != nil {
 		t.Errorf("got %+v", r)
 	}
-	if want := [][]uint64{{90, 19}, {11, 90}}; !reflect.DeepEqual(r.Confusion, want) {
-		t.Errorf("confusion %v, want %v", r.Confusion, want)
+	if want := [][]uint64{{90, 19}, {11, 90}}; !reflect.DeepEqual(r.ConfusionMatrix, want) {
+		t.Errorf("confusion %v, want %v", r.ConfusionMatrix, want)
 	}
 	if !near(r.Accuracy, 180./210) || !near(r.MacroF1, (180./210+180./210)/2) || len(r.Classes) != 2 ||
 		r.Classes[1].Rows != 101 || r.Classes[1].CorrectRows != 90 || !near(r.Classes[1].F1, 180./(101+109)) {
@@ -140,7 +140,7 @@ func TestOrderAndBounds(t *testing.T) {
 		var p evaluation.ResultPool
 		for _, k := range rng.Perm(len(all)) {
 			m := all[k]
-			m.Run, m.Version, m.ResidualHistogram = 1, 2, make([]uint32, learner.ResidualBins)
+			m.Run, m.ModelVersion, m.ResidualHistogram = 1, 2, make([]uint32, learner.ResidualBins)
 			m.ResidualHistogram[63] = m.Rows
 			p.Add(wire.AgentID(fmt.Sprint("a", k)), m)
 		}
@@ -198,7 +198,7 @@ func TestFigures(t *testing.T) {
 	r := p.Summarize(1)
 	if r.ReportingAgents != 5 || r.Rows != 150 || math.Abs(r.Risk-400./150) > 1e-12 || r.R2 != nil ||
 		r.ResidualCounts != nil ||
-		r.Confusion != nil || r.MacroF1 != nil {
+		r.ConfusionMatrix != nil || r.MacroF1 != nil {
 		t.Errorf("got %+v", r)
 	}
 	if !near(r.Accuracy, 100./150) || len(r.ExternalMetrics) != 2 || r.ExternalMetrics["auc"] != 0.5 ||

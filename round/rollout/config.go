@@ -83,7 +83,7 @@ func (c *Config) Validate() error {
 	return check.Err()
 }
 
-// mayRelease reports whether a model may be released, or a candidate.
-func (c *Config) mayRelease(version wire.ModelVersion, finished bool) bool {
+// mayReleaseVersion reports whether a model may be released, or a candidate.
+func (c *Config) mayReleaseVersion(version wire.ModelVersion, finished bool) bool {
 	return finished || version >= wire.ModelVersion(c.FirstVersion)
 }

@@ -35,11 +35,12 @@ func (s *State) AnnouncedRollout(c *Config) wire.Rollout {
 // the released model if there is none. It reports whether it did.
 func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finished bool) bool {
 	switch {
-	case !c.IsEnabled(), !newest.IsSet(), !newest.File.IsSet(), !c.mayRelease(newest.Version, finished),
-		s.Candidate.IsSet(), newest.Hash == s.Released.Hash, !newest.IsNewerThan(s.LastWithdrawn):
+	case !c.IsEnabled(), !newest.IsSet(), !newest.File.IsSet(), !c.mayReleaseVersion(newest.Version, finished),
+		s.Candidate.IsSet(), newest.ParametersDigest == s.Released.ParametersDigest,
+		!newest.IsNewerThan(s.LastWithdrawn):
 		return false
 	case !s.Released.IsSet():
-		s.Release(newest)
+		s.ReleaseModel(newest)
 		return true
 	case !newest.IsNewerThan(s.Released.ModelRef):
 		return false
@@ -48,8 +49,8 @@ func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finish
 	return true
 }
 
-// Release releases a model at once, if it has a file.
-func (s *State) Release(m Model) {
+// ReleaseModel releases a model at once, if it has a file.
+func (s *State) ReleaseModel(m Model) {
 	if m.File.IsSet() {
 		s.Released = m
 	}

@@ -19,7 +19,7 @@ func config() *rollout.Config {
 }
 
 func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
-	name := wire.ModelRef{Run: run, Version: version, Hash: wire.Digest{byte(run), byte(version)}}
+	name := wire.ModelRef{Run: run, Version: version, ParametersDigest: wire.Digest{byte(run), byte(version)}}
 	return rollout.Model{ModelRef: name, File: wire.BlobRef{Length: 1}}
 }
 
@@ -27,7 +27,7 @@ func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
 func says(ratios ...float64) map[wire.AgentID]wire.CandidateResiduals {
 	all := map[wire.AgentID]wire.CandidateResiduals{}
 	for i, r := range ratios {
-		all[wire.AgentID(fmt.Sprint("a", i))] = wire.CandidateResiduals{Run: 1, Version: 30, LabeledRows: 24,
+		all[wire.AgentID(fmt.Sprint("a", i))] = wire.CandidateResiduals{Run: 1, ModelVersion: 30, LabeledRows: 24,
 			CandidateMeanSquare: 4 * r, ReleasedMeanSquare: 4}
 	}
 	return all

@@ -48,8 +48,8 @@ func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T
 	addScaled(acc, f, v)
 }
 
-// WriteAndReset overwrites dst with scale·s/n and empties the sum.
-func (s *BucketedSum) WriteAndReset(dst []float64, n, scale float64) {
+// WriteMeanAndReset overwrites dst with scale·s/n and empties the sum.
+func (s *BucketedSum) WriteMeanAndReset(dst []float64, n, scale float64) {
 	s.joinCompletedNodes(BucketCount)
 	if len(s.nodes) == 0 {
 		clear(dst)

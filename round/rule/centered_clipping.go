@@ -36,20 +36,20 @@ func (*centeredClipping[T]) PassCount() int             { return 2 }
 func (*centeredClipping[T]) StateVectorNames() []string { return []string{"centre"} }
 
 // AssessUpdates implements Rule.
-func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
-	n, v := s.TotalDrawCount(), s.State[0]
+func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
+	n, v := s.TotalDrawCount(), s.RuleState[0]
 	if err := requireDraws(CenteredClipping, n, 1); err != nil {
-		return Assessment{}, err
+		return UpdateAssessment{}, err
 	}
 	squares, err := squaredDistances(s, func(x []float64, from int) error {
 		copy(x, v[from:])
 		return nil
 	})
 	if err != nil {
-		return Assessment{}, err
+		return UpdateAssessment{}, err
 	}
-	var w Assessment
-	r.resetFactors(s, float64(n))
+	var w UpdateAssessment
+	r.resetUpdateFactors(s, float64(n))
 	sum := 0.0
 	for k := range s.Updates {
 		r.updateFactors[k] = s.Updates[k].ContributionFactor
@@ -67,14 +67,14 @@ func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error)
 // AggregatePart implements Rule.
 func (r *centeredClipping[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int) error {
 	unscaled := *s
-	unscaled.Scale = 1
+	unscaled.UpdateScale = 1
 	if err := r.weightedRule.AggregatePart(dst, &unscaled, from); err != nil {
 		return err
 	}
-	v := s.State[0][from:]
+	v := s.RuleState[0][from:]
 	for j, x := range dst {
 		v[j] = x + float64(r.lastAggregateShare*v[j])
-		dst[j] = float64(s.Scale * v[j])
+		dst[j] = float64(s.UpdateScale * v[j])
 	}
 	return nil
 }

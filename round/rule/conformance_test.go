@@ -59,7 +59,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 	slices.SortFunc(ids, func(a, b wire.AgentID) int {
 		return cmp.Or(rule.BucketOfAgent(7, a)-rule.BucketOfAgent(7, b), cmp.Compare(a, b))
 	})
-	set, rows := rule.UpdateSet[T]{Scale: 1}, rule.InMemoryUpdates[T]{}
+	set, rows := rule.UpdateSet[T]{UpdateScale: 1}, rule.InMemoryUpdates[T]{}
 	for _, id := range ids {
 		times := 1 + rng.IntN(2)
 		row, squares := make([]T, d), 0.0
@@ -77,10 +77,11 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 }
 
 // folded folds a set, whose state is that before the first round if it has none, in parts of this length.
-func folded[T wire.Float](c rule.Config, set *rule.UpdateSet[T], d, part int) ([]float64, rule.Assessment, error) {
+func folded[T wire.Float](c rule.Config, set *rule.UpdateSet[T], d, part int) ([]float64, rule.UpdateAssessment,
+	error) {
 	r := rule.New[T](c)
-	if set.State == nil {
-		set.State = rule.NewState(r, d)
+	if set.RuleState == nil {
+		set.RuleState = rule.NewState(r, d)
 	}
 	dst := make([]float64, d)
 	for j := range dst {
@@ -110,8 +111,8 @@ func TestOracle(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 5, 10, 64, 150} {
 			for _, d := range []int{1, 2, 63, 64, 65, 200} {
 				set, _ := setOf[float64](rng, n, d)
-				set.State = rule.NewState(rule.New[float64](c), d)
-				for _, v := range set.State {
+				set.RuleState = rule.NewState(rule.New[float64](c), d)
+				for _, v := range set.RuleState {
 					for j := range v {
 						v[j] = rng.NormFloat64() * float64(n%2)
 					}
@@ -138,9 +139,9 @@ func TestOracle(t *testing.T) {
 					if math.Abs(got[j]-want[j]) > 1e-13*size {
 						t.Fatalf("n %d, d %d, coordinate %d: %v, want %v", n, d, j, got[j], want[j])
 					}
-					if len(set.State) > 0 && set.State[0][j] != got[j] {
+					if len(set.RuleState) > 0 && set.RuleState[0][j] != got[j] {
 						t.Fatalf("n %d, d %d, coordinate %d: the state is %v, want the aggregate %v", n, d, j,
-							set.State[0][j], got[j])
+							set.RuleState[0][j], got[j])
 					}
 				}
 			}
@@ -157,11 +158,12 @@ func TestParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		state := set.State
+		state := set.RuleState
 		for _, part := range []int{1 << 15, 1000} {
-			set.State = nil
+			set.RuleState = nil
 			got, _, err := folded(c, &set, d, part)
-			if err != nil || !slices.Equal(got, want) || !slices.EqualFunc(set.State, state, slices.Equal[[]float64]) {
+			if err != nil || !slices.Equal(got, want) || !slices.EqualFunc(set.RuleState, state,
+				slices.Equal[[]float64]) {
 				t.Errorf("in parts of %d another fold, error %v", part, err)
 			}
 		}
@@ -204,7 +206,7 @@ func TestBlocks(t *testing.T) {
 			return
 		}
 		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} { // the same as on their own
-			one := rule.UpdateSet[float32]{Updates: set.Updates, Scale: 1}
+			one := rule.UpdateSet[float32]{Updates: set.Updates, UpdateScale: 1}
 			var rows rule.InMemoryUpdates[float32]
 			for _, row := range source.InMemoryUpdates {
 				rows = append(rows, row[j:j+1])
@@ -266,7 +268,7 @@ func TestPasses(t *testing.T) {
 // TestTooFew: no rule makes a model of nothing.
 func TestTooFew(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		none := rule.UpdateSet[float32]{Scale: 1, UpdateReader: rule.InMemoryUpdates[float32]{}}
+		none := rule.UpdateSet[float32]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float32]{}}
 		if _, _, err := folded(c, &none, 2, 2); !errors.Is(err, rule.ErrTooFewUpdates) {
 			t.Errorf("of no updates: %v", err)
 		}
@@ -277,7 +279,7 @@ func TestTooFew(t *testing.T) {
 func TestDrawnTwice(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(15, 16)), 9, 6)
-		twice := rule.UpdateSet[float64]{Scale: 1}
+		twice := rule.UpdateSet[float64]{UpdateScale: 1}
 		var rows rule.InMemoryUpdates[float64]
 		for k, s := range set.Updates {
 			for range s.DrawCount {
@@ -314,7 +316,7 @@ func TestArrival(t *testing.T) {
 			rows[i], rows[j] = rows[j], rows[i]
 			shares[i], shares[j] = shares[j], shares[i]
 		})
-		if got := fold(t, c, rule.UpdateSet[float64]{Updates: shares, Scale: 1, UpdateReader: rows},
+		if got := fold(t, c, rule.UpdateSet[float64]{Updates: shares, UpdateScale: 1, UpdateReader: rows},
 			7); !slices.Equal(got,
 			want) {
 			t.Errorf("got %v, want %v", got, want)
@@ -327,7 +329,7 @@ func TestScale(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(5, 6)), 9, 20)
 		once := fold(t, c, set, 20)
-		set.Scale = -0.1
+		set.UpdateScale = -0.1
 		for j, x := range fold(t, c, set, 20) {
 			if want := float64(-0.1 * once[j]); x != want {
 				t.Errorf("%v, want %v", x, want)
@@ -383,7 +385,7 @@ func TestBuckets(t *testing.T) {
 func TestCounted(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(21, 22)), 9, 30)
-		short := rule.UpdateSet[float64]{Scale: 1}
+		short := rule.UpdateSet[float64]{UpdateScale: 1}
 		var rows rule.InMemoryUpdates[float64]
 		for k, u := range set.Updates {
 			row := slices.Clone(set.UpdateReader.(rule.InMemoryUpdates[float64])[k])
@@ -410,7 +412,7 @@ func TestCounted(t *testing.T) {
 // TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a
 // shorter one is as it is, to the bit.
 func TestClipped(t *testing.T) {
-	set := rule.UpdateSet[float32]{Scale: 1, Updates: []rule.UpdateMetadata{{DrawCount: 1, ContributionFactor: 1,
+	set := rule.UpdateSet[float32]{UpdateScale: 1, Updates: []rule.UpdateMetadata{{DrawCount: 1, ContributionFactor: 1,
 		Norm:    5,
 		MaxNorm: 2.5},
 		{DrawCount: 1, ContributionFactor: 1, Norm: 1e-3, MaxNorm: 2.5}, {DrawCount: 1, ContributionFactor: 1,
@@ -452,9 +454,9 @@ func TestAggregators(t *testing.T) {
 			rule.AddToBucketedSum(half, bucket, f, v)
 		}
 	}
-	all.WriteAndReset(both, 1, 1)
-	left.WriteAndReset(a, 1, 1)
-	right.WriteAndReset(b, 1, 1)
+	all.WriteMeanAndReset(both, 1, 1)
+	left.WriteMeanAndReset(a, 1, 1)
+	right.WriteMeanAndReset(b, 1, 1)
 	for i, x := range both {
 		if a[i]+b[i] != x {
 			t.Errorf("element %d is %v + %v of two, %v of one", i, a[i], b[i], x)
@@ -482,7 +484,7 @@ func TestSumMemory(t *testing.T) {
 func TestNegativeZero(t *testing.T) {
 	s, d := rule.NewBucketedSum(1), make([]float64, 1)
 	rule.AddToBucketedSum(s, 5, -1, []float64{math.SmallestNonzeroFloat64})
-	s.WriteAndReset(d, 2, 1) // rounds to −0
+	s.WriteMeanAndReset(d, 2, 1) // rounds to −0
 	if d[0] != 0 || !math.Signbit(d[0]) {
 		t.Errorf("got %v", d[0])
 	}

@@ -41,8 +41,8 @@ func (coordinatewiseRule[T]) PassCount() int             { return 2 }
 func (coordinatewiseRule[T]) StateVectorNames() []string { return nil }
 
 // AssessUpdates implements Rule. It reads nothing.
-func (r coordinatewiseRule[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
-	return Assessment{}, r.checkDrawCount(s.TotalDrawCount())
+func (r coordinatewiseRule[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
+	return UpdateAssessment{}, r.checkDrawCount(s.TotalDrawCount())
 }
 
 // AggregatePart implements Rule, in blocks of columns that hold a million elements together.
@@ -59,7 +59,7 @@ func (r coordinatewiseRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], fro
 				}
 			}
 			sort.Float64s(values)
-			dst[at-from+j] = float64(s.Scale * r.combineValues(values))
+			dst[at-from+j] = float64(s.UpdateScale * r.combineValues(values))
 		}
 	})
 }

@@ -24,12 +24,12 @@ func (*geometricMedian[T]) PassCount() int { return 2 }
 
 // AssessUpdates implements Rule. z is never there as a vector: each pass makes it anew, strip by strip, of the factors
 // of the pass before.
-func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
+func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	if err := requireDraws(GeometricMedian, s.TotalDrawCount(), 1); err != nil {
-		return Assessment{}, err
+		return UpdateAssessment{}, err
 	}
 	unscaled := *s
-	unscaled.Scale = 1
+	unscaled.UpdateScale = 1
 	squares := make([]float64, len(s.Updates)) // of the distances from 0
 	for k := range squares {
 		squares[k] = s.Updates[k].ClippedNorm() * s.Updates[k].ClippedNorm()
@@ -42,14 +42,14 @@ func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) 
 					from)
 			})
 			if err != nil {
-				return Assessment{}, err
+				return UpdateAssessment{}, err
 			}
 		}
-		g.resetFactors(s, 0)
+		g.resetUpdateFactors(s, 0)
 		for k := range s.Updates {
 			g.updateFactors[k] = s.Updates[k].ContributionFactor / max(weiszfeldSmoothing, math.Sqrt(squares[k]))
 			g.divisor += g.updateFactors[k]
 		}
 	}
-	return Assessment{}, nil
+	return UpdateAssessment{}, nil
 }

@@ -62,14 +62,14 @@ func checkAveragedUpdates(c Config, k *spec.ProblemList) {
 func (*krum[T]) PassCount() int { return 2 }
 
 // AssessUpdates implements Rule. Beside a block of columns it has the distances of each two updates in memory.
-func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
+func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error) {
 	n := s.TotalDrawCount()
 	if err := requireDraws(r.name, n, r.minDraws); err != nil {
-		return Assessment{}, err
+		return UpdateAssessment{}, err
 	}
 	apart, err := squaredPairDistances(s)
 	if err != nil {
-		return Assessment{}, err
+		return UpdateAssessment{}, err
 	}
 	scores, order, all := make([]float64, len(s.Updates)), make([]int, len(s.Updates)), make([]float64, 0, n)
 	for k := range s.Updates {
@@ -79,14 +79,14 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 		a, b := order[i], order[j]
 		return scores[a] < scores[b] || scores[a] == scores[b] && s.Updates[a].AgentIDRank < s.Updates[b].AgentIDRank
 	})
-	r.resetFactors(s, float64(r.averagedUpdates))
+	r.resetUpdateFactors(s, float64(r.averagedUpdates))
 	left := r.averagedUpdates
 	for _, k := range order {
 		taken := min(left, s.Updates[k].DrawCount)
 		r.updateFactors[k] = float64(taken)
 		left -= taken
 	}
-	var w Assessment
+	var w UpdateAssessment
 	for k, f := range r.updateFactors {
 		if f == 0 {
 			w.ExcludedIndices = append(w.ExcludedIndices, k)

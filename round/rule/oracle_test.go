@@ -30,8 +30,8 @@ func pointsOf(set *rule.UpdateSet[float64]) points {
 			p.weights = append(p.weights, u.ContributionFactor/float64(u.DrawCount))
 		}
 	}
-	if len(set.State) > 0 {
-		p.state = slices.Clone(set.State[0])
+	if len(set.RuleState) > 0 {
+		p.state = slices.Clone(set.RuleState[0])
 	}
 	return p
 }

@@ -14,23 +14,23 @@ import (
 // Rule combines the updates of a round. AssessUpdates comes before the first AggregatePart of a set.
 type Rule[T wire.Float] interface {
 	// PassCount is how often the updates are read. A rule with PassCount 1 reads each element once, with ForEachUpdate,
-	// so the caller need not keep the updates unless MaxNorm of one is set. A rule with 2 may read them several times,
-	// also with ReadColumns.
+	// so the caller need not keep the updates unless MaxCountedNorm of one is set. A rule with 2 may read them several
+	// times, also with ReadColumns.
 	PassCount() int
 	// StateVectorNames names the vectors of length d that its state is of, which a set has in State. All are zero
 	// before the first round.
 	StateVectorNames() []string
 	// AssessUpdates looks at the updates whole, and says what the rule makes of them. An error is ErrTooFewUpdates, or
 	// one of reading.
-	AssessUpdates(s *UpdateSet[T]) (Assessment, error)
+	AssessUpdates(s *UpdateSet[T]) (UpdateAssessment, error)
 	// AggregatePart overwrites dst with the coordinates of the change D of the model from that one on, and the same
 	// part of the state. The result does not depend on the parts in which a model is folded. The error is one of
 	// reading.
 	AggregatePart(dst []float64, s *UpdateSet[T], from int) error
 }
 
-// Assessment is what a rule makes of the updates of a set as a whole, for people.
-type Assessment struct {
+// UpdateAssessment is what a rule makes of the updates of a set as a whole, for people.
+type UpdateAssessment struct {
 	ExcludedIndices []int // places of the updates that it leaves out, in order
 	// OutsideRadiusIndices are the places of those that are farther than the radius from the last aggregate, and count
 	// as if they were not; OutsideRadiusDistances are their distances.
@@ -52,9 +52,9 @@ func requireDraws(name string, n, least int) error {
 // UpdateSet is the updates of a closed round. Those that were refused or left out are not in it.
 type UpdateSet[T wire.Float] struct {
 	Updates []UpdateMetadata // in the order of the fold: by bucket, then by agent id
-	// Scale is D of a single update v that was drawn once, D = Scale·v: 1 for parameters, −μ for gradients.
-	Scale float64
-	State [][]float64 // of the rule
+	// UpdateScale is D of a single update v that was drawn once, D = Scale·v: 1 for parameters, −μ for gradients.
+	UpdateScale float64
+	RuleState   [][]float64 // of the rule
 	UpdateReader[T]
 }
 
@@ -73,7 +73,7 @@ type UpdateMetadata struct {
 	DrawCount          int     // n_k
 	ContributionFactor float64 // n_k, or n_k·K·p_k where the server weights
 	Norm               float64 // ‖v_k‖₂
-	// MaxNorm is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
+	// MaxCountedNorm is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
 	MaxNorm float64
 }
 
@@ -153,8 +153,8 @@ func DefaultConfig() Config { return Config{Rule: Mean, TrimShare: 0.2} }
 // ruleEntry is a line of ruleEntryByName.
 type ruleEntry[T wire.Float] struct {
 	newRule func(Config) Rule[T]
-	// minDraws is how many draws a round has at least; nil = 1.
-	minDraws func(c Config) int
+	// computeMinDraws is how many draws a round has at least; nil = 1.
+	computeMinDraws func(c Config) int
 	// checkConfigKeys finds what cannot be among the rule's own keys, also where another rule is chosen, and
 	// ineffectiveKeyWarning says what of them has no effect in rounds of so many draws; nil for a rule that has none.
 	checkConfigKeys       func(c Config, k *spec.ProblemList)
@@ -167,8 +167,8 @@ func ruleEntryByName[T wire.Float]() map[string]ruleEntry[T] {
 		Median: {newRule: newMedian[T]},
 		TrimmedMean: {newRule: newTrimmedMean[T], checkConfigKeys: checkTrimShare,
 			ineffectiveKeyWarning: trimShareWarning},
-		Krum: {newRule: newKrum[T], minDraws: minDrawsOfKrum, checkConfigKeys: checkMaxByzantineUpdates},
-		MultiKrum: {newRule: newMultiKrum[T], minDraws: minDrawsOfMultiKrum,
+		Krum: {newRule: newKrum[T], computeMinDraws: minDrawsOfKrum, checkConfigKeys: checkMaxByzantineUpdates},
+		MultiKrum: {newRule: newMultiKrum[T], computeMinDraws: minDrawsOfMultiKrum,
 			checkConfigKeys: checkAveragedUpdates},
 		GeometricMedian:  {newRule: newGeometricMedian[T]},
 		CenteredClipping: {newRule: newCenteredClipping[T], checkConfigKeys: checkClippingRadius},
@@ -198,7 +198,7 @@ func (c Config) Validate() error {
 
 // MinDraws is how many draws with an update a round of a valid configuration must have: with fewer it is abandoned.
 func (c Config) MinDraws() int {
-	if least := ruleEntryByName[float32]()[c.Rule].minDraws; least != nil {
+	if least := ruleEntryByName[float32]()[c.Rule].computeMinDraws; least != nil {
 		return least(c)
 	}
 	return 1

@@ -51,7 +51,7 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 	tb.Helper()
 	const strip = 1 << 15
 	m.row = make([]float32, strip)
-	set := rule.UpdateSet[float32]{Scale: 1, UpdateReader: m}
+	set := rule.UpdateSet[float32]{UpdateScale: 1, UpdateReader: m}
 	for k := range manyUpdates {
 		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: k * rule.BucketCount / manyUpdates,
 			AgentIDRank:        k,
@@ -60,7 +60,7 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 			Norm:               300})
 	}
 	r, dst := rule.New[float32](c), make([]float64, strip)
-	set.State = rule.NewState(r, m.d)
+	set.RuleState = rule.NewState(r, m.d)
 	_, err := r.AssessUpdates(&set)
 	for from := 0; from < m.d && err == nil; from += strip {
 		err = r.AggregatePart(dst[:min(strip, m.d-from)], &set, from)

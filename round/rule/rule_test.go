@@ -15,7 +15,7 @@ import (
 // TestTrimmedMeanByHand: values by hand, an agent that was drawn twice, and weights that play no part.
 func TestTrimmedMeanByHand(t *testing.T) {
 	rows := rule.InMemoryUpdates[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
-	set := rule.UpdateSet[float64]{Scale: 1, UpdateReader: rows}
+	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rows}
 	for range rows {
 		set.Updates = append(set.Updates, rule.UpdateMetadata{DrawCount: 1, ContributionFactor: 17})
 	}
@@ -31,7 +31,7 @@ func TestTrimmedMeanByHand(t *testing.T) {
 
 // drawn is a set of updates in the order of ranks, each drawn so many times, of equal weights.
 func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
-	set := rule.UpdateSet[float64]{Scale: 1, UpdateReader: rule.InMemoryUpdates[float64](rows)}
+	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64](rows)}
 	for k, v := range rows {
 		squares := 0.0
 		for _, x := range v {
@@ -170,7 +170,7 @@ func TestMost(t *testing.T) {
 		{rule.Config{Rule: rule.Median, ClipAboveFactor: 3, ClipNorm: 7}, 2, 1, 7},
 		{rule.Config{Rule: rule.Median, ClipAboveFactor: 3}, 2, 1, 0},
 	} {
-		if got := tt.c.MaxNorm(tt.usual, tt.weight); got != tt.want {
+		if got := tt.c.MaxCountedNorm(tt.usual, tt.weight); got != tt.want {
 			t.Errorf("%+v, usual %v, weight %v: %v, want %v", tt.c, tt.usual, tt.weight, got, tt.want)
 		}
 	}
@@ -191,7 +191,7 @@ func TestCut(t *testing.T) {
 // TestTooFewToTrim: no value is left where as many are cut as there are.
 func TestTooFewToTrim(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // cuts one of two at each end
-	set := rule.UpdateSet[float64]{Scale: 1, UpdateReader: rule.InMemoryUpdates[float64]{{1}, {2}},
+	set := rule.UpdateSet[float64]{UpdateScale: 1, UpdateReader: rule.InMemoryUpdates[float64]{{1}, {2}},
 		Updates: []rule.UpdateMetadata{{DrawCount: 1}, {DrawCount: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
 	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {

@@ -29,10 +29,10 @@ func (c Config) BoundingConfigKey(u *UpdateMetadata) string {
 	return "clip_above"
 }
 
-// MaxNorm is the norm that counts of an update at most, where usual is the usual length, and weight the weight that its
-// steps carried; 0 = any. Other rules than the mean are not bounded by the usual length: they bound what is far from
-// the rest by themselves.
-func (c Config) MaxNorm(usual, weight float64) float64 {
+// MaxCountedNorm is the norm that counts of an update at most, where usual is the usual length, and weight the weight
+// that its steps carried; 0 = any. Other rules than the mean are not bounded by the usual length: they bound what is
+// far from the rest by themselves.
+func (c Config) MaxCountedNorm(usual, weight float64) float64 {
 	above := c.ClipAboveFactor * usual * weight
 	if c.Rule != Mean || above == 0 {
 		return c.ClipNorm

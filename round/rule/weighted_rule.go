@@ -16,8 +16,8 @@ type weightedRule[T wire.Float] struct {
 
 func (*weightedRule[T]) StateVectorNames() []string { return nil }
 
-// resetFactors makes room for the factors of a set, which are 0 then.
-func (w *weightedRule[T]) resetFactors(s *UpdateSet[T], divisor float64) {
+// resetUpdateFactors makes room for the factors of a set, which are 0 then.
+func (w *weightedRule[T]) resetUpdateFactors(s *UpdateSet[T], divisor float64) {
 	w.updateFactors, w.divisor = make([]float64, len(s.Updates)), divisor
 }
 
@@ -31,7 +31,7 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 			AddToBucketedSum(w.sum, u.Bucket, float64(w.updateFactors[k]*u.clipFactor()), v)
 		}
 	})
-	w.sum.WriteAndReset(dst, w.divisor, s.Scale)
+	w.sum.WriteMeanAndReset(dst, w.divisor, s.UpdateScale)
 	return err
 }
 

@@ -48,8 +48,8 @@ func (c *Config) Validate() error {
 	return check.Err()
 }
 
-// NextOpening returns when a round may be opened: now, or the begin of the next window.
-func (c *Config) NextOpening(now time.Time) time.Time {
+// NextRoundOpening returns when a round may be opened: now, or the begin of the next window.
+func (c *Config) NextRoundOpening(now time.Time) time.Time {
 	all, err := spec.ParseTimeWindows(c.Windows)
 	if err != nil || len(all) == 0 { // Validate has found it
 		return now

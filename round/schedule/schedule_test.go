@@ -22,7 +22,7 @@ func TestOpens(t *testing.T) {
 		"in its zone":   {schedule.Config{Windows: []string{"22:00-06:00"}, Location: east}, 2 * time.Hour},
 		"inside of its": {schedule.Config{Windows: []string{"20:00-21:00"}, Location: east}, 0},
 	} {
-		if got := c.NextOpening(now).Sub(now); got != c.want {
+		if got := c.NextRoundOpening(now).Sub(now); got != c.want {
 			t.Errorf("%s: opens in %s, want %s", name, got, c.want)
 		}
 	}

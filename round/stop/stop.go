@@ -81,9 +81,9 @@ func (k *AgentRiskHistory) meanReportedRisk() float64 {
 
 // State is how far a run has come. It is in the journal. Slices are replaced and never changed.
 type State struct {
-	CountingStartedAt time.Time `json:"Since,omitzero"`  // the time counts from it
-	TransferredBytes  uint64    `json:"Bytes,omitempty"` // carried since then
-	R2, Accuracy      float64   `json:",omitzero"`       // of the newest model; 0 = not known
+	TimeLimitStartedAt time.Time `json:"Since,omitzero"`  // the time counts from it
+	TransferredBytes   uint64    `json:"Bytes,omitempty"` // carried since then
+	R2, Accuracy       float64   `json:",omitzero"`       // of the newest model; 0 = not known
 
 	UsesHeldOutRisk         bool               `json:"HeldOut,omitempty"` // the risks are those on held-out data
 	RecentMedianRisks       []float64          `json:"Told,omitempty"`    // else the last medians, the newest last
@@ -104,8 +104,8 @@ type State struct {
 func (s *State) Resume(c *Config, now time.Time) {
 	if !c.IsEnabled() {
 		*s = State{}
-	} else if s.CountingStartedAt.IsZero() {
-		s.CountingStartedAt = now.UTC().Truncate(time.Millisecond)
+	} else if s.TimeLimitStartedAt.IsZero() {
+		s.TimeLimitStartedAt = now.UTC().Truncate(time.Millisecond)
 	}
 }
 
@@ -263,7 +263,7 @@ func (s *State) TimeLimitEndsAt(c *Config) time.Time {
 	if c.TimeLimit <= 0 {
 		return time.Time{}
 	}
-	return s.CountingStartedAt.Add(c.TimeLimit)
+	return s.TimeLimitStartedAt.Add(c.TimeLimit)
 }
 
 // valueOrZero is 0 for what is not known, which no target is.

@@ -112,7 +112,7 @@ func TestBudgets(t *testing.T) {
 		}
 	}
 	none := stop.Config{}
-	if s.Resume(&none, began); !s.CountingStartedAt.IsZero() || s.TransferredBytes != 0 || s.StopReason(&none,
+	if s.Resume(&none, began); !s.TimeLimitStartedAt.IsZero() || s.TransferredBytes != 0 || s.StopReason(&none,
 		began.Add(24*time.Hour)) != "" {
 		t.Errorf("without a rule the state is %+v", s)
 	}

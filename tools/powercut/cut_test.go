@@ -68,7 +68,7 @@ func (b *book) synced(agent wire.AgentID, name string, content []byte) {
 		return
 	}
 	b.updates[update{agent, wire.RunID(binary.LittleEndian.Uint64(body[8:])),
-		wire.RoundID(binary.LittleEndian.Uint64(body[16:])), m.Payload.Hash}] = true
+		wire.RoundID(binary.LittleEndian.Uint64(body[16:])), m.PayloadManifest.Hash}] = true
 }
 
 // hear takes an announcement.
@@ -138,7 +138,7 @@ func (b *book) check() (folded, abandoned int) {
 		o, is := b.told[u.round]
 		fate := o.FateOf(wire.UpdateTagOf(u.run, u.round, u.agent, u.digest))
 		switch {
-		case is && o.Abandoned:
+		case is && o.IsAbandoned:
 			abandoned++
 		case is && fate != wire.FateMissedRoundEnd:
 			folded++

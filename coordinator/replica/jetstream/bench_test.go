@@ -42,9 +42,9 @@ func BenchmarkCommit(b *testing.B) {
 					}
 				}
 				began := time.Now()
-				lead.Prepare(b.Context()) // beside the round
+				lead.PrepareFolderCommit(b.Context()) // beside the round
 				prepared += time.Since(began)
-				if err := lead.Commit(b.Context(), 0, unchanged); err != nil {
+				if err := lead.CommitFolderWrite(b.Context(), 0, unchanged); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -22,9 +22,9 @@ import (
 type Options struct {
 	URLs   []string
 	Bucket string // a-z, 0-9, _ and -
-	// Copies is on how many servers the stream is kept: 3 survive the loss of one.
-	Copies int
-	Logger *slog.Logger
+	// StreamReplicas is on how many servers the stream is kept: 3 survive the loss of one.
+	StreamReplicas int
+	Logger         *slog.Logger
 	// ConnectOptions are for who this client is: TLS, a name and password, a file of credentials.
 	ConnectOptions []nats.Option
 }
@@ -32,8 +32,9 @@ type Options struct {
 // reconnectEvery is the pause before a server is tried again.
 const reconnectEvery = 500 * time.Millisecond
 
-// Store is a bucket. It connects, and makes the bucket, when it is used first, and connects again whenever it must.
-type Store struct {
+// KeyValueStore is a bucket. It connects, and makes the bucket, when it is used first, and connects again whenever it
+// must.
+type KeyValueStore struct {
 	options Options
 	conn    *nats.Conn
 	js      jetstream.JetStream
@@ -43,8 +44,8 @@ type Store struct {
 }
 
 // Open makes a store. No server need be there yet. The error is that the options cannot be used.
-func Open(o Options) (*Store, error) {
-	s := &Store{options: o}
+func Open(o Options) (*KeyValueStore, error) {
+	s := &KeyValueStore{options: o}
 	options := append([]nats.Option{nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
 		nats.ReconnectWait(reconnectEvery), nats.ReconnectJitter(reconnectEvery, reconnectEvery),
 		nats.ReconnectBufSize(-1),   // what is sent late would be a surprise: each call is repeated by who has made it
@@ -74,39 +75,42 @@ func Open(o Options) (*Store, error) {
 }
 
 // Close ends the link.
-func (s *Store) Close() { s.conn.Close() }
+func (s *KeyValueStore) Close() { s.conn.Close() }
 
-// name is the stream's, as that of a key-value bucket.
-func (s *Store) name() string { return "KV_" + s.options.Bucket }
+// streamName is the stream's, as that of a key-value bucket.
+func (s *KeyValueStore) streamName() string { return "KV_" + s.options.Bucket }
 
-func (s *Store) subject(key string) string { return "$KV." + s.options.Bucket + "." + key }
+func (s *KeyValueStore) subjectForKey(key string) string {
+	return "$KV." + s.options.Bucket + "." + key
+}
 
 // openStream returns the stream, which the first replica makes.
-func (s *Store) openStream(ctx context.Context) (jetstream.Stream, error) {
+func (s *KeyValueStore) openStream(ctx context.Context) (jetstream.Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream != nil {
 		return s.stream, nil
 	}
-	stream, err := s.js.Stream(ctx, s.name())
+	stream, err := s.js.Stream(ctx, s.streamName())
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: s.name(), Subjects: []string{s.subject(">")}, Description: "state of the coordinator of a federation",
+			Name: s.streamName(), Subjects: []string{s.subjectForKey(">")},
+			Description:       "state of the coordinator of a federation",
 			MaxMsgsPerSubject: 1, MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1, MaxMsgSize: -1,
-			Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: s.options.Copies,
+			Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: s.options.StreamReplicas,
 			AllowRollup: true, DenyDelete: true, Duplicates: 2 * time.Minute,
 		})
 	}
 	if err != nil {
-		return nil, s.failed("find the stream "+s.name(), err)
+		return nil, s.newCallError("find the stream "+s.streamName(), err)
 	}
 	s.stream = stream
 	return stream, nil
 }
 
-// failed is the error of a call. Without a link it says that, and the last refusal if there was one: the client's own
-// words are of a buffer.
-func (s *Store) failed(what string, err error) error {
+// newCallError is the error of a call. Without a link it says that, and the last refusal if there was one: the client's
+// own words are of a buffer.
+func (s *KeyValueStore) newCallError(what string, err error) error {
 	if !s.conn.IsConnected() {
 		err = errNoLink
 		if last := s.conn.LastError(); last != nil {
@@ -118,28 +122,28 @@ func (s *Store) failed(what string, err error) error {
 
 var errNoLink = errors.New("no server answers")
 
-// Get implements replica.Store.
-func (s *Store) Get(ctx context.Context, key string) ([]byte, uint64, error) {
+// Get implements replica.KeyValueStore.
+func (s *KeyValueStore) Get(ctx context.Context, key string) ([]byte, uint64, error) {
 	stream, err := s.openStream(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := stream.GetLastMsgForSubject(ctx, s.subject(key))
+	m, err := stream.GetLastMsgForSubject(ctx, s.subjectForKey(key))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, fmt.Errorf("%s: %w", key, replica.ErrNone)
 	}
 	if err != nil {
-		return nil, 0, s.failed("read "+key, err)
+		return nil, 0, s.newCallError("read "+key, err)
 	}
 	return m.Data, m.Sequence, nil
 }
 
-// Put implements replica.Store.
-func (s *Store) Put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+// Put implements replica.KeyValueStore.
+func (s *KeyValueStore) Put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
 	if _, err := s.openStream(ctx); err != nil {
 		return 0, err
 	}
-	ack, err := s.js.Publish(ctx, s.subject(key), value, jetstream.WithExpectLastSequencePerSubject(revision),
+	ack, err := s.js.Publish(ctx, s.subjectForKey(key), value, jetstream.WithExpectLastSequencePerSubject(revision),
 		jetstream.WithRetryAttempts(0))
 	var refused *jetstream.APIError
 	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
@@ -147,35 +151,35 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, revision uint
 		return 0, fmt.Errorf("%s: %w: %s", key, replica.ErrConflict, refused.Description)
 	}
 	if err != nil {
-		return 0, s.failed("write "+key, err)
+		return 0, s.newCallError("write "+key, err)
 	}
 	return ack.Sequence, nil
 }
 
-// Remove implements replica.Store.
-func (s *Store) Remove(ctx context.Context, key string) error {
+// Remove implements replica.KeyValueStore.
+func (s *KeyValueStore) Remove(ctx context.Context, key string) error {
 	stream, err := s.openStream(ctx)
 	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.subject(key)))
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.subjectForKey(key)))
 	}
 	if err != nil {
-		return s.failed("remove "+key, err)
+		return s.newCallError("remove "+key, err)
 	}
 	return nil
 }
 
-// Keys implements replica.Store.
-func (s *Store) Keys(ctx context.Context) (keys []string, err error) {
+// Keys implements replica.KeyValueStore.
+func (s *KeyValueStore) Keys(ctx context.Context) (keys []string, err error) {
 	stream, err := s.openStream(ctx)
 	if err != nil {
 		return nil, err
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(s.subject(">")))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(s.subjectForKey(">")))
 	if err != nil {
-		return nil, s.failed("list the keys", err)
+		return nil, s.newCallError("list the keys", err)
 	}
 	for subject := range info.State.Subjects {
-		keys = append(keys, strings.TrimPrefix(subject, s.subject("")))
+		keys = append(keys, strings.TrimPrefix(subject, s.subjectForKey("")))
 	}
 	return keys, nil
 }

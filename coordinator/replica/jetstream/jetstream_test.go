@@ -23,13 +23,14 @@ import (
 )
 
 // open opens a store on servers.
-func open(t testing.TB, n *brokers.NATS, bucket string) *Store {
+func open(t testing.TB, n *brokers.NATS, bucket string) *KeyValueStore {
 	t.Helper()
 	var urls []string
 	for _, node := range n.Nodes {
 		urls = append(urls, "nats://"+node.Client)
 	}
-	s, err := Open(Options{URLs: urls, Bucket: bucket, Copies: len(n.Nodes), Logger: slog.New(slog.DiscardHandler)})
+	s, err := Open(Options{URLs: urls, Bucket: bucket, StreamReplicas: len(n.Nodes),
+		Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func open(t testing.TB, n *brokers.NATS, bucket string) *Store {
 // patience bounds what an engine that has just been started may take.
 const patience = 2 * time.Minute
 
-// TestStore holds the store to what replica.Store says, on one server.
+// TestStore holds the store to what replica.KeyValueStore says, on one server.
 func TestStore(t *testing.T) {
 	n := brokers.NewNATS(t, 1, 0, "")
 	n.Start(t)
@@ -154,7 +155,7 @@ func TestNodes(t *testing.T) {
 		}
 		number++
 		content := append(bytes.Repeat([]byte{byte(number)}, 300_000), fmt.Sprint(number)...)
-		err := lead.Commit(ctx, 0, func() error {
+		err := lead.CommitFolderWrite(ctx, 0, func() error {
 			return os.WriteFile(filepath.Join(dir, "number"), content, 0o600)
 		})
 		if err != nil && !errors.Is(err, replica.ErrLost) {

@@ -30,11 +30,11 @@ import (
 // [settings.Agent.SettingsPerFederation]). The parts that belong to the process are empty: observer, logger, randomness
 // and boot epoch.
 func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
-	key, err := keys.ReadPrivate(settings.ResolveSecretFile(a.Identity.KeyFile))
+	key, err := keys.ReadSigningKey(settings.ResolveSecretFile(a.Identity.KeyFile))
 	if err != nil {
 		return agent.Config{}, err
 	}
-	coordinator, root, err := a.CoordinatorTrust()
+	coordinator, root, err := a.CoordinatorKeyOrRoot()
 	if err != nil {
 		return agent.Config{}, err
 	}
@@ -44,20 +44,20 @@ func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
 	}
 	rows := a.Data
 	rows.RowFileFolder = a.FederationFolder()
-	var source data.Source = external.NoRows{}
-	if !a.HasOnlyTrainers() {
+	var source data.Source = external.NoRowsSource{}
+	if !a.HasOnlyExternalTrainers() {
 		if source, err = sources.Open(&rows); err != nil {
 			return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
 		}
 	}
 	var neighbors *mesh.Config
 	if a.D2D != nil {
-		neighbors = &mesh.Config{Location: a.D2D.WireLocation(), Cell: a.D2D.Cell,
-			MaxDegree: cmp.Or(a.D2D.MaxDegree, settings.DefaultMaxDegree)}
+		neighbors = &mesh.Config{Location: a.D2D.WireLocation(), Cell: a.D2D.NeighborCell,
+			MaxNeighbors: cmp.Or(a.D2D.MaxDegree, settings.DefaultMaxDegree)}
 	}
 	var predictions *predict.Config
 	if p := a.Predict; p.KeptModels > 0 {
-		predictions = &predict.Config{MaxKeptModels: p.KeptModels, MinRefreshInterval: p.MinModelRefreshInterval,
+		predictions = &predict.Config{MaxKeptModels: p.KeptModels, MinModelChangeInterval: p.MinModelRefreshInterval,
 			MaxRiskIncrease:  p.MaxRiskIncrease,
 			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
 	}
@@ -66,19 +66,19 @@ func AgentConfigForFederation(a *settings.Agent) (agent.Config, error) {
 		Identity: identity.Config{Key: key, Coordinator: coordinator, Root: root,
 			ReadConfiguredCertificate: a.Broker.Certificate},
 		Topics: topics,
-		TaskData: taskdata.Config{Source: source, HeldOutShare: a.Evaluation.HeldOut,
-			MinRows: uint64(a.Privacy.MinRows)},
+		TaskData: taskdata.Config{Source: source, HeldOutShare: a.Evaluation.HeldOutShare,
+			MinRows: uint64(a.Privacy.MinRowsToParticipate)},
 		StateDir: a.FederationFolder(), Training: training.Config{DeclaredStepTime: a.Compute.DeclaredStepTime},
 		MaxBlobBytes:  int(a.Limits.MaxModel),
 		MinUplinkRate: transfer.LinkRate(a.Broker.MinRate),
-		Presence: presence.Config{MetricsReports: presence.MetricsReportConfig{Every: a.Metrics.ReportEvery,
+		Presence: presence.Config{MetricsReports: presence.MetricsReportConfig{ReportInterval: a.Metrics.ReportEvery,
 			MetricsAddress: a.Metrics.AdvertisedAddress}},
 	}, nil
 }
 
 // AcceptedCoordinatorKeys returns the keys of the coordinator that the device accepts now.
 func AcceptedCoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
-	key, root, err := a.CoordinatorTrust()
+	key, root, err := a.CoordinatorKeyOrRoot()
 	switch {
 	case err != nil:
 		return nil, err
@@ -88,9 +88,9 @@ func AcceptedCoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
 	return identity.LoadCoordinatorKeys(store.LocalDisk, a.FederationFolder(), root), nil
 }
 
-// UplinkBroker returns the coordinator's broker, with the certificate that the coordinator renewed last. If that
-// certificate cannot be read, the configured one is used.
-func UplinkBroker(a *settings.Agent) *settings.Broker {
+// UplinkBrokerSettings returns the coordinator's broker, with the certificate that the coordinator renewed last. If
+// that certificate cannot be read, the configured one is used.
+func UplinkBrokerSettings(a *settings.Agent) *settings.Broker {
 	return a.Broker.WithCertificateRenewal(func(configured tls.Certificate) tls.Certificate {
 		renewed, _ := identity.LoadCertificate(store.LocalDisk, a.FederationFolder(), configured)
 		return renewed
@@ -106,9 +106,11 @@ func LocalTrainer(a *settings.Agent) training.LocalTrainer {
 func ExternalTrainersByName(a *settings.Agent) map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {
-		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
-			MaxMemoryBytes: uint64(t.Memory), SilenceTimeout: cmp.Or(t.SilenceTimeout, settings.DefaultTrainerTimeout),
-			Network: t.AllowsNetwork}
+		all[t.Name] = external.Config{SocketPath: t.Socket, Command: t.Command, Dir: cmp.Or(t.WorkDir, a.StateDir),
+			Env:            t.Env,
+			MaxMemoryBytes: uint64(t.MemoryLimit), SilenceTimeout: cmp.Or(t.SilenceTimeout,
+				settings.DefaultTrainerTimeout),
+			AllowsNetwork: t.AllowsNetwork}
 	}
 	return all
 }
@@ -117,8 +119,9 @@ func ExternalTrainersByName(a *settings.Agent) map[string]external.Config {
 func DeviceRules(d *settings.DeviceWorkRules) (*device.OwnerRules, error) {
 	windows, err := spec.ParseTimeWindows(d.WorkTimeWindows)
 	return &device.OwnerRules{
-		Load: device.EaseStopBand(d.Load), Temperature: device.EaseStopBand(d.Temperature),
-		Battery:       device.EaseStopBand(d.Battery),
-		RequiresMains: d.RequiresMainsPower, MinFreeMemory: uint64(d.MinAvailableMemory), AllowedTimeWindows: windows,
+		Load: device.EaseStopBand(d.LoadPerCore), Temperature: device.EaseStopBand(d.Temperature),
+		Battery:            device.EaseStopBand(d.Battery),
+		RequiresMainsPower: d.RequiresMainsPower, MinFreeMemoryBytes: uint64(d.MinAvailableMemory),
+		AllowedTimeWindows: windows,
 	}, err
 }

@@ -55,12 +55,12 @@ type RowSummary struct {
 	FirstRowTime time.Time `json:"first,omitzero"`
 	LastRowTime  time.Time `json:"last,omitzero"`
 	TrainingRows int       `json:"trained"`
-	HeldOut      int       `json:"held_out"`
+	HeldOutRows  int       `json:"held_out"`
 	// FirstHeldOutTime is the time of the first row that is held out. A run that has begun keeps its own.
-	FirstHeldOutTime time.Time              `json:"boundary,omitzero"`
-	Columns          []survey.ColumnSummary `json:"columns"` // the features, then the target
-	Unused           []UnusedCount          `json:"unused,omitempty"`
-	NoRowsReason     string                 `json:"problem,omitempty"` // why there are no rows
+	FirstHeldOutTime  time.Time              `json:"boundary,omitzero"`
+	Columns           []survey.ColumnSummary `json:"columns"` // the features, then the target
+	UnusedValueCounts []UnusedValueCount     `json:"unused,omitempty"`
+	NoRowsReason      string                 `json:"problem,omitempty"` // why there are no rows
 	// Warnings name inputs of which most values are not used, and columns with outliers.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -76,13 +76,13 @@ func (r *RowSummary) ConstantColumns() (names []string) {
 	return names
 }
 
-// UnusedCount is how many values of a column or an input were not used for a reason, or how many rows were not made for
-// lack of one.
-type UnusedCount struct {
-	Column       string            `json:"column"`
-	Reason       data.UnusedReason `json:"reason"`
-	Count        uint64            `json:"count"`
-	LastLocation string            `json:"last"` // place of the last one
+// UnusedValueCount is how many values of a column or an input were not used for a reason, or how many rows were not
+// made for lack of one.
+type UnusedValueCount struct {
+	Column             string            `json:"column"`
+	Reason             data.UnusedReason `json:"reason"`
+	Count              uint64            `json:"count"`
+	LastUnusedLocation string            `json:"last"` // place of the last one
 }
 
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
@@ -90,7 +90,7 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	section := s.Data
 	section.RowFileFolder = spillFolder(s.FederationFolder())
 	ring := filepath.Join(s.FederationFolder(), "readings")
-	stored, err := sources.OpenStored(&section, store.LocalDisk, ring)
+	stored, err := sources.OpenStoredSource(&section, store.LocalDisk, ring)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 		r.DeclineReason = unreadableReason(r.SourceSurvey)
 		return r, nil
 	}
-	r.Task = &TaskSummary{t.Name, t.Origin, t.Features, t.Target}
+	r.Task = &TaskSummary{t.Name, t.Origin, t.Features, t.TargetColumn}
 	problem, err := task.Compile[float32](t.Task)
 	if err != nil {
 		r.SourceSurvey, r.DeclineReason = stored.Survey(nil),
@@ -108,24 +108,24 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 				err)
 		return r, nil
 	}
-	want := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
+	want := data.RowQuery{Features: t.Features, Target: t.TargetColumn, Recipe: problem.RowRecipe(),
 		Labels: problem.Model.Architecture().LabelSet()}
 	r.SourceSurvey = stored.Survey(&want)
-	want.Prepare = problem.NewRowPreparer()
-	least := max(t.MinSamples, uint64(s.Privacy.MinRows))
-	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut); r.Rows.NoRowsReason != "" {
+	want.Preparer = problem.NewRowPreparer()
+	least := max(t.MinSamples, uint64(s.Privacy.MinRowsToParticipate))
+	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOutShare); r.Rows.NoRowsReason != "" {
 		r.DeclineReason = r.Rows.NoRowsReason
 	} else if uint64(r.Rows.TrainingRows) < least {
 		r.DeclineReason = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.TrainingRows,
 			least)
 	}
-	if len(r.SourceSurvey.Changes) > 0 {
-		if stored, err = sources.OpenStored(survey.ApplyConfigChanges(&section, r.SourceSurvey.Changes),
+	if len(r.SourceSurvey.ConfigChanges) > 0 {
+		if stored, err = sources.OpenStoredSource(survey.ApplyConfigChanges(&section, r.SourceSurvey.ConfigChanges),
 			store.LocalDisk,
 			ring); err != nil {
 			return nil, err
 		}
-		r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut)
+		r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOutShare)
 	}
 	return r, nil
 }
@@ -145,8 +145,8 @@ func spillFolder(state string) string {
 
 // unreadableReason says why nobody could use a source, whatever the task.
 func unreadableReason(s *survey.SourceSurvey) string {
-	for _, c := range s.Changes {
-		return c.Why
+	for _, c := range s.ConfigChanges {
+		return c.Reason
 	}
 	for _, f := range s.Faults {
 		if (f.Reason == grid.ReasonBadTime || f.Reason == survey.ReasonDamaged) && !s.EarliestTime.IsZero() {
@@ -156,7 +156,7 @@ func unreadableReason(s *survey.SourceSurvey) string {
 		case survey.ReasonUnreadable, survey.ReasonDamaged, survey.ReasonNothingRecorded, survey.ReasonNoColumn,
 			grid.ReasonMalformed, grid.ReasonBadTime:
 			first := f.FirstFaults[0]
-			switch file := quoteUnprintable(cmp.Or(first.File, s.Source)); {
+			switch file := quoteUnprintable(cmp.Or(first.File, s.SourcePath)); {
 			case first.Line > 0:
 				return fmt.Sprintf("%s: line %d: %s", file, first.Line, first.Problem)
 			case first.File != "":
@@ -172,14 +172,15 @@ func unreadableReason(s *survey.SourceSurvey) string {
 func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary {
 	m, err := survey.DescribeRows(s, w)
 	r := &RowSummary{Columns: m.Columns}
-	for _, c := range m.Report.Columns {
+	for _, c := range m.QualityReport.Columns {
 		for _, reason := range data.UnusedReasons() {
 			if n := c.Unused[reason]; n > 0 {
-				r.Unused = append(r.Unused, UnusedCount{c.Name, reason, n, c.LastUnusedValue(reason).Where})
+				r.UnusedValueCounts = append(r.UnusedValueCounts, UnusedValueCount{c.Name, reason, n,
+					c.LastUnusedValue(reason).Where})
 			}
 		}
 	}
-	for _, t := range m.Report.Troubles {
+	for _, t := range m.QualityReport.Troubles {
 		if t.Kind.ReadingsStillArrive() {
 			r.Warnings = append(r.Warnings, t.Text)
 		}
@@ -188,15 +189,15 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary 
 		r.NoRowsReason = err.Error()
 		return r
 	}
-	v := m.View
+	v := m.Snapshot
 	r.MadeRows, r.TrainingRows = v.Rows.Len(), v.Rows.Len()
 	if t := v.Times; t != nil {
 		r.FirstRowTime, r.LastRowTime = time.Unix(0, t.At(0)).UTC(), time.Unix(0, t.At(t.Len()-1)).UTC()
 	}
 	if heldOut > 0 {
 		b := v.HeldOutBoundary(heldOut)
-		trained, held := v.Split(b)
-		r.TrainingRows, r.HeldOut, r.FirstHeldOutTime = trained.Len(), held.Len(), b.Time
+		trained, held := v.SplitHeldOut(b)
+		r.TrainingRows, r.HeldOutRows, r.FirstHeldOutTime = trained.Len(), held.Len(), b.Time
 	}
 	return r
 }
@@ -204,17 +205,17 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary 
 // Summary says in a line what was found.
 func (r *Result) Summary() string {
 	if r.Rows == nil {
-		return fmt.Sprintf("%s: %s", r.SourceSurvey.Source, r.lineCountText())
+		return fmt.Sprintf("%s: %s", r.SourceSurvey.SourcePath, r.lineCountText())
 	}
-	text := fmt.Sprintf("%s: %d rows for the task %s", r.SourceSurvey.Source, r.Rows.MadeRows, r.Task.Name)
-	if n := r.Rows.HeldOut; n > 0 {
+	text := fmt.Sprintf("%s: %d rows for the task %s", r.SourceSurvey.SourcePath, r.Rows.MadeRows, r.Task.Name)
+	if n := r.Rows.HeldOutRows; n > 0 {
 		text += fmt.Sprintf(", %d of them held out", n)
 	}
 	return text
 }
 
 // formatFault returns a line of text with the place and the description of a fault.
-func formatFault(source string, f survey.Fault) string {
+func formatFault(source string, f survey.DataFault) string {
 	var place strings.Builder
 	if f.Line == 0 && f.File != "" {
 		fmt.Fprintf(&place, "%s: ", quoteUnprintable(f.File))

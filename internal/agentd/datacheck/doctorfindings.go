@@ -8,20 +8,21 @@ import (
 	"github.com/fedmesh/fedmesh/internal/doctor"
 )
 
-// Findings are the result for the doctor: a finding for each class of faults, then whether the agent would take part.
-func (r *Result) Findings() []doctor.Finding {
+// DoctorFindings are the result for the doctor: a finding for each class of faults, then whether the agent would take
+// part.
+func (r *Result) DoctorFindings() []doctor.Finding {
 	const about, all = "data", "`agentd data check` shows all of them"
 	var found []doctor.Finding
 	add := func(state doctor.FindingStatus, mend, format string, args ...any) {
-		found = append(found, doctor.Finding{About: about, State: state, Observation: fmt.Sprintf(format, args...),
+		found = append(found, doctor.Finding{Subject: about, State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend})
 	}
-	for _, c := range r.SourceSurvey.Changes {
+	for _, c := range r.SourceSurvey.ConfigChanges {
 		mend := "change the file"
 		if c.Key != "" {
 			mend = fmt.Sprintf("set data.%s: %q", c.Key, c.Value)
 		}
-		add(doctor.Bad, mend, "%s: %s", r.SourceSurvey.Source, c.Why)
+		add(doctor.Bad, mend, "%s: %s", r.SourceSurvey.SourcePath, c.Reason)
 	}
 	for _, f := range r.SourceSurvey.Faults {
 		if f.Reason == survey.ReasonNothingRecorded {
@@ -35,10 +36,10 @@ func (r *Result) Findings() []doctor.Finding {
 		if mend == "" && f.Count > 1 {
 			mend = all
 		}
-		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.SourceSurvey.Source, f.FirstFaults[0]))
+		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.SourceSurvey.SourcePath, f.FirstFaults[0]))
 	}
 	switch {
-	case r.linesAreReadings && r.SourceSurvey.Lines == 0 && !slices.ContainsFunc(r.SourceSurvey.Faults,
+	case r.linesAreReadings && r.SourceSurvey.LineCount == 0 && !slices.ContainsFunc(r.SourceSurvey.Faults,
 		hasUnreadReadings):
 		add(doctor.Warn, "start the agent, or wait for readings", "nothing was recorded yet")
 	case r.DeclineReason != "":
@@ -52,6 +53,6 @@ func (r *Result) Findings() []doctor.Finding {
 }
 
 // hasUnreadReadings reports whether readings may be there that were not read.
-func hasUnreadReadings(f *survey.FaultGroup) bool {
+func hasUnreadReadings(f *survey.DataFaultGroup) bool {
 	return f.Reason == survey.ReasonUnreadable || f.Reason == survey.ReasonDamaged
 }

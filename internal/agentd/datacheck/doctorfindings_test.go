@@ -17,12 +17,13 @@ import (
 // TestFindings: the doctor gets a finding for each class of faults, then one that says whether the agent would take
 // part; each bad one says what to do.
 func TestFindings(t *testing.T) {
-	plane := &TaskWithOrigin{Origin: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"}, Target: "y",
-		MinSamples: 2,
-		Model:      wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
+	plane := &TaskWithOrigin{Origin: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"},
+		TargetColumn: "y",
+		MinSamples:   2,
+		Model:        wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.LossSquared},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, StepSize: 0.1, LocalStepProbability: 1,
 			StepTimeBudgetMillis: 1000,
-			MinSteps:             1, MaxSteps: 1}}}
+			MinLocalSteps:        1, MaxLocalSteps: 1}}}
 	rows := strings.Repeat("1,2\n", 20)
 	for _, tt := range []struct {
 		name, text string
@@ -52,7 +53,7 @@ func TestFindings(t *testing.T) {
 			}
 			var states []string
 			text := ""
-			for _, f := range r.Findings() {
+			for _, f := range r.DoctorFindings() {
 				states = append(states, string(f.State))
 				text += f.Observation + " → " + f.Remedy + "\n"
 				if f.State == doctor.Bad && f.Remedy == "" {
@@ -106,7 +107,7 @@ func TestNoReadings(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all := r.Findings()
+			all := r.DoctorFindings()
 			if last := all[len(all)-1]; len(all) != tt.findings || last.State != tt.state ||
 				!strings.HasPrefix(last.Observation, tt.last) {
 				t.Errorf("%+v", all)

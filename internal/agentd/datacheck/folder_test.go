@@ -42,7 +42,7 @@ func TestFaultsNameTheFile(t *testing.T) {
 		if want := "  " + filepath.Join(dir, "b.csv") + ":3: "; !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
-		found := r.Findings()
+		found := r.DoctorFindings()
 		if want := "the first: " + filepath.Join(dir, "b.csv") + ":3: "; !strings.Contains(found[0].Observation, want) {
 			t.Errorf("no %q in %q", want, found[0].Observation)
 		}

@@ -42,8 +42,8 @@ type MissingTaskError struct {
 
 func (m *MissingTaskError) Error() string { return m.err.Error() }
 
-// missingTaskError returns the Missing of a reason.
-func missingTaskError(federation string, reason announcement.MissingReason,
+// newMissingTaskError returns the Missing of a reason.
+func newMissingTaskError(federation string, reason announcement.MissingReason,
 	others ...wire.FederationName) *MissingTaskError {
 	event := announcement.AnnouncementMissing{Reason: reason, Federation: wire.FederationName(federation),
 		OtherFederations: others}
@@ -55,7 +55,7 @@ const TaskPath = "/v1/task"
 
 // AgentTask is the task of a running agent, or why it has none.
 type AgentTask struct {
-	Task             []byte                     `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	EncodedTask      []byte                     `json:"task,omitempty"` // as it is announced; absent if the agent has none
 	MissingReason    announcement.MissingReason `json:"missing,omitempty"`
 	OtherFederations []wire.FederationName      `json:"other_federations,omitempty"`
 	RejectionAdvice  string                     `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
@@ -66,21 +66,21 @@ type AgentRejectedError struct{ Remedy string }
 
 func (e *AgentRejectedError) Error() string { return e.Remedy }
 
-// runningAgentTask returns the task of the agent that runs. Both results are nil if no agent can be asked.
-func runningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
+// fetchRunningAgentTask returns the task of the agent that runs. Both results are nil if no agent can be asked.
+func fetchRunningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	var held AgentTask
 	client := api.Client{Program: "agentd", Dir: s.FederationFolder(), Timeout: brokerTimeout}
 	if err := client.Call(ctx, http.MethodGet, TaskPath, nil, &held); err != nil {
 		return nil, nil
 	}
 	switch {
-	case held.Task != nil:
-		t, err := wire.DecodeTask(held.Task)
+	case held.EncodedTask != nil:
+		t, err := wire.DecodeTask(held.EncodedTask)
 		return &TaskWithOrigin{t, "the running agentd", held.RejectionAdvice}, err
 	case held.RejectionAdvice != "":
 		return nil, &AgentRejectedError{held.RejectionAdvice}
 	case held.MissingReason != "":
-		return nil, missingTaskError(s.Federation, held.MissingReason, held.OtherFederations...)
+		return nil, newMissingTaskError(s.Federation, held.MissingReason, held.OtherFederations...)
 	}
 	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
 }
@@ -89,7 +89,7 @@ func runningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, 
 // retains it. A second session would end the agent's session where the broker takes the user's name for the client id,
 // as our configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a Missing.
 func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
-	if t, err := runningAgentTask(ctx, s); t != nil || err != nil {
+	if t, err := fetchRunningAgentTask(ctx, s); t != nil || err != nil {
 		return t, err
 	}
 	keys, err := agentconfig.AcceptedCoordinatorKeys(s)
@@ -100,7 +100,7 @@ func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin
 	if err != nil {
 		return nil, err
 	}
-	o, _, err := agentconfig.UplinkBroker(s).SessionOptions(topics.ClientID(wire.AgentID(s.ID)))
+	o, _, err := agentconfig.UplinkBrokerSettings(s).SessionOptions(topics.ClientID(wire.AgentID(s.ID)))
 	if err != nil {
 		return nil, err
 	}
@@ -116,12 +116,12 @@ func FetchAnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin
 	}
 	defer conn.Close()
 	f := &taskFetch{conn: conn, topics: topics, selfTestTopic: topics.SelfTest(wire.AgentID(s.ID)), acceptedKeys: keys,
-		groupKey: func(group uint64) (wire.SealKey, error) {
-			return fetch.GroupKey(store.LocalDisk, s.FederationFolder(), group)
+		loadGroupKey: func(group uint64) (wire.SealKey, error) {
+			return fetch.LoadGroupKey(store.LocalDisk, s.FederationFolder(), group)
 		}}
 	blob, err := f.awaitTask(ctx)
 	if errors.Is(err, errNoLink) {
-		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.TextOr("no answer"))
+		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.LastTextOr("no answer"))
 	}
 	if err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ type taskFetch struct {
 	topics              mqtt.Topics
 	selfTestTopic       string // the topic of the agent's test of the broker
 	acceptedKeys        []ed25519.PublicKey
-	groupKey            func(group uint64) (wire.SealKey, error)
-	linkUp              bool
+	loadGroupKey        func(group uint64) (wire.SealKey, error)
+	isLinkUp            bool
 	searchingForCause   bool                  // for why there is no announcement
 	hasSelfTestReturned bool                  // a message to loop came back
 	otherFederations    []wire.FederationName // whose announcements the broker retains
@@ -149,8 +149,8 @@ type taskFetch struct {
 	taskBytes           []byte
 }
 
-// openAnnouncement returns the announcement of a message.
-func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
+// verifyAnnouncement returns the announcement of a message.
+func (f *taskFetch) verifyAnnouncement(p []byte) (wire.Announcement, error) {
 	e, err := wire.ParseEnvelope(p)
 	if err == nil && (e.Federation != wire.FederationName(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
 		err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
@@ -159,7 +159,7 @@ func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
 		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Announcement(), err)
 	}
 	if !f.signedByAcceptedKey(&e) {
-		return wire.Announcement{}, missingTaskError(f.topics.Federation, announcement.UntrustedKey)
+		return wire.Announcement{}, newMissingTaskError(f.topics.Federation, announcement.UntrustedKey)
 	}
 	return wire.DecodeAnnouncement(e.Body)
 }
@@ -169,24 +169,24 @@ func (f *taskFetch) signedByAcceptedKey(e *wire.Envelope) bool {
 	return slices.ContainsFunc(f.acceptedKeys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
 }
 
-// startCauseSearch begins to look for why there is no announcement: whether the access rules let this user read and
-// write at all, and which federations have announcements.
-func (f *taskFetch) startCauseSearch() error {
+// startMissingCauseSearch begins to look for why there is no announcement: whether the access rules let this user read
+// and write at all, and which federations have announcements.
+func (f *taskFetch) startMissingCauseSearch() error {
 	f.searchingForCause = true
 	f.conn.Subscribe(mqtt.AtMostOnce, f.selfTestTopic)
 	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.AllAnnouncementsFilter())
 	return f.conn.Publish(mqtt.Message{Topic: f.selfTestTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 }
 
-// missingReason returns the reason for a missing announcement, as an error.
-func (f *taskFetch) missingReason() error {
+// missingAnnouncementError returns the reason for a missing announcement, as an error.
+func (f *taskFetch) missingAnnouncementError() error {
 	switch {
 	case f.sameKeyFederation != "":
-		return missingTaskError(f.topics.Federation, announcement.OtherFederation, f.sameKeyFederation)
+		return newMissingTaskError(f.topics.Federation, announcement.OtherFederation, f.sameKeyFederation)
 	case !f.hasSelfTestReturned:
-		return missingTaskError(f.topics.Federation, announcement.AccessDenied)
+		return newMissingTaskError(f.topics.Federation, announcement.AccessDenied)
 	}
-	return missingTaskError(f.topics.Federation, announcement.NotRetained, f.otherFederations...)
+	return newMissingTaskError(f.topics.Federation, announcement.NotRetained, f.otherFederations...)
 }
 
 // recordOtherFederation takes the announcement of another federation.
@@ -220,21 +220,21 @@ func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 			err = fmt.Errorf("the task has not come within %v: %w", 4*brokerTimeout, ctx.Err())
 		case e := <-f.conn.Events():
 			if _, up := e.(mqtt.LinkUp); up {
-				f.linkUp = true
+				f.isLinkUp = true
 				timer.Reset(brokerTimeout)
 			}
-			err = f.handleEvent(e)
+			err = f.handleMQTTEvent(e)
 		case <-timer.C:
 			switch {
-			case !f.linkUp:
+			case !f.isLinkUp:
 				err = errNoLink
 			case f.puller == nil && !f.searchingForCause:
-				err = f.startCauseSearch()
+				err = f.startMissingCauseSearch()
 				timer.Reset(causeSearchTime)
 			case f.puller == nil:
-				err = f.missingReason()
+				err = f.missingAnnouncementError()
 			default:
-				err = f.handlePullEvent(transfer.Tick{})
+				err = f.stepTaskPuller(transfer.Tick{})
 			}
 		}
 		if err != nil {
@@ -249,8 +249,8 @@ func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 	return f.taskBytes, nil
 }
 
-// handleEvent takes an event of the connection.
-func (f *taskFetch) handleEvent(e mqtt.Event) error {
+// handleMQTTEvent takes an event of the connection.
+func (f *taskFetch) handleMQTTEvent(e mqtt.Event) error {
 	switch e := e.(type) {
 	case mqtt.SubscriptionRefused:
 		if f.searchingForCause && e.Filter == f.topics.AllAnnouncementsFilter() {
@@ -260,7 +260,7 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 		return &MissingTaskError{announcement.AccessDenied, fmt.Errorf("the broker refuses the topic %s", e.Filter),
 			mqtt.AccessRulesRemedy}
 	case mqtt.MessageReceived:
-		kind, _, id, part, _ := f.topics.Parse(e.Topic)
+		kind, _, id, part, _ := f.topics.ParseTopic(e.Topic)
 		switch {
 		case f.topics.IsForeignAnnouncement(e.Topic):
 			f.recordOtherFederation(e.Payload)
@@ -269,11 +269,11 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 			f.hasSelfTestReturned = true
 			return nil
 		case kind == mqtt.KindBlob && f.puller != nil && id == f.taskHash:
-			return f.handlePullEvent(transfer.PartReceived{PartName: part, Payload: e.Payload})
+			return f.stepTaskPuller(transfer.PartReceived{PartName: part, Payload: e.Payload})
 		case kind != mqtt.KindAnnouncement || f.puller != nil || len(e.Payload) == 0:
 			return nil
 		}
-		a, err := f.openAnnouncement(e.Payload)
+		a, err := f.verifyAnnouncement(e.Payload)
 		if err != nil {
 			return err
 		}
@@ -283,12 +283,12 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 		cfg := transfer.DefaultPullerConfig()
 		cfg.MaxBlobBytes = maxTaskBytes
 		if a.Task.GroupKeyID != 0 {
-			key, err := f.groupKey(a.Task.GroupKeyID)
+			key, err := f.loadGroupKey(a.Task.GroupKeyID)
 			switch {
 			case err != nil:
 				return errors.New("the task is sealed, and this device has no key for it yet: start agentd, which " +
 					"asks the coordinator for the key")
-			case len(a.Task.Sealed) == 0:
+			case len(a.Task.SealedInline) == 0:
 				cfg.Sealer = key.BlobSealer(a.Task.Hash)
 			default:
 				if a.Task, err = a.Task.OpenSealed(key); err != nil {
@@ -298,24 +298,24 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 		}
 		f.taskHash = a.Task.Hash.TopicLevel()
 		f.puller = transfer.NewBlobPuller(cfg, a.Task, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
-		return f.handlePullEvent(transfer.Start{})
+		return f.stepTaskPuller(transfer.Start{})
 	}
 	return nil
 }
 
-// handlePullEvent gives the puller an event, and does what it asks for.
-func (f *taskFetch) handlePullEvent(ev transfer.PullEvent) error {
+// stepTaskPuller gives the puller an event, and does what it asks for.
+func (f *taskFetch) stepTaskPuller(ev transfer.PullEvent) error {
 	for _, e := range f.puller.Step(time.Now(), ev) {
 		switch e := e.(type) {
-		case transfer.Subscribe:
+		case transfer.SubscribeParts:
 			f.conn.Subscribe(mqtt.AtMostOnce, f.chunkTopics(e.Parts)...)
-		case transfer.Unsubscribe:
+		case transfer.UnsubscribeParts:
 			f.conn.Unsubscribe(f.chunkTopics(e.Parts)...)
 		case transfer.OpenStorage:
-			return f.handlePullEvent(transfer.StorageOpened{Blob: e.Manifest.Hash,
-				Storage: transfer.NewMemoryStorage(int(e.Manifest.Length))})
+			return f.stepTaskPuller(transfer.StorageOpened{BlobDigest: e.Manifest.Hash,
+				Storage: transfer.NewMemoryChunkStorage(int(e.Manifest.BlobLength))})
 		case transfer.PullDone:
-			f.taskBytes = bytes.Join(e.Storage.(*transfer.MemoryStorage).Pieces(), nil)
+			f.taskBytes = bytes.Join(e.Storage.(*transfer.MemoryChunkStorage).ChunkPayloads(), nil)
 		case transfer.PullFailed:
 			return fmt.Errorf("the task cannot be fetched: %w", e.Err)
 		}

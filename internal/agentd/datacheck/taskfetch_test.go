@@ -39,9 +39,10 @@ func agentAt(url string) *settings.Agent {
 
 // wideTask is a task with this many features.
 func wideTask(features int) *wire.Task {
-	t := &wire.Task{Name: "wide", Target: "y", Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh,
-		Risk: spec.LossSquared}, Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, MaxSteps: 1,
-		MinSteps: 1}}
+	t := &wire.Task{Name: "wide", TargetColumn: "y", Model: wire.ModelSpec{Outputs: 1, Activation: spec.ActivationTanh,
+		Risk: spec.LossSquared}, Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters,
+		MaxLocalSteps: 1,
+		MinLocalSteps: 1}}
 	for i := range features {
 		t.Features = append(t.Features, fmt.Sprintf("feature %d %s", i, strings.Repeat("x", 32)))
 	}
@@ -76,7 +77,7 @@ func announceTo(t *testing.T, url, federation string, key ed25519.PrivateKey, ta
 			t.Fatal(err)
 		}
 	}
-	blob := task.Append(nil)
+	blob := task.AppendEncoding(nil)
 	ref, parts, err := transfer.BlobMessages(blob, wire.Digest{})
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +126,7 @@ func TestAnnounced(t *testing.T) {
 				}
 			case err != nil:
 				t.Error(err)
-			case !bytes.Equal(got.Append(nil), task.Append(nil)):
+			case !bytes.Equal(got.AppendEncoding(nil), task.AppendEncoding(nil)):
 				t.Errorf("got %+v", got)
 			}
 		})

@@ -17,12 +17,12 @@ import (
 
 // LookupResult is what a list of agents says about a device and about a key.
 type LookupResult struct {
-	Key       ed25519.PublicKey // of the device; nil if it is not in the list
+	AgentKey  ed25519.PublicKey // of the device; nil if it is not in the list
 	KeyHolder wire.AgentID      // of the key; empty if nobody has it
 }
 
-// Lookup looks a device and a key up in the text of a list. A list that is not there is empty.
-func Lookup(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult, err error) {
+// LookupAgentAndKey looks a device and a key up in the text of a list. A list that is not there is empty.
+func LookupAgentAndKey(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult, err error) {
 	t, err := openListFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return l, nil
@@ -33,7 +33,7 @@ func Lookup(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult
 	defer t.Close()
 	err = t.eachAgent(func(_ int, other wire.AgentID, k ed25519.PublicKey) error {
 		if other == id {
-			l.Key = k
+			l.AgentKey = k
 		}
 		if k.Equal(key) {
 			l.KeyHolder = other
@@ -43,10 +43,10 @@ func Lookup(path string, id wire.AgentID, key ed25519.PublicKey) (l LookupResult
 	return l, err
 }
 
-// Edit removes devices from a list, and adds one unless its key is nil. Comments and all other lines stay. The
+// EditListFile removes devices from a list, and adds one unless its key is nil. Comments and all other lines stay. The
 // file is replaced as a whole, and is durable then: a list is never seen half written. A list that is not there is
 // empty.
-func Edit(disk store.Disk, path string, remove []wire.AgentID, id wire.AgentID, key ed25519.PublicKey) error {
+func EditListFile(disk store.Disk, path string, remove []wire.AgentID, id wire.AgentID, key ed25519.PublicKey) error {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

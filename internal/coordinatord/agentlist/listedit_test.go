@@ -19,7 +19,7 @@ func TestEditAgents(t *testing.T) {
 	}
 	edit := func(remove []wire.AgentID, id wire.AgentID, k ed25519.PublicKey, want string) {
 		t.Helper()
-		if err := Edit(store.LocalDisk, path, remove, id, k); err != nil {
+		if err := EditListFile(store.LocalDisk, path, remove, id, k); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != want {
@@ -27,7 +27,7 @@ func TestEditAgents(t *testing.T) {
 		}
 	}
 	a, b := "a "+keys.FormatPublic(key(1))+"\n", "b "+keys.FormatPublic(key(2))+"\n"
-	if l, err := Lookup(path, "a", key(1)); err != nil || l.Key != nil || l.KeyHolder != "" {
+	if l, err := LookupAgentAndKey(path, "a", key(1)); err != nil || l.AgentKey != nil || l.KeyHolder != "" {
 		t.Errorf("in no list: %+v, %v", l, err)
 	}
 	edit(nil, "a", key(1), a)
@@ -35,7 +35,7 @@ func TestEditAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	edit(nil, "b", key(2), "# hall 2: a line\n\n"+a+b)
-	if l, err := Lookup(path, "b", key(1)); err != nil || !l.Key.Equal(key(2)) || l.KeyHolder != "a" {
+	if l, err := LookupAgentAndKey(path, "b", key(1)); err != nil || !l.AgentKey.Equal(key(2)) || l.KeyHolder != "a" {
 		t.Errorf("listed: %+v, %v", l, err)
 	}
 	edit([]wire.AgentID{"a", "hall"}, "c", key(1), "# hall 2: a line\n\n"+b+"c "+keys.FormatPublic(key(1))+"\n")

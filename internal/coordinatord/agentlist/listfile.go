@@ -92,8 +92,8 @@ func (t listFile) toListBuilder() (*enrolled.ListBuilder, error) {
 	if err != nil {
 		return nil, err
 	}
-	key := slices.Clone(all.RepeatedKey())
-	if is, repeated := all.RepeatedID(); repeated {
+	key := slices.Clone(all.FindRepeatedKey())
+	if is, repeated := all.FindRepeatedID(); repeated {
 		return nil, t.duplicateError(func(id wire.AgentID, _ ed25519.PublicKey) bool { return is(id) },
 			func(id, _ wire.AgentID, line int) error {
 				return fmt.Errorf("agent %s is in the list already, in line %d: remove one of them", id, line)
@@ -157,7 +157,7 @@ func Count(path, compiled string) (int, error) {
 		return 0, err
 	}
 	defer t.Close()
-	if n, err := enrolled.Count(store.LocalDisk, compiled, t.stamp); err == nil {
+	if n, err := enrolled.CountAgents(store.LocalDisk, compiled, t.stamp); err == nil {
 		return n, nil
 	}
 	all, err := t.toListBuilder()
@@ -167,9 +167,9 @@ func Count(path, compiled string) (int, error) {
 	return all.Len(), nil
 }
 
-// Open opens the list by the file compiled. It makes that file if it is missing, or older than the list, or was
-// made so soon after a change of the list that the time of a further one might be the same.
-func Open(path, compiled string, now time.Time) (*enrolled.List, error) {
+// OpenCompiledList opens the list by the file compiled. It makes that file if it is missing, or older than the list, or
+// was made so soon after a change of the list that the time of a further one might be the same.
+func OpenCompiledList(path, compiled string, now time.Time) (*enrolled.List, error) {
 	t, err := openListFile(path)
 	if err != nil {
 		return nil, err

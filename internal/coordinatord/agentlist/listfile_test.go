@@ -78,7 +78,7 @@ func BenchmarkAgents(b *testing.B) {
 		}
 	})
 	b.Run("lookup", func(b *testing.B) {
-		l, err := Open(text, compiled, now)
+		l, err := OpenCompiledList(text, compiled, now)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func BenchmarkAgents(b *testing.B) {
 }
 
 func benchOpen(b *testing.B, text, compiled string, now time.Time) {
-	l, err := Open(text, compiled, now)
+	l, err := OpenCompiledList(text, compiled, now)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestOpenAgents(t *testing.T) {
 	now := time.Now()
 	open := func(want ...string) os.FileInfo {
 		t.Helper()
-		l, err := Open(text, compiled, now)
+		l, err := OpenCompiledList(text, compiled, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestOpenAgents(t *testing.T) {
 		t.Error("a changed list was not read")
 	}
 	writeAgents(t, text, "a", "c", "a")
-	if _, err := Open(text, compiled, now); err == nil {
+	if _, err := OpenCompiledList(text, compiled, now); err == nil {
 		t.Error("an id is there twice")
 	}
 	if _, err := Count(text, compiled); err == nil {
@@ -167,7 +167,7 @@ func FuzzAgents(f *testing.F) {
 			t.Fatal(err)
 		}
 		now = now.Add(time.Hour)
-		l, err := Open(list, compiled, now)
+		l, err := OpenCompiledList(list, compiled, now)
 		if err != nil {
 			return
 		}

@@ -18,14 +18,14 @@ import (
 
 // Cluster is a coordinator's place among replicas, of which one leads and all have the state, in NATS.
 type Cluster struct {
-	NATSURLs     config.OneOrMore `yaml:"nats"`   // URLs of the servers, with JetStream; empty = it stands alone
-	Name         string           `yaml:"name"`   // of this replica; empty = the machine's
-	StateCopies  int              `yaml:"copies"` // on how many servers the state is kept
-	Username     string           `yaml:"username"`
-	PasswordFile string           `yaml:"password_file"`
-	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
-	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
-	KeyFile      string           `yaml:"key_file"`
+	NATSURLs              config.OneOrMore `yaml:"nats"`   // URLs of the servers, with JetStream; empty = it stands alone
+	ConfiguredReplicaName string           `yaml:"name"`   // of this replica; empty = the machine's
+	StateCopies           int              `yaml:"copies"` // on how many servers the state is kept
+	Username              string           `yaml:"username"`
+	PasswordFile          string           `yaml:"password_file"`
+	CAFile                string           `yaml:"ca_file"`   // empty = the system's roots
+	CertFile              string           `yaml:"cert_file"` // a client certificate, with its key
+	KeyFile               string           `yaml:"key_file"`
 }
 
 // IsEnabled reports whether the state is kept in NATS, for replicas.
@@ -33,8 +33,8 @@ func (x *Cluster) IsEnabled() bool { return len(x.NATSURLs) > 0 }
 
 // ReplicaName returns the name of this replica.
 func (x *Cluster) ReplicaName() (string, error) {
-	if x.Name != "" {
-		return x.Name, nil
+	if x.ConfiguredReplicaName != "" {
+		return x.ConfiguredReplicaName, nil
 	}
 	return os.Hostname()
 }
@@ -78,7 +78,8 @@ func (x *Cluster) checkCertificateFiles() error {
 func checkCluster(c *settings.SettingsChecker, x *Cluster) {
 	const key = "cluster.nats"
 	if !x.IsEnabled() {
-		c.Require(x.Name == "" && x.Username == "" && x.PasswordFile == "" && x.CAFile == "" && x.CertFile == "" &&
+		c.Require(x.ConfiguredReplicaName == "" && x.Username == "" && x.PasswordFile == "" && x.CAFile == "" &&
+			x.CertFile == "" &&
 			x.KeyFile == "", key, "is empty, but other keys of cluster are set; want the servers' URLs, such as "+
 			"nats://n1.example:4222")
 		return

@@ -33,7 +33,7 @@ type ConfigFile struct {
 	Federation  string           `yaml:"federation"`
 	StateDir    string           `yaml:"state_dir"`
 	Broker      settings.Broker  `yaml:"broker"`
-	Identity    Identity         `yaml:"identity"`
+	Identity    IdentityFiles    `yaml:"identity"`
 	Task        settings.Task    `yaml:"task"`
 	Round       round.Config     `yaml:"round"`
 	Mesh        Mesh             `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
@@ -43,15 +43,15 @@ type ConfigFile struct {
 	Metrics     settings.Metrics `yaml:"metrics"`
 	API         API              `yaml:"api"`
 	History     HistoryExport    `yaml:"history"`
-	Enrol       Enrol            `yaml:"enrol"`
+	Enrolment   Enrolment        `yaml:"enrol"`
 	Cluster     Cluster          `yaml:"cluster"`
 	Log         settings.Log     `yaml:"log"`
 }
 
-// Identity names the file of the coordinator's private key and that of the agents' public keys.
-type Identity struct {
-	KeyFile    string `yaml:"key_file"`
-	AgentsFile string `yaml:"agents_file"`
+// IdentityFiles names the file of the coordinator's private key and that of the agents' public keys.
+type IdentityFiles struct {
+	KeyFile       string `yaml:"key_file"`
+	AgentListFile string `yaml:"agents_file"`
 }
 
 // Policy bounds what the coordinator accepts and keeps.
@@ -73,10 +73,10 @@ type API struct {
 
 // Mesh says which agents mix with each other.
 type Mesh struct {
-	Edges    spec.EdgeSource     `yaml:"edges"`
-	Radius   float64             `yaml:"radius"`
-	EdgeFile string              `yaml:"file"` // an edge list of agents' ids
-	Weights  spec.EdgeWeightRule `yaml:"weights"`
+	Edges      spec.EdgeSource     `yaml:"edges"`
+	EdgeRadius float64             `yaml:"radius"`
+	EdgeFile   string              `yaml:"file"` // an edge list of agents' ids
+	Weights    spec.EdgeWeightRule `yaml:"weights"`
 }
 
 // Default returns the coordinator's defaults.
@@ -86,13 +86,13 @@ func Default() ConfigFile {
 		Round:   round.DefaultConfig(),
 		Rollout: rollout.DefaultConfig(),
 		Mesh:    Mesh{Edges: spec.EdgesRadius, Weights: spec.EdgeWeightsMetropolis},
-		Identity: Identity{KeyFile: "/etc/coordinator/coordinator.key",
-			AgentsFile: "/etc/coordinator/agents.keys"},
+		Identity: IdentityFiles{KeyFile: "/etc/coordinator/coordinator.key",
+			AgentListFile: "/etc/coordinator/agents.keys"},
 		Policy: Policy{MaxBufferedUpdateBytes: 256 << 20, KeptModelsPerRun: 20, KeptHourlyModels: 24,
 			KeptEarlierRuns: 5},
-		Enrol:   Enrol{CertificateLife: defaultLife},
-		Cluster: Cluster{StateCopies: 3},
-		Metrics: settings.Metrics{Listen: "127.0.0.1:9464"}, Log: settings.Log{Level: "info", Format: "text"},
+		Enrolment: Enrolment{CertificateLife: defaultLife},
+		Cluster:   Cluster{StateCopies: 3},
+		Metrics:   settings.Metrics{Listen: "127.0.0.1:9464"}, Log: settings.Log{Level: "info", Format: "text"},
 	}
 }
 
@@ -106,13 +106,13 @@ func (s *ConfigFile) Validate() error {
 	c.AddError("identity.key_file", err)
 	agents, err := s.CountAgents()
 	c.AddError("identity.agents_file", err)
-	c.Require(err != nil || agents > 0 || s.Enrol.IsEnabled(), "identity.agents_file", "%s names no agent",
-		s.Identity.AgentsFile)
-	if s.Enrol.IsEnabled() {
+	c.Require(err != nil || agents > 0 || s.Enrolment.IsEnabled(), "identity.agents_file", "%s names no agent",
+		s.Identity.AgentListFile)
+	if s.Enrolment.IsEnabled() {
 		agents = 0 // more may join
 	}
 	c.Require(agents == 0 || s.Round.Gather.MinAgents <= agents, "round.gather.minimum",
-		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
+		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentListFile,
 		agents, s.Round.Gather.MinAgents)
 	t := s.Task.ToWireTask(s.Round.Algorithm == spec.FedDec)
 	s.Round.CheckConsistency(&c.ProblemList, &t)
@@ -121,11 +121,11 @@ func (s *ConfigFile) Validate() error {
 		checkMesh(&c, &s.Mesh)
 	}
 	c.AddSectionErrors("round", s.Round.Validate())
-	s.checkStop(&c.ProblemList)
+	s.checkStopTargets(&c.ProblemList)
 	s.checkSchedule(&c.ProblemList, agents)
 	c.AddSectionErrors("predict", s.Rollout.Validate())
-	s.checkPersonal(&c.ProblemList)
-	s.checkExternal(&c.ProblemList)
+	s.checkPersonalModel(&c.ProblemList)
+	s.checkExternalModel(&c.ProblemList)
 	if s.HeldOutData != nil && !s.Task.HasExternalModel() {
 		before := c.ProblemCount()
 		sources.CheckConfig(s.HeldOutData, &c.ProblemList, "held_out")
@@ -152,25 +152,25 @@ func (s *ConfigFile) Validate() error {
 	c.CheckMetricsListen(s.Metrics.Listen)
 	checkAPI(&c, &s.API)
 	s.History.MLflow.check(&c.ProblemList)
-	checkEnrol(&c, s)
+	checkEnrolment(&c, s)
 	checkCluster(&c, &s.Cluster)
 	c.CheckLog(&s.Log)
 	return c.Err()
 }
 
-// checkPersonal finds what needs one model of all agents, where they have models of their own.
-func (s *ConfigFile) checkPersonal(c *spec.ProblemList) {
+// checkPersonalModel finds what needs one model of all agents, where they have models of their own.
+func (s *ConfigFile) checkPersonalModel(c *spec.ProblemList) {
 	own := &s.Task.Personal
-	c.Require(!own.Enabled() || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at",
+	c.Require(!own.IsEnabled() || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at",
 		"does not go with task.personal: what is an agent's own is of the old columns")
 	c.Require(len(own.Layers) == 0 || s.HeldOutData == nil, "held_out",
 		"does not go with task.personal.layers: the coordinator has no whole model to score")
-	c.Require(!s.Rollout.IsEnabled() || !own.Enabled() && s.Task.Finetune.Steps == 0, "predict.rollout",
+	c.Require(!s.Rollout.IsEnabled() || !own.IsEnabled() && s.Task.Finetune.Steps == 0, "predict.rollout",
 		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
 }
 
-// checkExternal finds what asks the coordinator, or agentd, to know what an external model computes.
-func (s *ConfigFile) checkExternal(c *spec.ProblemList) {
+// checkExternalModel finds what asks the coordinator, or agentd, to know what an external model computes.
+func (s *ConfigFile) checkExternalModel(c *spec.ProblemList) {
 	external := s.Task.HasExternalModel()
 	const why = "does not go with task.model.kind external: only its program knows what the model computes"
 	c.Require(!external || s.HeldOutData == nil, "held_out", why)
@@ -178,8 +178,8 @@ func (s *ConfigFile) checkExternal(c *spec.ProblemList) {
 	c.Require(!external || len(s.Task.RestandardizeAtVersions) == 0, "task.standardize_at", why)
 }
 
-// checkStop finds targets that no model of the task can reach.
-func (s *ConfigFile) checkStop(c *spec.ProblemList) {
+// checkStopTargets finds targets that no model of the task can reach.
+func (s *ConfigFile) checkStopTargets(c *spec.ProblemList) {
 	r, loss := &s.Round.Stop, s.Task.Model.EffectiveLossKind()
 	c.Require(r.TargetR2 == 0 || loss.IsRegression(), "round.stop.r2",
 		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.TargetR2, loss)
@@ -199,7 +199,8 @@ func (s *ConfigFile) checkSchedule(c *spec.ProblemList, agents int) {
 			"(tzdata)", err)
 	}
 	c.Require(agents == 0 || w.NewRows.MinAgents <= agents, "round.schedule.new_rows.agents",
-		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, agents,
+		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentListFile,
+		agents,
 		w.NewRows.MinAgents)
 }
 
@@ -239,8 +240,8 @@ func (a *API) TLS() (*tls.Config, error) {
 
 func checkMesh(c *settings.SettingsChecker, m *Mesh) {
 	c.AddError("mesh.edges", m.Edges.Validate())
-	c.Require((m.Edges == spec.EdgesRadius) == (m.Radius > 0), "mesh.radius",
-		"must be positive for mesh.edges radius, and 0 for all others, is %v", m.Radius)
+	c.Require((m.Edges == spec.EdgesRadius) == (m.EdgeRadius > 0), "mesh.radius",
+		"must be positive for mesh.edges radius, and 0 for all others, is %v", m.EdgeRadius)
 	c.Require((m.Edges == spec.EdgesFile) == (m.EdgeFile != ""), "mesh.file",
 		"must be set for mesh.edges file, and for no other, is %q", m.EdgeFile)
 	if m.EdgeFile != "" {
@@ -253,43 +254,43 @@ func checkMesh(c *settings.SettingsChecker, m *Mesh) {
 // compiledAgentListPath is the file by which agents are looked up.
 func (s *ConfigFile) compiledAgentListPath() string { return filepath.Join(s.StateDir, "agents") }
 
-// listNotCreated reports whether nobody has been in the list yet, and devices may join: the first one makes it. A list
-// that was there and is gone is an error, or the broker's rules would be written without any device.
-func (s *ConfigFile) listNotCreated() bool {
-	_, listed := os.Lstat(s.Identity.AgentsFile)
+// isAgentListNotYetCreated reports whether nobody has been in the list yet, and devices may join: the first one makes
+// it. A list that was there and is gone is an error, or the broker's rules would be written without any device.
+func (s *ConfigFile) isAgentListNotYetCreated() bool {
+	_, listed := os.Lstat(s.Identity.AgentListFile)
 	_, compiled := os.Lstat(s.compiledAgentListPath())
-	return s.Enrol.IsEnabled() && errors.Is(listed, fs.ErrNotExist) && errors.Is(compiled, fs.ErrNotExist)
+	return s.Enrolment.IsEnabled() && errors.Is(listed, fs.ErrNotExist) && errors.Is(compiled, fs.ErrNotExist)
 }
 
 // CountAgents returns how many agents may take part.
 func (s *ConfigFile) CountAgents() (int, error) {
-	if s.listNotCreated() {
+	if s.isAgentListNotYetCreated() {
 		return 0, nil
 	}
-	return agentlist.Count(s.Identity.AgentsFile, s.compiledAgentListPath())
+	return agentlist.Count(s.Identity.AgentListFile, s.compiledAgentListPath())
 }
 
 // AgentIDs returns who may take part, by id.
 func (s *ConfigFile) AgentIDs() ([]wire.AgentID, error) {
-	if s.listNotCreated() {
+	if s.isAgentListNotYetCreated() {
 		return nil, nil
 	}
-	return agentlist.IDs(s.Identity.AgentsFile)
+	return agentlist.IDs(s.Identity.AgentListFile)
 }
 
 // OpenAgentList opens the list of who may take part. The state folder must be there, and locked.
 func (s *ConfigFile) OpenAgentList() (*enrolled.List, error) {
-	if s.listNotCreated() {
-		if err := agentlist.Edit(store.LocalDisk, s.Identity.AgentsFile, nil, "", nil); err != nil {
+	if s.isAgentListNotYetCreated() {
+		if err := agentlist.EditListFile(store.LocalDisk, s.Identity.AgentListFile, nil, "", nil); err != nil {
 			return nil, err
 		}
 	}
-	return agentlist.Open(s.Identity.AgentsFile, s.compiledAgentListPath(), time.Now())
+	return agentlist.OpenCompiledList(s.Identity.AgentListFile, s.compiledAgentListPath(), time.Now())
 }
 
 // CoordinatorPrivateKey reads the coordinator's private key.
 func (s *ConfigFile) CoordinatorPrivateKey() (ed25519.PrivateKey, error) {
-	return keys.ReadPrivate(settings.ResolveSecretFile(s.Identity.KeyFile))
+	return keys.ReadSigningKey(settings.ResolveSecretFile(s.Identity.KeyFile))
 }
 
 // CoordinatorConfig returns the configuration of package coordinator, without the list of agents, and without the parts
@@ -306,18 +307,18 @@ func (s *ConfigFile) CoordinatorConfig() (coordinator.Config, error) {
 	cfg := coordinator.Config{
 		Federation: wire.FederationName(s.Federation), Key: key, Topics: topics, Round: s.Round,
 		Task: s.Task.ToWireTask(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.StartsWithStatistics(),
-		RestandardizeVersions: s.Task.RestandardizeAtVersions, FeatureClip: s.Task.ClipDeviations,
+		RestandardizeVersions: s.Task.RestandardizeAtVersions, FeatureClipDeviations: s.Task.ClipStandardDeviations,
 		InitialModelPath: s.Task.Model.InitialModelFile,
-		MaxNorm:          s.Policy.MaxUpdateNorm, MaxBufferedUpdateBytes: int(min(s.Policy.MaxBufferedUpdateBytes,
+		MaxUpdateNorm:    s.Policy.MaxUpdateNorm, MaxBufferedUpdateBytes: int(min(s.Policy.MaxBufferedUpdateBytes,
 			math.MaxInt)),
 		KeepModels: s.Policy.KeptModelsPerRun, KeepHourlyModels: s.Policy.KeptHourlyModels,
-		KeepRuns: s.Policy.KeptEarlierRuns, Dir: filepath.Clean(s.StateDir),
+		KeepRuns: s.Policy.KeptEarlierRuns, StateDir: filepath.Clean(s.StateDir),
 	}
 	if cfg.RootDocuments, err = s.RootDocuments(); err != nil {
 		return cfg, err
 	}
 	if n := len(cfg.RootDocuments); n > 0 {
-		if err := CheckCoordinatorKey(&cfg.RootDocuments[n-1], keys.Public(key)); err != nil {
+		if err := CheckKeyMayAnnounce(&cfg.RootDocuments[n-1], keys.Public(key)); err != nil {
 			return cfg, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
 		}
 	}
@@ -331,7 +332,7 @@ func (s *ConfigFile) CoordinatorConfig() (coordinator.Config, error) {
 	}
 	if s.HeldOutData != nil {
 		held := *s.HeldOutData
-		held.RowFileFolder = cfg.Dir
+		held.RowFileFolder = cfg.StateDir
 		if cfg.HeldOutSource, err = sources.Open(&held); err != nil {
 			return cfg, &spec.FieldError{Key: "held_out", Problem: err.Error()}
 		}

@@ -46,11 +46,11 @@ func (m *MLflow) check(c *spec.ProblemList) {
 	c.Require(u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(), key,
 		"must be https:// where there is a token_file and the server is not on this machine, is %s: the token would "+
 			"be readable on the way", m.URL)
-	_, err = m.token()
+	_, err = m.readToken()
 	c.AddError("history.mlflow.token_file", err)
 }
 
-func (m *MLflow) token() (string, error) {
+func (m *MLflow) readToken() (string, error) {
 	token, _, err := config.ReadSecret("", settings.ResolveSecretFile(m.TokenFile), "token", "")
 	return string(token), err
 }
@@ -63,19 +63,19 @@ func (s *ConfigFile) MLflowTracking(version string) (*history.MLflowTracking, er
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	token, err := m.token()
+	token, err := m.readToken()
 	return &history.MLflowTracking{URL: m.URL, Token: token, Experiment: cmp.Or(m.Experiment, s.Federation),
 		Federation: s.Federation, ProgramVersion: version, HTTP: http.DefaultClient,
-		AppliedTask: func() (wire.RunID, []config.Setting) { return readAppliedTask(s.StateDir) }}, err
+		ReadAppliedTask: func() (wire.RunID, []config.Setting) { return readAppliedTask(s.StateDir) }}, err
 }
 
 // readAppliedTask returns the applied task of a state folder, and the number of its run; 0 if there is none.
 func readAppliedTask(dir string) (wire.RunID, []config.Setting) {
-	control, found, err := coordinator.LoadControl(dir)
-	_, record, unread := runs.OpenModels(dir)
+	control, found, err := coordinator.LoadOperatorDecisions(dir)
+	_, record, unread := runs.OpenModelsOfCurrentRun(dir)
 	a := defaultApplied()
 	if err != nil || unread != nil || !found ||
-		config.Load(&a, config.Source{Path: "the applied task", Text: control.Task.Text}) != nil {
+		config.Load(&a, config.Source{Path: "the applied task", Text: control.Task.TaskYAML}) != nil {
 		return 0, nil
 	}
 	return record.Run, config.Settings(&a)

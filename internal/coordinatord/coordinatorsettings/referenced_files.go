@@ -9,12 +9,12 @@ func (s *ConfigFile) StateFolder() string { return s.StateDir }
 func (s *ConfigFile) FilesByKey() map[string]string {
 	files := s.Broker.FilesByKey("broker.")
 	files["identity.key_file"], files["identity.agents_file"], files["mesh.file"] = s.Identity.KeyFile,
-		s.Identity.AgentsFile, s.Mesh.EdgeFile
+		s.Identity.AgentListFile, s.Mesh.EdgeFile
 	files["api.tokens_file"], files["api.cert_file"], files["api.key_file"] = s.API.TokensFile, s.API.CertFile,
 		s.API.KeyFile
 	files["history.mlflow.token_file"] = s.History.MLflow.TokenFile
 	files["enrol.root_file"], files["enrol.ca_file"], files["enrol.ca_key_file"], files["enrol.devices_file"] =
-		s.Enrol.RootFile, s.Enrol.CAFile, s.Enrol.CAKeyFile, s.Enrol.DeviceTemplateFile
+		s.Enrolment.RootFile, s.Enrolment.CAFile, s.Enrolment.CAKeyFile, s.Enrolment.DeviceTemplateFile
 	files["cluster.password_file"], files["cluster.ca_file"], files["cluster.cert_file"], files["cluster.key_file"] =
 		s.Cluster.PasswordFile, s.Cluster.CAFile, s.Cluster.CertFile, s.Cluster.KeyFile
 	files["task.model.initial"] = s.Task.Model.InitialModelFile

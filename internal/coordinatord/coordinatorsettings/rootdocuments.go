@@ -18,10 +18,10 @@ import (
 // RootDocuments returns the root documents of the federation that are on the disk, the newest last; none where no root
 // is set. The one of enrol.root_file is the begin; later ones were installed into the state folder.
 func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
-	if s.Enrol.RootFile == "" {
+	if s.Enrolment.RootFile == "" {
 		return nil, nil
 	}
-	first, err := settings.ReadRootDocument(s.Enrol.RootFile, s.Federation)
+	first, err := settings.ReadRootDocument(s.Enrolment.RootFile, s.Federation)
 	if err != nil {
 		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: explainMissingFile(err).Error()}
 	}
@@ -51,8 +51,8 @@ func (s *ConfigFile) RootDocuments() (all []wire.RootDocument, err error) {
 	}
 }
 
-// CheckCoordinatorKey reports why the newest root document does not let the coordinator with that key announce.
-func CheckCoordinatorKey(d *wire.RootDocument, key ed25519.PublicKey) error {
+// CheckKeyMayAnnounce reports why the newest root document does not let the coordinator with that key announce.
+func CheckKeyMayAnnounce(d *wire.RootDocument, key ed25519.PublicKey) error {
 	if slices.Contains(d.CoordinatorKeys(), wire.SigningPublicKey(key)) {
 		return nil
 	}

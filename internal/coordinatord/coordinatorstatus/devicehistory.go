@@ -18,30 +18,30 @@ type deviceHistory struct {
 	// rounds in which it declined after it had begun, was refused, or after which it sat out
 	failedRounds uint64
 
-	trafficBoot       wire.Epoch // whose traffic total is
+	trafficBootEpoch  wire.Epoch // whose traffic total is
 	bootTrafficBytes  uint64     // bytes that its reports have counted since that start
-	month             uint64     // of bytes: see monthOf
+	trafficMonth      uint64     // of bytes: see monthNumber
 	monthTrafficBytes uint64     // in that month, as far as reports told
 }
 
-// addTraffic adds what a report tells of the traffic since the device's start. The first report that is ever heard of a
-// device only sets where its counting begins: what it counted before may be of an earlier month.
-func (k *deviceHistory) addTraffic(now time.Time, boot wire.Epoch, total uint64) {
-	month, more := monthOf(now), total
+// addReportedTraffic adds what a report tells of the traffic since the device's start. The first report that is ever
+// heard of a findOrAddDevice only sets where its counting begins: what it counted before may be of an earlier month.
+func (k *deviceHistory) addReportedTraffic(now time.Time, boot wire.Epoch, total uint64) {
+	month, more := monthNumber(now), total
 	switch {
-	case k.trafficBoot == 0:
+	case k.trafficBootEpoch == 0:
 		more = 0
-	case boot == k.trafficBoot:
+	case boot == k.trafficBootEpoch:
 		more -= min(more, k.bootTrafficBytes)
 	}
-	if month != k.month {
-		k.month, k.monthTrafficBytes = month, 0
+	if month != k.trafficMonth {
+		k.trafficMonth, k.monthTrafficBytes = month, 0
 	}
-	k.trafficBoot, k.bootTrafficBytes, k.monthTrafficBytes = boot, total, k.monthTrafficBytes+more
+	k.trafficBootEpoch, k.bootTrafficBytes, k.monthTrafficBytes = boot, total, k.monthTrafficBytes+more
 }
 
-// monthOf is 12·year + month, in UTC.
-func monthOf(t time.Time) uint64 {
+// monthNumber is 12·year + month, in UTC.
+func monthNumber(t time.Time) uint64 {
 	t = t.UTC()
 	return uint64(12*t.Year()) + uint64(t.Month())
 }
@@ -49,8 +49,8 @@ func monthOf(t time.Time) uint64 {
 // A saved view has for each device the length of its id (1), the id, and the nine numbers of kept in their order, as
 // varints of package encoding/binary. Devices ascend by id.
 
-// EncodeIfChanged returns what is to outlive a restart, and false if that has not changed since the last call.
-func (v *DevicesView) EncodeIfChanged() ([]byte, bool) {
+// EncodeHistoryIfChanged returns what is to outlive a restart, and false if that has not changed since the last call.
+func (v *DeviceTracker) EncodeHistoryIfChanged() ([]byte, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hasUnsavedChanges {
@@ -71,24 +71,24 @@ func (v *DevicesView) EncodeIfChanged() ([]byte, bool) {
 		b = append(append(b, byte(len(id))), id...)
 		for _, n := range []uint64{uint64(d.lastSeenAt), d.workedRounds, d.acceptedUpdates, uint64(d.lastJoinedRound),
 			d.failedRounds,
-			uint64(d.trafficBoot),
-			d.bootTrafficBytes, d.month, d.monthTrafficBytes} {
+			uint64(d.trafficBootEpoch),
+			d.bootTrafficBytes, d.trafficMonth, d.monthTrafficBytes} {
 			b = binary.AppendUvarint(b, n)
 		}
 	}
 	return b, true
 }
 
-// MarkUnsaved has Save return it again: it could not be written.
-func (v *DevicesView) MarkUnsaved() {
+// MarkHistoryUnsaved has Save return it again: it could not be written.
+func (v *DeviceTracker) MarkHistoryUnsaved() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.hasUnsavedChanges = true
 }
 
-// Restore takes what Save has returned, for devices that are in the list, whose ids ascend. The error is that it is
-// something else; nothing of it counts then.
-func (v *DevicesView) Restore(saved []byte, listed []wire.AgentID) error {
+// RestoreHistory takes what Save has returned, for devices that are in the list, whose ids ascend. The error is that it
+// is something else; nothing of it counts then.
+func (v *DeviceTracker) RestoreHistory(saved []byte, listed []wire.AgentID) error {
 	all := map[wire.AgentID]*deviceEntry{}
 	for len(saved) > 0 {
 		n := 1 + int(saved[0])

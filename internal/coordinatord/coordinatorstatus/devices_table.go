@@ -45,7 +45,7 @@ var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSi
 type Device struct {
 	Agent           string     `json:"agent"`
 	State           string     `json:"state"`
-	Reason          string     `json:"why,omitempty"`
+	StateReason     string     `json:"why,omitempty"`
 	UnfitColumn     string     `json:"column,omitempty"` // of its data, if it is unfit for them
 	UnfitLocation   string     `json:"where,omitempty"`  // file and line, or topic
 	LastSeen        *time.Time `json:"last_seen,omitempty"`
@@ -58,24 +58,24 @@ type Device struct {
 	LeftOutUpdates  uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
 	ClippedUpdates  uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
 	// Where it is known:
-	StepSeconds       *float64 `json:"step_time,omitempty"`        // seconds
-	MonthTrafficBytes *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
-	BatteryRatio      *float64 `json:"battery,omitempty"`          // from 0 to 1
-	Temperature       *float64 `json:"temperature,omitempty"`      // °C
+	SecondsPerLocalStep *float64 `json:"step_time,omitempty"`        // seconds
+	MonthTrafficBytes   *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
+	BatteryRatio        *float64 `json:"battery,omitempty"`          // from 0 to 1
+	Temperature         *float64 `json:"temperature,omitempty"`      // °C
 }
 
 // Devices is the list of the devices of a federation.
 type Devices struct {
-	GeneratedAt    time.Time      `json:"at"`
-	ListedInEffect int            `json:"listed"` // in the list of keys that is in effect
-	ListedInFile   int            `json:"named"`  // in its file now
-	CountByState   map[string]int `json:"states"` // of all of them
-	Devices        []*Device      `json:"devices"`
+	GeneratedAt          time.Time      `json:"at"`
+	ListedAgentsInEffect int            `json:"listed"` // in the list of keys that is in effect
+	AgentsInListFile     int            `json:"named"`  // in its file now
+	CountByState         map[string]int `json:"states"` // of all of them
+	Devices              []*Device      `json:"devices"`
 }
 
 // List returns those of the enrolled devices that are in one of the states, or all of them if that is empty, in the
 // order of a key of DeviceSortKeys.
-func (v *DevicesView) List(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
+func (v *DeviceTracker) List(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
 	for _, s := range states {
 		if !slices.Contains(DeviceStates, s) {
 			return nil, fmt.Errorf("there is no state %q: use %s", s, strings.Join(DeviceStates, ", "))
@@ -96,14 +96,14 @@ func (v *DevicesView) List(enrolled []wire.AgentID, states []string, by string) 
 	return l, nil
 }
 
-func (v *DevicesView) describeDevices(enrolled []wire.AgentID, states []string) *Devices {
+func (v *DeviceTracker) describeDevices(enrolled []wire.AgentID, states []string) *Devices {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.now()
-	l := &Devices{GeneratedAt: now, ListedInEffect: v.listedAgents, ListedInFile: len(enrolled),
+	l := &Devices{GeneratedAt: now, ListedAgentsInEffect: v.listedAgents, AgentsInListFile: len(enrolled),
 		CountByState: map[string]int{},
 		Devices:      []*Device{}}
-	month := monthOf(now)
+	month := monthNumber(now)
 	for _, id := range enrolled {
 		x := v.describeDevice(id, month)
 		l.CountByState[x.State]++
@@ -115,47 +115,51 @@ func (v *DevicesView) describeDevices(enrolled []wire.AgentID, states []string) 
 }
 
 // describeDevice describes a device.
-func (v *DevicesView) describeDevice(id wire.AgentID, month uint64) *Device {
+func (v *DeviceTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 	d := v.deviceByID[id]
 	if d == nil {
 		return &Device{Agent: string(id), State: deviceNever}
 	}
-	x := &Device{Agent: string(id), ProgramVersion: d.version(), RootVersion: uint32(d.root), Rows: d.rows,
+	x := &Device{Agent: string(id), ProgramVersion: d.programVersion(), RootVersion: uint32(d.rootDocumentVersion),
+		Rows:         d.rows,
 		WorkedRounds: d.workedRounds, AcceptedUpdates: d.acceptedUpdates,
 		FailedRounds: d.failedRounds, LeftOutUpdates: d.leftOutUpdates, ClippedUpdates: d.clippedUpdates,
-		StepSeconds: observe.FiniteOrNil(d.stepSeconds), BatteryRatio: observe.FiniteOrNil(d.batteryRatio),
-		Temperature:       observe.FiniteOrNil(d.temperature),
-		MonthTrafficBytes: observe.FiniteOrNil(d.budgetUsedBytes)}
+		SecondsPerLocalStep: observe.FiniteOrNil(d.secondsPerLocalStep),
+		BatteryRatio:        observe.FiniteOrNil(d.batteryRatio),
+		Temperature:         observe.FiniteOrNil(d.temperature),
+		MonthTrafficBytes:   observe.FiniteOrNil(d.budgetUsedBytes)}
 	if d.lastSeenAt > 0 {
 		at := time.Unix(d.lastSeenAt, 0)
 		x.LastSeen = &at
 	}
-	if x.MonthTrafficBytes == nil && d.trafficBoot > 0 && d.month == month {
+	if x.MonthTrafficBytes == nil && d.trafficBootEpoch > 0 && d.trafficMonth == month {
 		n := float64(d.monthTrafficBytes)
 		x.MonthTrafficBytes = &n
 	}
 	switch u := d.unfit; {
-	case v.trainingByID[id] != nil:
+	case v.trainingDeviceByID[id] != nil:
 		x.State = deviceTraining
-	case d.helloReceived && u != nil:
-		x.State, x.Reason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.unfitReasonText(), u.Column,
+	case d.hasSaidHello && u != nil:
+		x.State, x.StateReason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.unfitReasonText(), u.Column,
 			u.BadValueLocation
-	case d.helloReceived && d.lastSidelinedRound > 0:
-		x.State, x.Reason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason, d.lastSidelinedRound)
-	case d.helloReceived:
+	case d.hasSaidHello && d.lastSidelinedRound > 0:
+		x.State, x.StateReason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason,
+			d.lastSidelinedRound)
+	case d.hasSaidHello:
 		x.State = devicePresent
-	case d.onlineSince > 0 && !v.isHelloSampled && v.now().Unix()-d.onlineSince >= helloGraceSeconds:
-		x.State, x.Reason = deviceAbsent, connectedOnlyReason
+	case d.onlineWithoutHelloSince > 0 && !v.areHellosSampled &&
+		v.now().Unix()-d.onlineWithoutHelloSince >= helloGraceSeconds:
+		x.State, x.StateReason = deviceAbsent, connectedOnlyReason
 	default:
-		x.State, x.Reason = deviceAbsent, string(d.leaveReason)
+		x.State, x.StateReason = deviceAbsent, string(d.leaveReason)
 	}
 	if d.protocolVersion != 0 {
-		x.Reason = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Reason,
+		x.StateReason = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.StateReason,
 			d.protocolVersion, wire.ProtocolVersion),
 			", ")
 	}
 	if d.rejectionReason != 0 {
-		x.Reason = strings.TrimPrefix(x.Reason+", rejected: "+d.rejectionReason.String(), ", ")
+		x.StateReason = strings.TrimPrefix(x.StateReason+", rejected: "+d.rejectionReason.String(), ", ")
 	}
 	return x
 }
@@ -186,8 +190,8 @@ var deviceCompareByKey = map[string]func(a, b *Device) int{
 	"left":     func(a, b *Device) int { return cmp.Compare(a.LeftOutUpdates, b.LeftOutUpdates) },
 	"clipped":  func(a, b *Device) int { return cmp.Compare(a.ClippedUpdates, b.ClippedUpdates) },
 	"step": func(a, b *Device) int {
-		return cmp.Compare(valueOrNegInf(a.StepSeconds),
-			valueOrNegInf(b.StepSeconds))
+		return cmp.Compare(valueOrNegInf(a.SecondsPerLocalStep),
+			valueOrNegInf(b.SecondsPerLocalStep))
 	},
 	"bytes": func(a, b *Device) int {
 		return cmp.Compare(valueOrNegInf(a.MonthTrafficBytes), valueOrNegInf(b.MonthTrafficBytes))
@@ -228,36 +232,36 @@ func (l *Devices) Draw(width int) string {
 			counts = append(counts, fmt.Sprintf("%d %s", n, s))
 		}
 	}
-	p.Line("devices", "%d: %s", l.ListedInFile, strings.Join(counts, ", "))
-	if l.ListedInFile != l.ListedInEffect {
-		p.Paragraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.ListedInEffect))
+	p.AddLine("devices", "%d: %s", l.AgentsInListFile, strings.Join(counts, ", "))
+	if l.AgentsInListFile != l.ListedAgentsInEffect {
+		p.AddParagraph("!", fmt.Sprintf("the list in effect has %d: reload the coordinator", l.ListedAgentsInEffect))
 	}
 	if l.CountByState[deviceNever] > 0 {
-		p.Paragraph("!", neverSeenAdvice)
+		p.AddParagraph("!", neverSeenAdvice)
 	}
 	if len(l.Devices) == 0 {
 		return p.Text.String()
 	}
-	lines := strings.Split(l.table(), "\n")
+	lines := strings.Split(l.formatTable(), "\n")
 	for i, x := range lines[:len(lines)-1] {
 		why := ""
 		if i > 0 {
-			why = l.Devices[i-1].Reason
+			why = l.Devices[i-1].StateReason
 		}
 		line := strings.TrimRight(x, " ")
 		if both := x + "  " + why; why != "" && len([]rune(both)) <= width {
 			line, why = both, ""
 		}
-		p.Text.WriteString(status.Cut(line, width) + "\n")
+		p.Text.WriteString(status.CutToWidth(line, width) + "\n")
 		if why != "" {
-			p.Paragraph("", why)
+			p.AddParagraph("", why)
 		}
 	}
 	return p.Text.String()
 }
 
-// table has a head and a line for each device, without the reasons.
-func (l *Devices) table() string {
+// formatTable has a head and a line for each device, without the reasons.
+func (l *Devices) formatTable() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "AGENT\tSTATE\tSEEN\tVERSION\tROOT\tROWS\tROUNDS\tACCEPTED\tLEFT\tCLIPPED\tSTEP\tMONTH\t"+
@@ -276,7 +280,7 @@ func (l *Devices) table() string {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
 			quoteUnlessWord(cmp.Or(x.ProgramVersion, "-")), root, rows, x.WorkedRounds, orDash("%.0f%%", 100,
 				observe.FiniteOrNil(x.acceptedShare())),
-			x.LeftOutUpdates, x.ClippedUpdates, orDash("%.3gms", 1e3, x.StepSeconds), orDash("%.1fMB", 1e-6,
+			x.LeftOutUpdates, x.ClippedUpdates, orDash("%.3gms", 1e3, x.SecondsPerLocalStep), orDash("%.1fMB", 1e-6,
 				x.MonthTrafficBytes),
 			orDash("%.0f%%", 100, x.BatteryRatio), orDash("%.0f°C", 1, x.Temperature))
 	}

@@ -19,14 +19,17 @@ func rounds() []runs.HistoryEntry {
 	at := func(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 5e8, time.UTC) }
 	x := func(v float64) *float64 { return &v }
 	return []runs.HistoryEntry{
-		{Round: 1, Kind: "training", Version: 1, Selected: 2, Accepted: 2, RoundSeconds: 1, Risk: x(3)},
-		{Time: at(1), Run: 7, Round: 1, Attempt: 1, Kind: "statistics", Outcome: "closed", Selected: 3, Accepted: 3},
-		{Time: at(2), Run: 7, Round: 2, Attempt: 1, Kind: "training", Outcome: "abandoned", Reason: "quorum",
-			Selected: 3, RoundSeconds: 20},
-		{Time: at(3), Run: 7, Round: 3, Attempt: 2, Kind: "training", Outcome: "closed", Version: 1, Selected: 3,
-			Accepted: 2, RoundSeconds: 0.25, Risk: x(2.5), HeldOutRisk: x(2.25), R2: x(0.5)},
-		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300, Selected: 3,
-			Accepted: 3, RoundSeconds: 0.5, Risk: x(1.5), HeldOutRisk: x(1.125), R2: x(0.75),
+		{Round: 1, Kind: "training", Version: 1, SelectedAgents: 2, AcceptedUpdates: 2, RoundSeconds: 1,
+			MeanAgentRisk: x(3)},
+		{Time: at(1), Run: 7, Round: 1, Attempt: 1, Kind: "statistics", Outcome: "closed", SelectedAgents: 3,
+			AcceptedUpdates: 3},
+		{Time: at(2), Run: 7, Round: 2, Attempt: 1, Kind: "training", Outcome: "abandoned", AbandonReason: "quorum",
+			SelectedAgents: 3, RoundSeconds: 20},
+		{Time: at(3), Run: 7, Round: 3, Attempt: 2, Kind: "training", Outcome: "closed", Version: 1, SelectedAgents: 3,
+			AcceptedUpdates: 2, RoundSeconds: 0.25, MeanAgentRisk: x(2.5), HeldOutRisk: x(2.25), R2: x(0.5)},
+		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300,
+			SelectedAgents:  3,
+			AcceptedUpdates: 3, RoundSeconds: 0.5, MeanAgentRisk: x(1.5), HeldOutRisk: x(1.125), R2: x(0.75),
 			StopReason: stop.PatienceExhausted},
 		{Time: at(5), Run: 7, Round: 4, Kind: runs.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
 			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625),

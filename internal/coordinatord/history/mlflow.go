@@ -19,9 +19,9 @@ type MLflowTracking struct {
 	Experiment     string // made if it is not there
 	Federation     string
 	ProgramVersion string // of the program
-	// AppliedTask returns the applied task and the number of its run. MLflowSink has it as the run's parameters.
-	AppliedTask func() (run wire.RunID, keys []config.Setting)
-	HTTP        *http.Client
+	// ReadAppliedTask returns the applied task and the number of its run. MLflowSink has it as the run's parameters.
+	ReadAppliedTask func() (run wire.RunID, keys []config.Setting)
+	HTTP            *http.Client
 }
 
 // The limits of a request to runs/log-batch (https://mlflow.org/docs/latest/rest-api.html#log-batch), and of a
@@ -53,12 +53,12 @@ type tagOrParam struct {
 // each run, a metric for each number, with the model's version as the step. Nothing that the server has is logged
 // again: it is asked for it when a run begins here, and after Again.
 type MLflowSink struct {
-	client        mlflowClient
-	tracking      *MLflowTracking
-	experimentID  string // its id; "" = not known yet
-	run           *trackedRun
-	previousPoint metricPointPosition // of the line before
-	batch         []metricPoint
+	client           mlflowClient
+	tracking         *MLflowTracking
+	experimentID     string // its id; "" = not known yet
+	run              *trackedRun
+	previousPosition metricPointPosition // of the line before
+	batch            []metricPoint
 }
 
 // trackedRun is a run that is logged.
@@ -71,7 +71,7 @@ type trackedRun struct {
 	lastRoundAt        int64 // time of its newest round, Unix milliseconds
 	// the server has these metrics of a round, by their bits; nil = none of what comes
 	loggedMetricBitsByPoint map[metricPointPosition]uint16
-	serverQueried           bool // there is what the server has
+	isServerQueried         bool // there is what the server has
 }
 
 // NewMLflow returns a sink that speaks to the server until ctx ends.
@@ -90,7 +90,7 @@ func (m *MLflowSink) OpenExperiment() (err error) {
 // ForgetServerState has the server asked what it has before more is logged: an earlier call has failed, perhaps after
 // it was carried out. The rounds since the last Flush that succeeded come again.
 func (m *MLflowSink) ForgetServerState() {
-	m.batch, m.previousPoint, m.run = nil, metricPointPosition{}, nil
+	m.batch, m.previousPosition, m.run = nil, metricPointPosition{}, nil
 }
 
 // MarkCaughtUp says that the rounds that come now are new: the server has none of them.
@@ -102,7 +102,7 @@ func (m *MLflowSink) MarkCaughtUp() {
 
 // WriteRound implements Sink. Rounds are sent by the thousand metrics, and by Flush.
 func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
-	if !hasModel(e) {
+	if !hasModelMetrics(e) {
 		if m.run != nil && m.run.number == e.Run && e.StopReason != "" {
 			m.run.isEndedInHistory = true
 		}
@@ -112,18 +112,18 @@ func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 	if !e.Time.IsZero() {
 		at.time = e.Time.UnixMilli()
 	}
-	if err := m.beginRun(e.Run, at); err != nil || m.run.isDeletedOnServer {
+	if err := m.beginTrackedRun(e.Run, at); err != nil || m.run.isDeletedOnServer {
 		return err
 	}
 	if e.Evaluation == nil {
 		m.run.isEndedInHistory = e.StopReason != ""
-		if at == m.previousPoint { // its line once more, with the reason of the run's end
+		if at == m.previousPosition { // its line once more, with the reason of the run's end
 			return nil
 		}
-		m.previousPoint = at
+		m.previousPosition = at
 	}
 	m.run.lastRoundAt = at.time
-	all := metrics(e)
+	all := roundMetrics(e)
 	if len(m.batch)+len(all) > maxBatchMetrics {
 		if err := m.Flush(); err != nil {
 			return err
@@ -137,28 +137,28 @@ func (m *MLflowSink) WriteRound(e *runs.HistoryEntry) error {
 	return nil
 }
 
-// beginRun makes a run the one that is logged. The one before is over.
-func (m *MLflowSink) beginRun(number wire.RunID, at metricPointPosition) (err error) {
+// beginTrackedRun makes a run the one that is logged. The one before is over.
+func (m *MLflowSink) beginTrackedRun(number wire.RunID, at metricPointPosition) (err error) {
 	if r := m.run; r != nil && r.number != number {
 		r.isEndedInHistory = true
 		if err := m.Flush(); err != nil {
 			return err
 		}
-		m.run, m.previousPoint = nil, metricPointPosition{}
+		m.run, m.previousPosition = nil, metricPointPosition{}
 	}
 	if m.run == nil {
 		m.run = &trackedRun{number: number}
 	}
-	if m.run.serverQueried {
+	if m.run.isServerQueried {
 		return nil
 	}
 	if err := m.OpenExperiment(); err != nil {
 		return err
 	}
-	found, err := m.client.findRun(m.experimentID, m.tags())
+	found, err := m.client.findRun(m.experimentID, m.runTags())
 	if err == nil && found == nil {
 		found, err = m.client.createRun(m.experimentID, fmt.Sprintf("%s/%d", m.tracking.Federation, number), at.time,
-			m.tags())
+			m.runTags())
 	}
 	if err != nil {
 		return err
@@ -170,12 +170,12 @@ func (m *MLflowSink) beginRun(number wire.RunID, at metricPointPosition) (err er
 			err = m.logRunParams(found)
 		}
 	}
-	m.run.serverQueried = err == nil
+	m.run.isServerQueried = err == nil
 	return err
 }
 
-// tags are those by which a run is found again.
-func (m *MLflowSink) tags() []tagOrParam {
+// runTags are those by which a run is found again.
+func (m *MLflowSink) runTags() []tagOrParam {
 	return []tagOrParam{{"fedmesh.federation", m.tracking.Federation},
 		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.tracking.ProgramVersion}}
 }
@@ -183,12 +183,12 @@ func (m *MLflowSink) tags() []tagOrParam {
 // fetchLoggedMetrics asks for what the server has of the run.
 func (m *MLflowSink) fetchLoggedMetrics(found *serverRun) (map[metricPointPosition]uint16, error) {
 	has := map[metricPointPosition]uint16{}
-	for i, x := range metrics(&runs.HistoryEntry{}) {
+	for i, x := range roundMetrics(&runs.HistoryEntry{}) {
 		for _, known := range found.Data.Metrics {
 			if known.Key != x.name {
 				continue
 			}
-			for at, err := range m.client.points(m.run.mlflowRunID, x.name) {
+			for at, err := range m.client.metricPositions(m.run.mlflowRunID, x.name) {
 				if err != nil {
 					return nil, err
 				}
@@ -201,7 +201,7 @@ func (m *MLflowSink) fetchLoggedMetrics(found *serverRun) (map[metricPointPositi
 
 // logRunParams logs the applied task's keys if it is that of the run. A server keeps the first value of each.
 func (m *MLflowSink) logRunParams(found *serverRun) error {
-	number, keys := m.tracking.AppliedTask()
+	number, keys := m.tracking.ReadAppliedTask()
 	if number != m.run.number {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (m *MLflowSink) logRunParams(found *serverRun) error {
 	}
 	var params []tagOrParam
 	send := func() error {
-		err := m.client.log(m.run.mlflowRunID, nil, params)
+		err := m.client.logBatch(m.run.mlflowRunID, nil, params)
 		params = params[:0]
 		return err
 	}
@@ -242,7 +242,7 @@ func (m *MLflowSink) Flush() error {
 		return nil
 	}
 	if len(m.batch) > 0 {
-		if err := m.client.log(r.mlflowRunID, m.batch, nil); err != nil {
+		if err := m.client.logBatch(r.mlflowRunID, m.batch, nil); err != nil {
 			return err
 		}
 		m.batch = m.batch[:0]

@@ -21,10 +21,10 @@ const (
 // it, it holds no more than the versions that the server has of a run while it catches up, and what the server has
 // missed is logged when it is back, also by a later process. told gets the result of each try.
 func FollowToMLflow(ctx context.Context, dir string, t *MLflowTracking, told func(error)) {
-	f := follower{dir: dir, sink: NewMLflow(ctx, t)}
+	f := historyFollower{dir: dir, sink: NewMLflow(ctx, t)}
 	pause := pollInterval
 	for ctx.Err() == nil {
-		err := f.catchUp()
+		err := f.logNewLines()
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -44,19 +44,19 @@ func FollowToMLflow(ctx context.Context, dir string, t *MLflowTracking, told fun
 	}
 }
 
-type follower struct {
+type historyFollower struct {
 	dir          string
 	sink         *MLflowSink
 	loggedOffset int64 // everything before it is logged
 }
 
-// catchUp logs the lines that are there.
-func (f *follower) catchUp() error {
+// logNewLines logs the lines that are there.
+func (f *historyFollower) logNewLines() error {
 	if err := f.sink.OpenExperiment(); err != nil { // also before the first round: a wrong URL is told at the start
 		return err
 	}
 	at := f.loggedOffset
-	for e, err := range runs.HistoryFromOffset(f.dir, &at) {
+	for e, err := range runs.ReadHistoryFromOffset(f.dir, &at) {
 		var file *fs.PathError
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && f.loggedOffset == 0: // no round is over yet

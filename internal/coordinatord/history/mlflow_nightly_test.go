@@ -48,13 +48,13 @@ func testMLflow(t *testing.T, program, store string) {
 			t.Fatal(err)
 		}
 		m.run = &trackedRun{number: 7}
-		found, err := m.client.findRun(m.experimentID, m.tags())
+		found, err := m.client.findRun(m.experimentID, m.runTags())
 		if err != nil || found == nil {
 			t.Fatal(found, err)
 		}
 		n, keys := 0, 0
 		for _, key := range []string{"risk", "seconds", "accepted", "selected"} {
-			for _, err := range m.client.points(found.Info.ID, key) {
+			for _, err := range m.client.metricPositions(found.Info.ID, key) {
 				if n++; err != nil {
 					t.Fatal(err)
 				}

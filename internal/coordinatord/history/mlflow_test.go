@@ -22,7 +22,7 @@ import (
 func tracking(url string, client *http.Client, keys int) *MLflowTracking {
 	return &MLflowTracking{URL: url, Token: "secret", Experiment: "air", Federation: "plant", ProgramVersion: "v1",
 		HTTP: client,
-		AppliedTask: func() (wire.RunID, []config.Setting) {
+		ReadAppliedTask: func() (wire.RunID, []config.Setting) {
 			var all []config.Setting
 			for i := range keys {
 				all = append(all, config.Setting{Key: fmt.Sprint("task.key", i), Value: strings.Repeat("v", 3*i)})
@@ -39,7 +39,7 @@ func many(run wire.RunID, n int) (all []runs.HistoryEntry) {
 		risk := 1 / float64(i+1)
 		all = append(all, runs.HistoryEntry{Time: time.UnixMilli(int64(1000 * (i + 1))), Run: run,
 			Round: wire.RoundID(i + 1), Kind: "training", Outcome: "closed", Version: wire.ModelVersion(i + 1),
-			Selected: 3, Accepted: 3, RoundSeconds: 1, Risk: &risk})
+			SelectedAgents: 3, AcceptedUpdates: 3, RoundSeconds: 1, MeanAgentRisk: &risk})
 	}
 	return all
 }
@@ -78,7 +78,7 @@ func TestMLflow(t *testing.T) {
 	if got := x.points[7]; got != (metricPoint{"held_out_risk", 1.125, at, 300}) {
 		t.Errorf("got %+v", got)
 	}
-	about.AppliedTask = func() (wire.RunID, []config.Setting) { // another task goes on with the run
+	about.ReadAppliedTask = func() (wire.RunID, []config.Setting) { // another task goes on with the run
 		return 7, []config.Setting{{Key: "task.key0", Value: "other"}, {Key: "task.more", Value: "1"}}
 	}
 	more := all[5] // its rounds are raised: another model, and no end
@@ -203,7 +203,7 @@ func TestFollowNextRun(t *testing.T) {
 	f := newFollowing(t)
 	s, first := f.server, many(7, 3)
 	ended := first[2]
-	ended.Reason, ended.StopReason = "quorum", "rounds" // the round after the last model was given up
+	ended.AbandonReason, ended.StopReason = "quorum", "rounds" // the round after the last model was given up
 	f.add(append(first, ended)...)
 	synctest.Test(t, func(t *testing.T) {
 		f.begin(t)()

@@ -19,18 +19,18 @@ type Sink interface {
 	Close() error
 }
 
-// metric is a number of a round; nil if it was not measured.
-type metric struct {
+// roundMetric is a number of a round; nil if it was not measured.
+type roundMetric struct {
 	name  string
 	value *float64
 }
 
-// metrics are the numbers of a round, or of an evaluation, by which runs are compared.
-func metrics(e *runs.HistoryEntry) []metric {
+// roundMetrics are the numbers of a round, or of an evaluation, by which runs are compared.
+func roundMetrics(e *runs.HistoryEntry) []roundMetric {
 	var seconds, selected, accepted, risk, agents, worstRisk, worstAccuracy *float64
 	v := e.Evaluation
 	if v == nil {
-		s, a := float64(e.Selected), float64(e.Accepted)
+		s, a := float64(e.SelectedAgents), float64(e.AcceptedUpdates)
 		seconds, selected, accepted, v = &e.RoundSeconds, &s, &a, new(evaluation.Result)
 	} else {
 		n := float64(v.ReportingAgents)
@@ -42,16 +42,18 @@ func metrics(e *runs.HistoryEntry) []metric {
 	if s := v.AgentAccuracy; s != nil {
 		worstAccuracy = &s.Worst
 	}
-	return []metric{{"risk", e.Risk}, {"held_out_risk", e.HeldOutRisk}, {"r2", e.R2}, {"accuracy", e.Accuracy},
+	return []roundMetric{{"risk", e.MeanAgentRisk}, {"held_out_risk", e.HeldOutRisk}, {"r2", e.R2}, {"accuracy",
+		e.Accuracy},
 		{"seconds", seconds}, {"selected", selected}, {"accepted", accepted},
 		{"evaluated_agents", agents}, {"evaluated_risk", risk}, {"evaluated_r2", v.R2},
 		{"evaluated_accuracy", v.Accuracy}, {"evaluated_f1", v.MacroF1}, {"evaluated_worst_risk", worstRisk},
 		{"evaluated_worst_accuracy", worstAccuracy}}
 }
 
-// hasModel reports whether a line has figures of a model: it is of a training round that was closed, or an evaluation.
-func hasModel(e *runs.HistoryEntry) bool {
-	return e.Evaluation != nil || e.Kind == wire.KindTraining.String() && e.Reason == ""
+// hasModelMetrics reports whether a line has figures of a model: it is of a training round that was closed, or an
+// evaluation.
+func hasModelMetrics(e *runs.HistoryEntry) bool {
+	return e.Evaluation != nil || e.Kind == wire.KindTraining.String() && e.AbandonReason == ""
 }
 
 type csvSink struct{ w *csv.Writer }
@@ -60,7 +62,7 @@ type csvSink struct{ w *csv.Writer }
 func NewCSVSink(w io.Writer) (Sink, error) {
 	s := csvSink{csv.NewWriter(w)}
 	names := []string{"time", "run", "round", "attempt", "kind", "outcome", "reason", "version", "ended"}
-	for _, m := range metrics(&runs.HistoryEntry{}) {
+	for _, m := range roundMetrics(&runs.HistoryEntry{}) {
 		names = append(names, m.name)
 	}
 	return s, s.w.Write(names)
@@ -73,8 +75,8 @@ func (s csvSink) WriteRound(e *runs.HistoryEntry) error {
 	}
 	whole := func(n uint64) string { return strconv.FormatUint(n, 10) }
 	line := []string{at, whole(uint64(e.Run)), whole(uint64(e.Round)), whole(uint64(e.Attempt)), e.Kind, e.Outcome,
-		e.Reason, whole(uint64(e.Version)), string(e.StopReason)}
-	for _, m := range metrics(e) {
+		e.AbandonReason, whole(uint64(e.Version)), string(e.StopReason)}
+	for _, m := range roundMetrics(e) {
 		text := ""
 		if m.value != nil {
 			text = strconv.FormatFloat(*m.value, 'g', -1, 64)
@@ -90,8 +92,8 @@ func (s csvSink) Close() error {
 }
 
 type jsonSink struct {
-	w     io.Writer
-	began bool
+	w               io.Writer
+	hasWrittenEntry bool
 }
 
 // NewJSONSink writes an array of the history's lines.
@@ -103,8 +105,8 @@ func (s *jsonSink) WriteRound(e *runs.HistoryEntry) error {
 		return err
 	}
 	before := ",\n"
-	if !s.began {
-		before, s.began = "[\n", true
+	if !s.hasWrittenEntry {
+		before, s.hasWrittenEntry = "[\n", true
 	}
 	_, err = s.w.Write(append([]byte(before), line...))
 	return err
@@ -112,7 +114,7 @@ func (s *jsonSink) WriteRound(e *runs.HistoryEntry) error {
 
 func (s *jsonSink) Close() error {
 	end := "\n]\n"
-	if !s.began {
+	if !s.hasWrittenEntry {
 		end = "[]\n"
 	}
 	_, err := io.WriteString(s.w, end)

@@ -13,27 +13,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tensorBoard writes an event file for each run, in a folder of its own: a sequence of TFRecords (length, its CRC,
+// tensorBoardSink writes an event file for each run, in a folder of its own: a sequence of TFRecords (length, its CRC,
 // data, its CRC; little endian), each an Event of TensorBoard's event.proto. Of that a scalar needs four fields.
-type tensorBoard struct {
-	dir   string
-	files map[wire.RunID]*os.File
+type tensorBoardSink struct {
+	dir            string
+	eventFileByRun map[wire.RunID]*os.File
 }
 
 // NewTensorBoardSink writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. A file of an earlier
 // export is replaced.
-func NewTensorBoardSink(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
+func NewTensorBoardSink(dir string) Sink { return &tensorBoardSink{dir, map[wire.RunID]*os.File{}} }
 
-func (s *tensorBoard) WriteRound(e *runs.HistoryEntry) error {
-	if !hasModel(e) {
+func (s *tensorBoardSink) WriteRound(e *runs.HistoryEntry) error {
+	if !hasModelMetrics(e) {
 		return nil // it has no model of its own
 	}
-	f, err := s.file(e)
+	f, err := s.eventFile(e)
 	if err != nil {
 		return err
 	}
 	var values []byte // Summary.value = 1
-	for _, m := range metrics(e) {
+	for _, m := range roundMetrics(e) {
 		if m.value == nil {
 			continue
 		}
@@ -48,9 +48,9 @@ func (s *tensorBoard) WriteRound(e *runs.HistoryEntry) error {
 	return err
 }
 
-// file returns the file of a run, after its first record, which names the format.
-func (s *tensorBoard) file(e *runs.HistoryEntry) (*os.File, error) {
-	if f := s.files[e.Run]; f != nil {
+// eventFile returns the file of a run, after its first record, which names the format.
+func (s *tensorBoardSink) eventFile(e *runs.HistoryEntry) (*os.File, error) {
+	if f := s.eventFileByRun[e.Run]; f != nil {
 		return f, nil
 	}
 	dir := filepath.Join(s.dir, fmt.Sprintf("run-%d", e.Run))
@@ -61,15 +61,15 @@ func (s *tensorBoard) file(e *runs.HistoryEntry) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.files[e.Run] = f
+	s.eventFileByRun[e.Run] = f
 	_, err = f.Write(frameTFRecord(appendBytesField(eventWithWallTime(e), 3,
 		[]byte("brain.Event:2")))) // Event.file_version
 	return f, err
 }
 
-func (s *tensorBoard) Close() error {
+func (s *tensorBoardSink) Close() error {
 	var errs []error
-	for _, f := range s.files {
+	for _, f := range s.eventFileByRun {
 		errs = append(errs, f.Close())
 	}
 	return errors.Join(errs...)

@@ -13,15 +13,15 @@ import (
 
 // Answers are what a person says about a federation.
 type Answers struct {
-	Name        string   // of the federation
-	BrokerURL   string   // its URL
-	Features    []string // columns of the devices' files
-	Target      string   // the column to predict; empty of an autoencoder
-	Model       spec.ModelKind
-	Classes     int // of a target that is a class, numbered from 0; 0 = the target is a number
-	Algorithm   spec.Algorithm
-	DeviceCount int // devices
-	Robust      bool
+	FederationName        string   // of the federation
+	BrokerURL             string   // its URL
+	Features              []string // columns of the devices' files
+	Target                string   // the column to predict; empty of an autoencoder
+	Model                 spec.ModelKind
+	ClassCount            int // of a target that is a class, numbered from 0; 0 = the target is a number
+	Algorithm             spec.Algorithm
+	DeviceCount           int // devices
+	UsesRobustAggregation bool
 	// CoordinatorURL is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
 	CoordinatorURL string
 }
@@ -29,7 +29,7 @@ type Answers struct {
 // Validate reports all answers that cannot be; a name is that of the command's flag.
 func (a *Answers) Validate() error {
 	var c spec.ProblemList
-	c.AddError("NAME", wire.FederationName(a.Name).Validate())
+	c.AddError("NAME", wire.FederationName(a.FederationName).Validate())
 	c.Require(len(a.Features) > 0, "--features",
 		"is empty: give the names of the input columns, or a CSV file with --from")
 	c.Require(a.Target != "" || !a.Model.HasTarget(), "--target", "is empty: give the name of the column to predict")
@@ -55,30 +55,30 @@ func (a *Answers) Validate() error {
 	c.Require(a.DeviceCount >= 1, "--agents", "must be at least 1, is %d", a.DeviceCount)
 	switch a.Model {
 	case spec.ModelLinear:
-		c.Require(a.Classes == 0, "--classes", "is %d; a linear model predicts a number", a.Classes)
+		c.Require(a.ClassCount == 0, "--classes", "is %d; a linear model predicts a number", a.ClassCount)
 	case spec.ModelAutoencoder:
-		c.Require(a.Classes == 0, "--classes", "is %d; an autoencoder has no target", a.Classes)
+		c.Require(a.ClassCount == 0, "--classes", "is %d; an autoencoder has no target", a.ClassCount)
 	case spec.ModelLogistic:
-		c.Require(a.Classes == 0 || a.Classes == 2, "--classes", "must be 2 for logistic, is %d", a.Classes)
+		c.Require(a.ClassCount == 0 || a.ClassCount == 2, "--classes", "must be 2 for logistic, is %d", a.ClassCount)
 	case spec.ModelSoftmax:
-		c.Require(a.Classes >= 2, "--classes", "must be at least 2 for softmax, is %d", a.Classes)
+		c.Require(a.ClassCount >= 2, "--classes", "must be at least 2 for softmax, is %d", a.ClassCount)
 	case spec.ModelMLP:
-		c.Require(a.Classes == 0 || a.Classes >= 2, "--classes", "must be at least 2, or 0 for a number, is %d",
-			a.Classes)
+		c.Require(a.ClassCount == 0 || a.ClassCount >= 2, "--classes", "must be at least 2, or 0 for a number, is %d",
+			a.ClassCount)
 	}
 	return c.Err()
 }
 
-// mlpRisk is the risk of an mlp with that many classes.
-func (a *Answers) mlpRisk() spec.LossKind {
-	if a.Classes > 0 {
+// mlpLossKind is the risk of an mlp with that many classes.
+func (a *Answers) mlpLossKind() spec.LossKind {
+	if a.ClassCount > 0 {
 		return spec.LossSoftmax
 	}
 	return spec.LossSquared
 }
 
-// Kinds returns the kinds of model that can be asked for, except autoencoders, which have no target.
-func Kinds() []string {
+// ModelKinds returns the kinds of model that can be asked for, except autoencoders, which have no target.
+func ModelKinds() []string {
 	var all []string
 	for _, kind := range spec.ModelKinds() {
 		if stepSizeByModel[kind] > 0 && kind.HasTarget() {
@@ -110,21 +110,22 @@ func (a *Answers) coordinatorConfigValues() map[string]any {
 	drawn := min(a.DeviceCount, max(maxDrawnAgents, a.DeviceCount/5))
 	quorum := (2*drawn + 2) / 3
 	keys := map[string]any{
-		"federation": a.Name, "broker.url": a.BrokerURL,
-		"task.name": a.Name, "task.features": a.Features, "task.target": a.Target, "task.model.kind": string(a.Model),
+		"federation": a.FederationName, "broker.url": a.BrokerURL,
+		"task.name": a.FederationName, "task.features": a.Features, "task.target": a.Target,
+		"task.model.kind":         string(a.Model),
 		"task.step_size.constant": step,
 		"round.rounds":            maxRounds, "round.stop.patience": stopPatience, "round.pause": roundPause,
 		"round.participants": drawn, "round.quorum": quorum,
 		"round.gather.minimum": quorum, "round.gather.target": a.DeviceCount, "round.gather.first": a.DeviceCount,
 	}
-	if a.Robust {
+	if a.UsesRobustAggregation {
 		keys["round.robust"] = true
 	}
-	if a.Classes > 0 && (a.Model == spec.ModelSoftmax || a.Model == spec.ModelMLP) {
-		keys["task.model.classes"] = a.Classes
+	if a.ClassCount > 0 && (a.Model == spec.ModelSoftmax || a.Model == spec.ModelMLP) {
+		keys["task.model.classes"] = a.ClassCount
 	}
 	if a.Model == spec.ModelMLP {
-		keys["task.model.hidden"], keys["task.model.risk"] = []int{hiddenUnits}, string(a.mlpRisk())
+		keys["task.model.hidden"], keys["task.model.risk"] = []int{hiddenUnits}, string(a.mlpLossKind())
 	}
 	if a.Model == spec.ModelAutoencoder {
 		keys["task.model.hidden"] = []int{hiddenUnits, max(1, len(a.Features)/2), hiddenUnits}
@@ -140,7 +141,7 @@ func (a *Answers) coordinatorConfigValues() map[string]any {
 
 // agentConfigValues returns the keys of agentd.yaml that follow from the answers and the coordinator's public key.
 func (a *Answers) agentConfigValues(key string) map[string]any {
-	keys := map[string]any{"federation": a.Name, "broker.url": a.BrokerURL, "identity.coordinator_key": key,
+	keys := map[string]any{"federation": a.FederationName, "broker.url": a.BrokerURL, "identity.coordinator_key": key,
 		"id": "", "data.csv": ""} // the device's own: without them it does not start
 	if a.Algorithm == spec.FedDec {
 		keys["d2d.uplink"] = true
@@ -151,13 +152,13 @@ func (a *Answers) agentConfigValues(key string) map[string]any {
 // Summary says in a line what is learned.
 func (a *Answers) Summary() string {
 	classes := ""
-	if a.Classes > 0 {
-		classes = fmt.Sprintf(", one of %d classes,", a.Classes)
+	if a.ClassCount > 0 {
+		classes = fmt.Sprintf(", one of %d classes,", a.ClassCount)
 	}
 	if a.Model == spec.ModelAutoencoder {
-		return fmt.Sprintf("%s learns how %s are together: %s, %s, at most %d rounds", a.Name,
+		return fmt.Sprintf("%s learns how %s are together: %s, %s, at most %d rounds", a.FederationName,
 			strings.Join(a.Features, ", "), a.Model, a.Algorithm, maxRounds)
 	}
-	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.Name, a.Target, classes,
+	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.FederationName, a.Target, classes,
 		strings.Join(a.Features, ", "), a.Model, a.Algorithm, maxRounds)
 }

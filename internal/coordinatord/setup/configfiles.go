@@ -31,8 +31,8 @@ type FederationFiles struct {
 	MosquittoDir string // the folder for Mosquitto
 }
 
-// FilesIn names the files in a folder.
-func FilesIn(dir string) FederationFiles {
+// FederationFilesIn names the files in a folder.
+func FederationFilesIn(dir string) FederationFiles {
 	return FederationFiles{CoordinatorConfig: filepath.Join(dir, "coordinator.yaml"),
 		CoordinatorKey: filepath.Join(dir, "coordinator.key"),
 		AgentList:      filepath.Join(dir, "agents.keys"), AgentConfig: filepath.Join(dir, "agentd.yaml")}
@@ -45,12 +45,12 @@ const agentListHeader = `# The devices that may take part: a line "ID KEY" for e
 // WriteFederation writes the files of a federation into a folder, which it makes, and returns their absolute paths.
 // sample may be nil. A key and a list of agents that are there stay as they are; configurations are replaced only if
 // force is set.
-func WriteFederation(dir string, a *Answers, sample *Sample, force bool) (FederationFiles, error) {
+func WriteFederation(dir string, a *Answers, sample *CSVSample, force bool) (FederationFiles, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return FederationFiles{}, err
 	}
-	f := FilesIn(dir)
+	f := FederationFilesIn(dir)
 	for _, path := range []string{f.CoordinatorConfig, f.AgentConfig} {
 		if _, err := os.Lstat(path); !force && !errors.Is(err, fs.ErrNotExist) {
 			return f, fmt.Errorf("%s exists already: replace it with --force, or choose another folder with --dir",
@@ -60,7 +60,7 @@ func WriteFederation(dir string, a *Answers, sample *Sample, force bool) (Federa
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return f, err
 	}
-	key, err := f.loadOrCreateKey()
+	key, err := f.loadOrCreateCoordinatorKey()
 	if err != nil {
 		return f, err
 	}
@@ -101,14 +101,15 @@ func WriteFederation(dir string, a *Answers, sample *Sample, force bool) (Federa
 		}
 	}
 	return f, errors.Join(
-		store.LocalDisk.WriteFileDurably(f.CoordinatorConfig, config.FillSample(packaging.CoordinatorConfig, lead),
+		store.LocalDisk.WriteFileDurably(f.CoordinatorConfig, config.FillSampleConfig(packaging.CoordinatorConfig,
+			lead),
 			0o666),
-		store.LocalDisk.WriteFileDurably(f.AgentConfig, config.FillSample(packaging.AgentConfig, agent), 0o666))
+		store.LocalDisk.WriteFileDurably(f.AgentConfig, config.FillSampleConfig(packaging.AgentConfig, agent), 0o666))
 }
 
-// loadOrCreateKey reads the coordinator's key, or makes it.
-func (f *FederationFiles) loadOrCreateKey() (ed25519.PrivateKey, error) {
-	key, err := keys.ReadPrivate(f.CoordinatorKey)
+// loadOrCreateCoordinatorKey reads the coordinator's key, or makes it.
+func (f *FederationFiles) loadOrCreateCoordinatorKey() (ed25519.PrivateKey, error) {
+	key, err := keys.ReadSigningKey(f.CoordinatorKey)
 	if errors.Is(err, fs.ErrNotExist) {
 		key, err = keys.CreateSigningKeyFile(f.CoordinatorKey)
 	}

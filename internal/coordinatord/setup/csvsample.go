@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Sample describes the columns of a CSV file of a device.
-type Sample struct {
+// CSVSample describes the columns of a CSV file of a device.
+type CSVSample struct {
 	data.Config             // with the time column, if the file has one whose times are in ascending order
 	NumericColumns []string // columns whose values are numbers, in the file's order, without times
 	OtherColumns   []string // the rest, without the time column
@@ -24,17 +24,17 @@ type Sample struct {
 
 // ReadSample surveys a CSV file, as `agentd data check` does. It detects the delimiter, the decimal separator, and the
 // time column with its format.
-func ReadSample(path string) (*Sample, error) {
+func ReadSample(path string) (*CSVSample, error) {
 	section := data.Config{CSVPath: path}
-	stored, err := sources.OpenStored(&section, store.LocalDisk, "")
+	stored, err := sources.OpenStoredSource(&section, store.LocalDisk, "")
 	if err != nil {
 		return nil, err
 	}
 	found := stored.Survey(nil)
-	s := &Sample{Config: *survey.ApplyConfigChanges(&section, found.Changes)}
-	for _, c := range found.Changes {
+	s := &CSVSample{Config: *survey.ApplyConfigChanges(&section, found.ConfigChanges)}
+	for _, c := range found.ConfigChanges {
 		if c.Key == "" {
-			return nil, fmt.Errorf("%s: %s", path, c.Why)
+			return nil, fmt.Errorf("%s: %s", path, c.Reason)
 		}
 	}
 	for _, f := range found.Faults {
@@ -67,7 +67,7 @@ var timeColumnNames = []string{"time", "timestamp", "datetime", "date_time", "da
 
 // findTimeColumn sets the time column: the first column of the file whose values are times in ascending order. Other
 // columns with times are no features either.
-func (s *Sample) findTimeColumn() error {
+func (s *CSVSample) findTimeColumn() error {
 	isTime := func(name string) bool { return slices.Contains(timeColumnNames, strings.ToLower(name)) }
 	candidates := slices.Clone(s.OtherColumns)
 	for _, name := range s.NumericColumns {
@@ -79,7 +79,7 @@ func (s *Sample) findTimeColumn() error {
 	for _, name := range candidates[:min(len(candidates), most)] {
 		section := s.Config
 		section.TimeColumn = name
-		stored, err := sources.OpenStored(&section, store.LocalDisk, "")
+		stored, err := sources.OpenStoredSource(&section, store.LocalDisk, "")
 		if err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (s *Sample) findTimeColumn() error {
 		}
 		s.NumericColumns = numbers
 		if s.TimeColumn == "" && !faults[grid.ReasonLate] {
-			s.Config = *survey.ApplyConfigChanges(&section, found.Changes)
+			s.Config = *survey.ApplyConfigChanges(&section, found.ConfigChanges)
 			s.OtherColumns = slices.DeleteFunc(s.OtherColumns, func(c string) bool { return c == name })
 		} else if !slices.Contains(s.OtherColumns, name) {
 			s.OtherColumns = append(s.OtherColumns, name)
@@ -109,9 +109,9 @@ func (s *Sample) findTimeColumn() error {
 	return nil
 }
 
-// FeatureColumns returns the features, by default all columns of numbers but the target, if there is one; or why a
-// column cannot be used.
-func (s *Sample) FeatureColumns(target string, features []string) ([]string, error) {
+// ResolveFeatureColumns returns the features, by default all columns of numbers but the target, if there is one; or why
+// a column cannot be used.
+func (s *CSVSample) ResolveFeatureColumns(target string, features []string) ([]string, error) {
 	if len(features) == 0 {
 		features = slices.DeleteFunc(slices.Clone(s.NumericColumns), func(c string) bool { return c == target })
 	}
@@ -141,7 +141,7 @@ const mostClasses = 20
 
 // GuessModelKind guesses what a target is: one of two classes (logistic), one of several (softmax), or a number
 // (linear, of no classes).
-func (s *Sample) GuessModelKind(target string, features []string) (kind spec.ModelKind, classes int, err error) {
+func (s *CSVSample) GuessModelKind(target string, features []string) (kind spec.ModelKind, classes int, err error) {
 	source, err := sources.Open(&s.Config)
 	if err != nil {
 		return "", 0, err

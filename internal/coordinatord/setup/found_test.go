@@ -21,14 +21,15 @@ import (
 )
 
 func plant() *Answers {
-	return &Answers{Name: "air", BrokerURL: "tls://broker.example:8883", Features: []string{"pm25", "temperature",
+	return &Answers{FederationName: "air", BrokerURL: "tls://broker.example:8883", Features: []string{"pm25",
+		"temperature",
 		"humidity", "wind"}, Target: "pm25_in_6h", Model: spec.ModelLinear, Algorithm: spec.FedAvg, DeviceCount: 6}
 }
 
 // TestSampleIsFounded: the sample that we ship is the configuration that six devices get, with the marks of the lines
 // that a person sets.
 func TestSampleIsFounded(t *testing.T) {
-	got := string(config.FillSample(packaging.CoordinatorConfig, plant().coordinatorConfigValues()))
+	got := string(config.FillSampleConfig(packaging.CoordinatorConfig, plant().coordinatorConfigValues()))
 	want := strings.Split(string(packaging.CoordinatorConfig), "\n")
 	for i, line := range strings.Split(got, "\n") {
 		if is := strings.Replace(want[i], "# (yours) ", "# ", 1); i > 10 && line != is { // the head tells of the marks
@@ -51,9 +52,9 @@ func TestWrite(t *testing.T) {
 					a.Target = ""
 				}
 				if kind == spec.ModelSoftmax || kind == spec.ModelMLP {
-					a.Classes = 3
+					a.ClassCount = 3
 				}
-				f, err := WriteFederation(filepath.Join(t.TempDir(), "new"), a, &Sample{}, false)
+				f, err := WriteFederation(filepath.Join(t.TempDir(), "new"), a, &CSVSample{}, false)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -126,7 +127,7 @@ func TestWriteKeeps(t *testing.T) {
 		before[path] = string(text)
 	}
 	other := *bench
-	other.Name = "other"
+	other.FederationName = "other"
 	if _, err := WriteFederation(dir, &other, nil, false); err == nil || !strings.Contains(err.Error(),
 		"exists already") {
 		t.Errorf("written twice: %v", err)
@@ -182,16 +183,16 @@ func TestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(name, err)
 		}
-		if _, err := s.FeatureColumns("", []string{s.TimeColumn}); s.TimeColumn != "" && (err == nil ||
+		if _, err := s.ResolveFeatureColumns("", []string{s.TimeColumn}); s.TimeColumn != "" && (err == nil ||
 			!strings.Contains(err.Error(), "contains texts or times")) {
 			t.Errorf("%s: the times as a feature: %v", name, err)
 		}
-		all, err := s.FeatureColumns("", nil)
+		all, err := s.ResolveFeatureColumns("", nil)
 		if err != nil || !slices.Equal(all, s.NumericColumns) {
 			t.Errorf("%s: without a target the features are %v, %v", name, all, err)
 		}
 		target := s.NumericColumns[len(s.NumericColumns)-1]
-		features, err := s.FeatureColumns(target, nil)
+		features, err := s.ResolveFeatureColumns(target, nil)
 		if err != nil {
 			t.Fatal(name, err)
 		}
@@ -234,7 +235,8 @@ func TestSampleRefused(t *testing.T) {
 	for target, want := range map[string]string{"site": "the column site contains texts or times",
 		"powr":    `did you mean "power"?`,
 		"nothing": "it has heat, power"} {
-		if _, err := s.FeatureColumns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.ResolveFeatureColumns(target, []string{"heat"}); err == nil || !strings.Contains(err.Error(),
+			want) {
 			t.Errorf("target %s: %v; want %q", target, err, want)
 		}
 	}
@@ -260,8 +262,8 @@ func TestTrust(t *testing.T) {
 	if !slices.Equal(cfg.SharedDeviceSettings, want) {
 		t.Errorf("devices share %v, want %v", cfg.SharedDeviceSettings, want)
 	}
-	if lead.Enrol.JoinURL != "https://broker.example:8884" || lead.Enrol.Listen != ":8884" {
-		t.Errorf("devices join at %s, %s", lead.Enrol.JoinURL, lead.Enrol.Listen)
+	if lead.Enrolment.JoinURL != "https://broker.example:8884" || lead.Enrolment.Listen != ":8884" {
+		t.Errorf("devices join at %s, %s", lead.Enrolment.JoinURL, lead.Enrolment.Listen)
 	}
 	pair, err := tls.LoadX509KeyPair(filepath.Join(f.MosquittoDir, "certs", "broker.crt"),
 		filepath.Join(f.MosquittoDir, "certs", "broker.key"))
@@ -269,7 +271,7 @@ func TestTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	roots := x509.NewCertPool()
-	roots.AddCert(cfg.Authority.Certificate)
+	roots.AddCert(cfg.CertificateAuthority.Certificate)
 	_, err = pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "broker.example", CurrentTime: time.Unix(9, 0)})
 	if err != nil {
 		t.Errorf("the broker's certificate, where a clock begins in 1970: %v", err)
@@ -307,7 +309,7 @@ func TestTrust(t *testing.T) {
 		t.Error(err)
 	}
 	other := plant()
-	other.Name = "other"
+	other.FederationName = "other"
 	if _, err := WriteFederation(dir, other, nil, true); err == nil || !strings.Contains(err.Error(),
 		"of the federation air") {
 		t.Errorf("another federation in the folder: %v", err)
@@ -316,7 +318,7 @@ func TestTrust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.createRootDocument(filepath.Join(dir, "root"), plant(), cfg.Authority, key); err == nil {
+	if err := f.createRootDocument(filepath.Join(dir, "root"), plant(), cfg.CertificateAuthority, key); err == nil {
 		t.Error("a root document of another coordinator's key counts")
 	}
 }

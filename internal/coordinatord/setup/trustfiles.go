@@ -91,19 +91,19 @@ func (f *FederationFiles) createTrustFiles(dir string, a *Answers, key ed25519.P
 	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
 	f.RootKey, f.MosquittoDir = at(rootKeyFile), at("mosquitto")
 	now := time.Now()
-	authority, err := loadOrCreateAuthority(at(caCertFile), at(caKeyFile), a.Name, now)
+	authority, err := loadOrCreateAuthority(at(caCertFile), at(caKeyFile), a.FederationName, now)
 	if err != nil {
 		return err
 	}
 	if err := f.createRootDocument(at(rootDocumentFile), a, authority, key); err != nil {
 		return err
 	}
-	topics, err := mqtt.NewTopics("", a.Name)
+	topics, err := mqtt.NewTopics("", a.FederationName)
 	if err != nil {
 		return err
 	}
 	own := topics.ClientID(wire.CoordinatorID)
-	err = createCertificate(at(clientCertFile), at(clientKeyFile), func(k *ecdsa.PublicKey) ([]byte, error) {
+	err = createKeyAndCertificate(at(clientCertFile), at(clientKeyFile), func(k *ecdsa.PublicKey) ([]byte, error) {
 		return authority.IssueClientCertificate(own, k, now, enrol.Lifetime)
 	})
 	if err != nil {
@@ -115,18 +115,18 @@ func (f *FederationFiles) createTrustFiles(dir string, a *Answers, key ed25519.P
 	if err := os.MkdirAll(at("mosquitto", "mosquitto.service.d"), 0o755); err != nil {
 		return err
 	}
-	err = createCertificate(at("mosquitto", "certs", "broker.crt"), at("mosquitto", "certs", "broker.key"),
+	err = createKeyAndCertificate(at("mosquitto", "certs", "broker.crt"), at("mosquitto", "certs", "broker.key"),
 		func(k *ecdsa.PublicKey) ([]byte, error) {
 			return authority.IssueServerCertificate(a.brokerHost(), k, now)
 		})
 	if err != nil {
 		return err
 	}
-	table, err := acl.New("")
+	table, err := acl.NewRuleTable("")
 	if err != nil {
 		return err
 	}
-	rules, err := table.MosquittoACLFile(wire.FederationName(a.Name), nil, false)
+	rules, err := table.MosquittoACLFile(wire.FederationName(a.FederationName), nil, false)
 	if err != nil {
 		return err
 	}
@@ -140,12 +140,12 @@ func (f *FederationFiles) createTrustFiles(dir string, a *Answers, key ed25519.P
 }
 
 // createRootDocument makes the root key and the root document, unless there is a document of this federation.
-func (f *FederationFiles) createRootDocument(path string, a *Answers, authority *enrol.Authority,
+func (f *FederationFiles) createRootDocument(path string, a *Answers, authority *enrol.CertificateAuthority,
 	key ed25519.PrivateKey) error {
-	d, err := settings.ReadRootDocument(path, a.Name)
+	d, err := settings.ReadRootDocument(path, a.FederationName)
 	if err == nil {
-		cfg := enrol.Config{Root: d.Bytes(), Key: key, Authority: authority}
-		if err := cfg.Check(); err != nil {
+		cfg := enrol.Config{EncodedRootDocument: d.Bytes(), CoordinatorKey: key, CertificateAuthority: authority}
+		if err := cfg.CheckKeysMatchRoot(); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		return nil
@@ -153,21 +153,21 @@ func (f *FederationFiles) createRootDocument(path string, a *Answers, authority 
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	root, err := keys.ReadPrivate(f.RootKey)
+	root, err := keys.ReadSigningKey(f.RootKey)
 	if errors.Is(err, fs.ErrNotExist) {
 		root, err = keys.CreateSigningKeyFile(f.RootKey)
 	}
 	if err != nil {
 		return err
 	}
-	d = wire.RootDocument{Federation: wire.FederationName(a.Name), Version: wire.FirstRootVersion,
-		CoordinatorKey: wire.SigningPublicKeyOf(key), CACertificateHash: authority.Digest()}
+	d = wire.RootDocument{Federation: wire.FederationName(a.FederationName), Version: wire.FirstRootVersion,
+		CoordinatorKey: wire.SigningPublicKeyOf(key), CACertificateHash: authority.CertificateDigest()}
 	d.Sign(root, nil)
 	return store.LocalDisk.WriteFileDurably(path, d.Bytes(), 0o666)
 }
 
 // loadOrCreateAuthority reads the authority, or makes it. The key comes first: a certificate without one is of no use.
-func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol.Authority, error) {
+func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol.CertificateAuthority, error) {
 	secret, err := keys.ReadClientKey(key)
 	if errors.Is(err, fs.ErrNotExist) {
 		secret, err = keys.CreateClientKeyFile(key)
@@ -177,7 +177,7 @@ func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol
 	}
 	p, err := os.ReadFile(certificate)
 	if errors.Is(err, fs.ErrNotExist) {
-		a, err := enrol.NewAuthority(name, secret, now)
+		a, err := enrol.NewCertificateAuthority(name, secret, now)
 		if err != nil {
 			return nil, err
 		}
@@ -191,11 +191,11 @@ func loadOrCreateAuthority(certificate, key, name string, now time.Time) (*enrol
 		return nil, fmt.Errorf("%s holds no certificate in PEM", certificate)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
-	return &enrol.Authority{Certificate: c, Key: secret}, err
+	return &enrol.CertificateAuthority{Certificate: c, Key: secret}, err
 }
 
-// createCertificate makes a key and its certificate, unless they are there.
-func createCertificate(certificate, key string, sign func(*ecdsa.PublicKey) ([]byte, error)) error {
+// createKeyAndCertificate makes a key and its certificate, unless they are there.
+func createKeyAndCertificate(certificate, key string, sign func(*ecdsa.PublicKey) ([]byte, error)) error {
 	secret, err := keys.ReadClientKey(key)
 	if errors.Is(err, fs.ErrNotExist) {
 		secret, err = keys.CreateClientKeyFile(key)

@@ -72,7 +72,7 @@ func serve(asked string) error {
 	if err := json.Unmarshal([]byte(asked), &o); err != nil {
 		return err
 	}
-	rules, err := acl.New("")
+	rules, err := acl.NewRuleTable("")
 	if err != nil {
 		return err
 	}

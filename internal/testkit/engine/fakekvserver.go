@@ -32,7 +32,7 @@ type Store struct {
 	Intercept func(ctx context.Context, op, key string, do func()) error
 }
 
-// Get implements replica.Store.
+// Get implements replica.KeyValueStore.
 func (s Store) Get(ctx context.Context, key string) (b []byte, revision uint64, err error) {
 	missed := s.Intercept(ctx, "get", key, func() {
 		s.mu.Lock()
@@ -49,7 +49,7 @@ func (s Store) Get(ctx context.Context, key string) (b []byte, revision uint64, 
 	return b, revision, err
 }
 
-// Put implements replica.Store.
+// Put implements replica.KeyValueStore.
 func (s Store) Put(ctx context.Context, key string, b []byte, revision uint64) (now uint64, err error) {
 	missed := s.Intercept(ctx, "put", key, func() {
 		s.mu.Lock()
@@ -71,7 +71,7 @@ func (s Store) Put(ctx context.Context, key string, b []byte, revision uint64) (
 	return now, err
 }
 
-// Remove implements replica.Store.
+// Remove implements replica.KeyValueStore.
 func (s Store) Remove(ctx context.Context, key string) error {
 	return s.Intercept(ctx, "remove", key, func() {
 		s.mu.Lock()
@@ -80,7 +80,7 @@ func (s Store) Remove(ctx context.Context, key string) error {
 	})
 }
 
-// Keys implements replica.Store.
+// Keys implements replica.KeyValueStore.
 func (s Store) Keys(ctx context.Context) (keys []string, err error) {
 	err = s.Intercept(ctx, "keys", "", func() {
 		s.mu.Lock()

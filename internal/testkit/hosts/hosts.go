@@ -47,8 +47,8 @@ func Coordinator(t testing.TB, federation wire.FederationName, agents []wire.Age
 		keys[id] = PublicOf(id)
 	}
 	return coordinator.Config{
-		Federation: federation, Key: TestKey(wire.CoordinatorID), Agents: enrolled.ListFromKeys(keys),
-		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Federation: federation, Key: TestKey(wire.CoordinatorID), Agents: enrolled.NewListFromKeys(keys),
+		Topics: TopicsOf(t, federation), StateDir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 		Rand: rand.New(rand.NewPCG(1, 2)), FillRandom: DeterministicBytes(2),
 	}
 }

@@ -96,7 +96,7 @@ func (b *Broker) newConn(clientID string) *Conn {
 	return &Conn{
 		broker:  b,
 		id:      clientID,
-		mailbox: mqtt.NewMailbox(b.options.MailboxMessages, b.options.MailboxBytes),
+		mailbox: mqtt.NewEventMailbox(b.options.MailboxMessages, b.options.MailboxBytes),
 		filters: make(map[string]mqtt.QoS),
 		refused: make(map[string]*refusal),
 		rand:    rand.New(rand.NewPCG(uint64(len(clientID)), 0)),
@@ -176,7 +176,7 @@ func (b *Broker) publish(m mqtt.Message) {
 // replay delivers what is retained under a filter, in the order of topics.
 func (b *Broker) replay(c *Conn, filter string) {
 	for _, topic := range slices.Sorted(maps.Keys(b.retained)) {
-		if !mqtt.FilterMatches(filter, topic) {
+		if !mqtt.FilterMatchesTopic(filter, topic) {
 			continue
 		}
 		m := b.retained[topic]

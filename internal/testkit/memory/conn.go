@@ -13,7 +13,7 @@ type Conn struct {
 	broker  *Broker
 	id      string
 	will    *mqtt.Message
-	mailbox *mqtt.Mailbox
+	mailbox *mqtt.EventMailbox
 
 	// The fields below belong to the broker's lock.
 	filters          map[string]mqtt.QoS
@@ -60,7 +60,7 @@ func (c *Conn) Subscribe(qos mqtt.QoS, filters ...string) {
 	c.broker.mu.Lock()
 	defer c.broker.mu.Unlock()
 	for _, filter := range filters {
-		if mqtt.CheckSubscription(qos, filter) != nil {
+		if mqtt.CheckSubscriptionFilter(qos, filter) != nil {
 			c.mailbox.Put(mqtt.SubscriptionRefused{Filter: filter, SubackCode: mqtt.SubackFailure})
 			continue
 		}
@@ -177,7 +177,7 @@ func (c *Conn) matchingQoS(topic string) (qos mqtt.QoS, ok bool) {
 		return 0, false
 	}
 	for filter, granted := range c.filters {
-		if c.refused[filter] == nil && mqtt.FilterMatches(filter, topic) {
+		if c.refused[filter] == nil && mqtt.FilterMatchesTopic(filter, topic) {
 			qos, ok = max(qos, granted), true
 		}
 	}

@@ -56,13 +56,13 @@ func Suite(t *testing.T, traits Traits, make func() training.Trainer) {
 func tasks() map[string]wire.Task {
 	of := func(change func(t *wire.Task)) wire.Task {
 		t := wire.Task{
-			Name: "a task", Features: []string{"a", "b"}, Target: "y",
+			Name: "a task", Features: []string{"a", "b"}, TargetColumn: "y",
 			Model: wire.ModelSpec{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationTanh,
 				Risk:    spec.LossSquared,
 				HasBias: true},
 			Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.1,
 				StepTimeBudgetMillis: 3000,
-				MinSteps:             1, MaxSteps: steps},
+				MinLocalSteps:        1, MaxLocalSteps: steps},
 		}
 		change(&t)
 		return t
@@ -70,12 +70,12 @@ func tasks() map[string]wire.Task {
 	return map[string]wire.Task{
 		"parameters": of(func(t *wire.Task) { t.Training.NormalizesStepSize = true }),
 		"a gradient": of(func(t *wire.Task) {
-			t.Training.ExchangeKind, t.Training.MaxSteps = spec.ExchangeGradient,
+			t.Training.ExchangeKind, t.Training.MaxLocalSteps = spec.ExchangeGradient,
 				1
 		}),
 		"a block with neighbours": of(func(t *wire.Task) {
-			t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
-				Codec: spec.CodecRaw}
+			t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, LateSnapshotMillis: 1000,
+				SnapshotCodec: spec.CodecRaw}
 		}),
 	}
 }
@@ -102,14 +102,15 @@ func (s *trainerTest) rows() *learner.Samples[float32] {
 }
 
 // maxLocalSteps is how many local steps the task takes.
-func (s *trainerTest) maxLocalSteps() uint64 { return uint64(s.problem.Task.Training.MaxSteps) }
+func (s *trainerTest) maxLocalSteps() uint64 { return uint64(s.problem.Task.Training.MaxLocalSteps) }
 
 // beginBlock begins a block, whose parameters begin as base.
-func (s *trainerTest) beginBlock(ctx context.Context) (b training.Block, base, x []float32) {
+func (s *trainerTest) beginBlock(ctx context.Context) (b training.LocalStepBlock, base, x []float32) {
 	s.Helper()
 	base = s.problem.InitialParameters(3)
-	b, err := s.trainer.NewBlock(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), StepWeight: 1,
-		Steps: int(s.maxLocalSteps()), Rand: rand.New(rand.NewPCG(1, 2))})
+	b, err := s.trainer.NewBlock(ctx, 1, s.problem, task.LocalJob[float32]{BaseParameters: base, Samples: s.rows(),
+		StepWeight: 1,
+		Steps:      int(s.maxLocalSteps()), Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func (s *trainerTest) beginBlock(ctx context.Context) (b training.Block, base, x
 }
 
 // takeLocalSteps takes local steps, and checks how long that takes.
-func (s *trainerTest) takeLocalSteps(b training.Block, x []float32, first, last uint64) {
+func (s *trainerTest) takeLocalSteps(b training.LocalStepBlock, x []float32, first, last uint64) {
 	s.Helper()
 	began := time.Now()
 	if err := b.TakeSteps(x, first, last); err != nil {
@@ -129,15 +130,17 @@ func (s *trainerTest) takeLocalSteps(b training.Block, x []float32, first, last 
 }
 
 // checkedOutcome is that of a block, checked.
-func (s *trainerTest) checkedOutcome(b training.Block, base, x []float32, steps uint64) task.LocalOutcome[float32] {
+func (s *trainerTest) checkedOutcome(b training.LocalStepBlock, base, x []float32,
+	steps uint64) task.LocalOutcome[float32] {
 	s.Helper()
 	before := slices.Clone(base)
-	out, err := b.OutcomeFrom(base, x)
+	out, err := b.OutcomeFromBase(base, x)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if len(out.Vector) != len(base) || out.Steps != int(steps) {
-		s.Errorf("an update of %d elements after %d steps, want %d and %d", len(out.Vector), out.Steps, len(base),
+	if len(out.UpdateVector) != len(base) || out.StepsTaken != int(steps) {
+		s.Errorf("an update of %d elements after %d steps, want %d and %d", len(out.UpdateVector), out.StepsTaken,
+			len(base),
 			steps)
 	}
 	if r := out.RiskBefore + out.RiskAfter; r-r != 0 {
@@ -195,7 +198,8 @@ func (s *trainerTest) testRepeat() {
 func (s *trainerTest) compareOutcomes(a, b task.LocalOutcome[float32]) {
 	s.Helper()
 	equal := func(a, b float32) bool { return a == b || a != a && b != b }
-	if !slices.EqualFunc(a.Vector, b.Vector, equal) || a.RiskBefore != b.RiskBefore || a.RiskAfter != b.RiskAfter {
+	if !slices.EqualFunc(a.UpdateVector, b.UpdateVector,
+		equal) || a.RiskBefore != b.RiskBefore || a.RiskAfter != b.RiskAfter {
 		s.Errorf("%+v, and %+v", a, b)
 	}
 }
@@ -236,7 +240,7 @@ func (s *trainerTest) testEndWithinSteps() {
 
 // checkStoppedBlock checks the end of a block that was cut short: it says so, or has an update of at most so many
 // steps.
-func (s *trainerTest) checkStoppedBlock(b training.Block, base, x []float32, err error, most uint64) {
+func (s *trainerTest) checkStoppedBlock(b training.LocalStepBlock, base, x []float32, err error, most uint64) {
 	s.Helper()
 	if errors.Is(err, task.ErrStoppedMidBlock) {
 		return
@@ -247,8 +251,9 @@ func (s *trainerTest) checkStoppedBlock(b training.Block, base, x []float32, err
 	if s.problem.Task.Training.ExchangeKind == spec.ExchangeGradient {
 		return // which is taken at once
 	}
-	out, err := b.OutcomeFrom(base, x)
-	if !errors.Is(err, task.ErrNoSteps) && (err != nil || out.Steps > int(most) || len(out.Vector) != len(base)) {
+	out, err := b.OutcomeFromBase(base, x)
+	if !errors.Is(err,
+		task.ErrNoSteps) && (err != nil || out.StepsTaken > int(most) || len(out.UpdateVector) != len(base)) {
 		s.Errorf("%+v, %v; want at most %d steps", out, err, most)
 	}
 }
@@ -257,7 +262,7 @@ func (s *trainerTest) checkStoppedBlock(b training.Block, base, x []float32, err
 func (s *trainerTest) testMoments() {
 	rows := s.rows()
 	v, err := s.trainer.Moments(s.problem, rows)
-	want := learner.MomentsOf(rows).Vector()
+	want := learner.ComputeColumnMoments(rows).Vector()
 	if err != nil || len(v) != len(want) || !s.ReportsFalseNumbers && !slices.Equal(v, want) {
 		s.Errorf("moments %v, %v; want %v", v, err, want)
 	}

@@ -80,8 +80,8 @@ func descent(b *testing.B, widths []int, batch int) func(n int) time.Duration {
 	b.Helper()
 	last := len(widths) - 1
 	a := learner.Architecture{Inputs: widths[0], HiddenUnits: widths[1:last], Outputs: widths[last],
-		Risk: spec.LossSoftmax,
-		Bias: true, Activation: spec.ActivationReLU}
+		Risk:    spec.LossSoftmax,
+		HasBias: true, Activation: spec.ActivationReLU}
 	m, err := learner.NewModel[float32](a)
 	if err != nil {
 		b.Fatal(err)
@@ -95,9 +95,9 @@ func descent(b *testing.B, widths []int, batch int) func(n int) time.Duration {
 	for i := range y {
 		y[i] = float32(rng.IntN(a.Outputs))
 	}
-	w := make([]float32, a.Params())
-	m.Init(w, rng)
-	d := learner.Descent[float32]{Model: m, Schedule: learner.StepSizeSchedule{StepSize: 1e-3},
+	w := make([]float32, a.ParameterCount())
+	m.InitParameters(w, rng)
+	d := learner.Descent[float32]{Model: m, Schedule: learner.StepSizeSchedule{ConstantStepSize: 1e-3},
 		Draws: &learner.StepSampler[float32]{GradientConfig: learner.GradientConfig{BatchSize: batch}, Rand: rng,
 			Data: learner.NewSamples(a.Inputs, x, y)}}
 	return func(n int) time.Duration {

@@ -155,8 +155,8 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 	}
 	cfg := hosts.Coordinator(f.b, federation, ids)
 	cfg.Observer = testkit.Observer(f.observe)
-	cfg.MakeEdges = func([]round.MixingAgent) (meshplan.Graph, error) {
-		return meshplan.Graph{Edges: all, MixingAgents: agents}, nil
+	cfg.MakeEdges = func([]round.MixingAgent) (meshplan.MixingGraph, error) {
+		return meshplan.MixingGraph{Edges: all, MixingAgents: agents}, nil
 	}
 	r := &cfg.Round
 	*r = round.DefaultConfig()
@@ -164,15 +164,15 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 		1, 1, 1
 	r.Gather = round.GatherConfig{TargetAgents: agents, MinAgents: agents, WindowLength: time.Minute}
 	cfg.Task = wire.Task{
-		Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
+		Name: "mixing", Features: featuresOf(size), TargetColumn: "y", MinSamples: 1,
 		Model: wire.ModelSpec{HiddenUnits: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.LossSquared},
 		Training: wire.TrainingSettings{ExchangeKind: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6,
 			StepTimeBudgetMillis: 1,
-			MinSteps:             1, MaxSteps: uint32(steps)},
-		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 5000,
-			Codec:    spec.CodecRaw,
-			Unsealed: open},
+			MinLocalSteps:        1, MaxLocalSteps: uint32(steps)},
+		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, LateSnapshotMillis: 5000,
+			SnapshotCodec: spec.CodecRaw,
+			IsUnsealed:    open},
 	}
 	return cfg
 }
@@ -185,7 +185,7 @@ func (f *bench) agent(i int) agent.Config {
 			s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))
 			return &watched{Conn: s, of: f}, err
 		},
-		Random: func(p []byte) { _, _ = crand.Read(p) },
+		FillRandom: func(p []byte) { _, _ = crand.Read(p) },
 	}
 	return cfg
 }

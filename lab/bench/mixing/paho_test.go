@@ -66,12 +66,12 @@ func wait(b *testing.B, t paho.Token) {
 
 // snapshotOf is as long as an agent's sealed snapshot on all its edges.
 func snapshotOf(graph shape, i, size int) (messages [][]byte) {
-	s := wire.SnapshotPartHead{}
+	s := wire.SnapshotPartHeader{}
 	for _, j := range graph.neighbours(i) {
 		s.Receivers = append(s.Receivers, wire.SnapshotReceiver{PeerInstance: wire.PeerInstance{ID: idOf(j)}})
 	}
 	for ; size > 0; size -= wire.MaxSnapshotPart {
-		m := wire.AppendSnapshotPartHead(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, Sender: idOf(i)}, &s)
+		m := wire.AppendSnapshotPartHeader(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, Sender: idOf(i)}, &s)
 		messages = append(messages, append(m, make([]byte, min(size, wire.MaxSnapshotPart)+wire.PeerSealOverhead)...))
 	}
 	return messages

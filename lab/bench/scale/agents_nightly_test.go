@@ -78,7 +78,7 @@ func newCrowd(t *testing.T, lead string, n int) (*crowd, string) {
 		seed := make([]byte, ed25519.SeedSize)
 		copy(seed, strconv.Itoa(k+1))
 		a := &thin{of: c, id: agentID(k), key: ed25519.NewKeyFromSeed(seed), rng: rand.New(rand.NewPCG(1, uint64(k)))}
-		a.signer = host.Signer{Federation: "scale", Sender: a.id, Epoch: 1, Key: a.key, Signatures: wire.Ed25519{}}
+		a.signer = host.Signer{Federation: "scale", Sender: a.id, Epoch: 1, Key: a.key, SignatureScheme: wire.Ed25519{}}
 		if a.selection, err = wire.NewSelectionKey(a.key, c.lead); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +124,8 @@ func (c *crowd) close() {
 }
 
 func (a *thin) presence(state wire.PresenceState) mqtt.Message {
-	p := wire.Presence{State: state, InstanceNonce: 1, MaxProtocolVersion: wire.ProtocolVersion, Software: "thin"}
+	p := wire.Presence{State: state, InstanceNonce: 1, MaxProtocolVersion: wire.ProtocolVersion,
+		SoftwareVersion: "thin"}
 	return mqtt.Message{Topic: a.of.topics.Presence(a.id), Payload: a.signer.SignedEnvelope(wire.TypePresence, 0, 0,
 		p.Body()),
 		Retained: true}
@@ -247,13 +248,13 @@ func (a *thin) sealTo(announced wire.X25519PublicKey) {
 		a.of.t.Error(err)
 		return
 	}
-	a.to, a.down = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}, pair.ToAgent
+	a.to, a.down = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgentKey}, pair.ToAgentKey
 }
 
 // work fetches the model, if it is not in the announcement.
 func (a *thin) work() {
 	base := &a.ann.BaseModel
-	if len(base.Inline) > 0 || len(base.Sealed) > 0 {
+	if len(base.Inline) > 0 || len(base.SealedInline) > 0 {
 		a.offer()
 		return
 	}
@@ -298,8 +299,9 @@ func (a *thin) send(ev transfer.SendEvent) {
 	for _, e := range a.sender.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
-			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.BaseModel.Hash, Payload: m, Inline: a.sender.InlinePayload(),
-				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, SecondsPerLocalStep: 1e-3,
+			u := wire.Update{Kind: a.ann.Kind, BaseModelDigest: a.ann.BaseModel.Hash, PayloadManifest: m,
+				InlinePayload: a.sender.InlinePayload(),
+				LocalSteps:    1, Samples: 100, RiskBefore: 1, RiskAfter: 1, SecondsPerLocalStep: 1e-3,
 				UnsolicitedChunks: uint32(e.UnsolicitedChunks)}
 			a.sender.SetSealer(a.to.Key.BlobSealer(m.Hash))
 			a.publish(mqtt.Message{Topic: a.of.topics.UpdatePart(a.id, id, transfer.ManifestPartName),
@@ -308,7 +310,7 @@ func (a *thin) send(ev transfer.SendEvent) {
 			a.publish(mqtt.Message{Topic: a.of.topics.UpdatePart(a.id, id, transfer.ChunkPartName(e.ChunkIndex)),
 				Payload: a.sender.ChunkMessage(e.ChunkIndex)})
 		case transfer.UploadFinished:
-			if a.sender = nil; e.Accepted {
+			if a.sender = nil; e.IsAccepted {
 				a.served = a.order.Round
 				a.of.updates.Add(1)
 			} else {

@@ -135,7 +135,7 @@ func (c cell) measure(t *testing.T, broker engine) (samples []Sample, connection
 func (c *crowd) load() Load {
 	mb := func(n int64) float64 { return float64(n) / 1e6 }
 	return Load{Rounds: float64(c.rounds.Load()), Hellos: float64(c.hellos.Load()), Updates: float64(c.updates.Load()),
-		Up: mb(c.updates.Load() * int64(c.update.Length)), Down: mb(c.received.Load()),
+		Up: mb(c.updates.Load() * int64(c.update.BlobLength)), Down: mb(c.received.Load()),
 		Recipients: float64(c.recipients.Load())}
 }
 

@@ -34,8 +34,8 @@ func Place(f *launch.Folder, c *coordinatorsettings.ConfigFile, agents []setting
 		}
 	}
 	c.Federation, c.StateDir = f.Name, f.StateDir(launch.Coordinator)
-	c.Identity = coordinatorsettings.Identity{KeyFile: f.KeyFile(launch.Coordinator),
-		AgentsFile: f.AgentsFile(launch.Coordinator)}
+	c.Identity = coordinatorsettings.IdentityFiles{KeyFile: f.KeyFile(launch.Coordinator),
+		AgentListFile: f.AgentsFile(launch.Coordinator)}
 	if err := connect(&c.Broker, wire.CoordinatorID); err != nil {
 		return err
 	}

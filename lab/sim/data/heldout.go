@@ -15,7 +15,7 @@ func HoldOut[T learner.Float](held []*learner.Samples[T], share float64) (traine
 		if n < 1 {
 			return nil, nil, fmt.Errorf("agent %d has %d rows; want at least 2", k, s.Len())
 		}
-		trained, out = append(trained, s.FirstSamples(n)), append(out, s.SkipFirst(n))
+		trained, out = append(trained, s.FirstSamples(n)), append(out, s.SkipFirstSamples(n))
 	}
 	return trained, out, nil
 }

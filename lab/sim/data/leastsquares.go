@@ -16,12 +16,13 @@ import (
 // ridge ρ. Its aggregate Σ p_k (1/n_k)Σ ½(γ − hᵀw)² + (ρ/2)‖w‖² is known exactly. The error says that an agent has no
 // rows, or such whose squares are not finite.
 func NewSquares[T learner.Float](held []*learner.Samples[T], ridge float64, weights []float64) (*Problem[T], error) {
-	p, err := NewHeld(learner.Architecture{Inputs: held[0].Inputs(), Outputs: 1, Risk: spec.LossSquared, Ridge: ridge},
+	p, err := NewHeld(learner.Architecture{Inputs: held[0].FeatureCount(), Outputs: 1, Risk: spec.LossSquared,
+		Ridge: ridge},
 		held)
 	if err != nil {
 		return nil, err
 	}
-	n := held[0].Inputs()
+	n := held[0].FeatureCount()
 	p.Weights = weights
 	share := shares(weights, len(held))
 	total := mat.NewSymDense(n, nil)
@@ -65,7 +66,7 @@ func NewHeld[T learner.Float](model learner.Architecture, held []*learner.Sample
 
 // hessian is (1/n)Σ hhᵀ + ρI.
 func hessian[T learner.Float](s *learner.Samples[T], ridge float64) *mat.SymDense {
-	n := s.Inputs()
+	n := s.FeatureCount()
 	h, x := mat.NewSymDense(n, nil), mat.NewVecDense(n, nil)
 	for i := range s.Len() {
 		row, _ := s.Row(i)
@@ -85,7 +86,7 @@ func hessian[T learner.Float](s *learner.Samples[T], ridge float64) *mat.SymDens
 // shortest.
 func solveRows[T learner.Float](held []*learner.Samples[T], ridge float64, share func(k int) float64) (w []float64,
 	minimum float64) {
-	n, rows := held[0].Inputs(), 0
+	n, rows := held[0].FeatureCount(), 0
 	for _, s := range held {
 		rows += s.Len()
 	}

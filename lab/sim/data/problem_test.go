@@ -57,7 +57,7 @@ func TestObjective(t *testing.T) {
 			p := build(t, s, 5)
 			o := p.Objective
 			rng := rand.New(rand.NewPCG(1, 2))
-			d := p.Model.Params()
+			d := p.Model.ParameterCount()
 			w, grad := make([]float64, d), make([]float64, d)
 			for range 3 {
 				for j := range w {
@@ -101,7 +101,7 @@ func agree(t *testing.T, p *data.Problem[float64]) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := p.Model.Params()
+	d := p.Model.ParameterCount()
 	w, grad, mean, want := make([]float64, d), make([]float64, d), make([]float64, d), make([]float64, d)
 	for j := range w {
 		w[j] = 0.3 * math.Cos(float64(j))

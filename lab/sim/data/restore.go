@@ -86,7 +86,7 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 
 func restoreLinear[T learner.Float](r Restored[T]) (*Problem[T], error) {
 	l := *r.Linear
-	if r.Model.Params() != l.Inputs || r.Model.Risk != spec.LossSquared || r.Model.Ridge != 0 {
+	if r.Model.ParameterCount() != l.Inputs || r.Model.Risk != spec.LossSquared || r.Model.Ridge != 0 {
 		return nil, errors.New("optima are of a linear model with the squared risk, without bias and ridge")
 	}
 	for _, list := range []struct {

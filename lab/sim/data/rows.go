@@ -16,7 +16,7 @@ const quadraticMost = 200
 // are.
 func NewRows[T learner.Float](model learner.Architecture, held []*learner.Samples[T], weights []float64) (*Problem[T],
 	error) {
-	linear := model.Layers() == 1 && !model.Bias && model.Params() <= quadraticMost
+	linear := model.LayerCount() == 1 && !model.HasBias && model.ParameterCount() <= quadraticMost
 	if linear && model.Risk == spec.LossSquared {
 		return NewSquares(held, model.Ridge, weights)
 	}
@@ -78,7 +78,7 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 		for i, v := range all.Y {
 			y[i] = T(c * float64(v))
 		}
-		out[k] = learner.NewSamples(s.Inputs(), x, y)
+		out[k] = learner.NewSamples(s.FeatureCount(), x, y)
 	}
 	return out
 }

@@ -97,8 +97,9 @@ func (s *Spec) Table() bool { return s.Kind == KindBlobs || s.Kind == KindCSV }
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
-		Kind: m.Kind, Inputs: inputs, Convolution: m.Convolution, HiddenUnits: m.HiddenUnits, Outputs: m.Outputs(),
-		Activation: m.Activation, Risk: m.EffectiveLossKind(), Bias: m.Bias, Ridge: m.Ridge, HuberDelta: m.HuberDelta,
+		Kind: m.Kind, Inputs: inputs, Convolution: m.Convolution, HiddenUnits: m.HiddenUnits, Outputs: m.OutputCount(),
+		Activation: m.Activation, Risk: m.EffectiveLossKind(), HasBias: m.HasBias, Ridge: m.Ridge,
+		HuberDelta: m.HuberDelta,
 	}
 }
 
@@ -121,7 +122,7 @@ func Build[T learner.Float](s Spec, agents int, weights []float64, byRows bool, 
 	if err != nil {
 		return nil, err
 	}
-	if d := p.Model.Params(); len(s.Start) == 1 {
+	if d := p.Model.ParameterCount(); len(s.Start) == 1 {
 		p.Start = make([]float64, d)
 		for j := range p.Start {
 			p.Start[j] = s.Start[0]

@@ -94,10 +94,10 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 	} else if t, err = readTable[T](s, s.File, s.Partition == PartitionColumn); err != nil {
 		return nil, &spec.FieldError{Key: "data.file", Problem: err.Error()}
 	}
-	model := s.architecture(t.samples.Inputs())
+	model := s.architecture(t.samples.FeatureCount())
 	standardize := func(*learner.Samples[T]) error { return nil }
 	if s.Standardize {
-		st := model.PoolChannelMoments(learner.MomentsOf(t.samples)).Standardization(model.Risk, 0)
+		st := model.PoolChannelMoments(learner.ComputeColumnMoments(t.samples)).Standardization(model.Risk, 0)
 		standardize = func(x *learner.Samples[T]) error { return x.Standardize(st) }
 	}
 	prepare := func(x *learner.Samples[T]) error {
@@ -175,8 +175,8 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 			_, v := t.samples.Row(i)
 			y[i] = float64(v)
 		}
-		classes := model.LabelSet().Classes
-		if model.LabelSet().Binary {
+		classes := model.LabelSet().ClassCount
+		if model.LabelSet().IsBinary {
 			classes = 2
 		}
 		var err error
@@ -199,5 +199,5 @@ func pick[T learner.Float](s *learner.Samples[T], rows []int) *learner.Samples[T
 		h, v := s.Row(i)
 		x, y = append(x, h...), append(y, v)
 	}
-	return learner.NewSamples(s.Inputs(), x, y)
+	return learner.NewSamples(s.FeatureCount(), x, y)
 }

@@ -171,14 +171,14 @@ func (s *Spec) validateTable(v *validator) {
 		v.need(s.Model.EffectiveLossKind() == spec.LossSoftmax, "model.kind",
 			"is %q; blobs are classes, for softmax, or mlp or conv1d with the risk softmax", s.Model.Kind)
 		v.atLeast("inputs", s.Inputs, 1)
-		s.Model.CheckFeatures(&v.ProblemList, "data.model", max(s.Inputs, 0))
+		s.Model.CheckFeatureCount(&v.ProblemList, "data.model", max(s.Inputs, 0))
 		v.atLeast("rows", s.Rows, 1)
 		v.positive("variance", false, s.Variance)
 		return
 	}
 	v.need(s.File != "", "file", "is empty; name the CSV file")
 	v.need(len(s.Features) > 0, "features", "is empty; name the columns")
-	s.Model.CheckFeatures(&v.ProblemList, "data.model", len(s.Features))
+	s.Model.CheckFeatureCount(&v.ProblemList, "data.model", len(s.Features))
 	if s.Model.Kind.HasTarget() {
 		v.need(s.Target != "", "target", "is empty; name the column")
 	} else {

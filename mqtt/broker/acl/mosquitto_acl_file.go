@@ -51,7 +51,7 @@ func (t RuleTable) MosquittoACLFile(federation wire.FederationName, agents []wir
 func (t RuleTable) writeUserSection(out *bytes.Buffer, federation wire.FederationName, id wire.AgentID, mix bool) {
 	name := string(federation) + "-" + string(id)
 	fmt.Fprintf(out, "\nuser %s\n", name)
-	for _, r := range rulesOf(id, mix) {
+	for _, r := range rulesOfUser(id, mix) {
 		fmt.Fprintf(out, "topic %s %s/%s/%s\n", r.access, t.prefix, federation,
 			strings.ReplaceAll(r.filter, userPlaceholder, name))
 	}

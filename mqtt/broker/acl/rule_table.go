@@ -9,13 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// access is what a rule grants, in Mosquitto's words.
-type access string
+// accessMode is what a rule grants, in Mosquitto's words.
+type accessMode string
 
 const (
-	read      access = "read"
-	write     access = "write"
-	readWrite access = "readwrite"
+	read      accessMode = "read"
+	write     accessMode = "write"
+	readWrite accessMode = "readwrite"
 )
 
 // userPlaceholder is the level of a rule's filter that stands for the user's own name.
@@ -24,7 +24,7 @@ const userPlaceholder = "%u"
 // rule grants access to what a filter matches. The filter begins after
 // {prefix}/{federation}/.
 type rule struct {
-	access access
+	access accessMode
 	filter string
 }
 
@@ -50,8 +50,8 @@ var (
 	coordinatorRules = []rule{{readWrite, "#"}}
 )
 
-// rulesOf tells a coordinator from a device, and whether the device mixes.
-func rulesOf(id wire.AgentID, mixes bool) []rule {
+// rulesOfUser tells a coordinator from a device, and whether the device mixes.
+func rulesOfUser(id wire.AgentID, mixes bool) []rule {
 	switch {
 	case id == wire.CoordinatorID:
 		return coordinatorRules
@@ -64,8 +64,8 @@ func rulesOf(id wire.AgentID, mixes bool) []rule {
 // RuleTable holds the rules for all federations under one topic prefix.
 type RuleTable struct{ prefix string }
 
-// New returns the rules under a prefix, which is mqtt.DefaultPrefix if empty.
-func New(prefix string) (RuleTable, error) {
+// NewRuleTable returns the rules under a prefix, which is mqtt.DefaultPrefix if empty.
+func NewRuleTable(prefix string) (RuleTable, error) {
 	if prefix == "" {
 		prefix = mqtt.DefaultPrefix
 	}
@@ -84,15 +84,15 @@ func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 	if !ok || wire.FederationName(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
 		return false
 	}
-	rest, ok := cutLevels(filter, t.prefix)
+	rest, ok := cutLeadingLevels(filter, t.prefix)
 	if !ok || t.prefix == "" {
 		return false
 	}
-	if rest, ok = cutLevels(rest, federation); !ok {
+	if rest, ok = cutLeadingLevels(rest, federation); !ok {
 		return false
 	}
-	for _, r := range rulesOf(wire.AgentID(id), true) {
-		if r.grants(toWrite) && filterCovers(r.filter, name, rest) {
+	for _, r := range rulesOfUser(wire.AgentID(id), true) {
+		if r.grantsAccess(toWrite) && filterCovers(r.filter, name, rest) {
 			return true
 		}
 	}
@@ -112,12 +112,12 @@ func (t RuleTable) RetainedBytesQuota(name string) int {
 	return deviceRetainedBytesQuota
 }
 
-func (r rule) grants(toWrite bool) bool {
+func (r rule) grantsAccess(toWrite bool) bool {
 	return r.access == readWrite || (r.access == write) == toWrite
 }
 
-// cutLevels cuts levels off the beginning of a filter.
-func cutLevels(filter, levels string) (string, bool) {
+// cutLeadingLevels cuts levels off the beginning of a filter.
+func cutLeadingLevels(filter, levels string) (string, bool) {
 	rest, ok := strings.CutPrefix(filter, levels)
 	if !ok {
 		return "", false

@@ -12,7 +12,7 @@ import (
 
 func table(t *testing.T, prefix string) acl.RuleTable {
 	t.Helper()
-	rules, err := acl.New(prefix)
+	rules, err := acl.NewRuleTable(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestFilters(t *testing.T) {
 
 func TestNewRefusesPrefix(t *testing.T) {
 	for _, prefix := range []string{"a/", "/a", "a b", "+", strings.Repeat("a", 65)} {
-		if _, err := acl.New(prefix); err == nil {
+		if _, err := acl.NewRuleTable(prefix); err == nil {
 			t.Errorf("prefix %q is taken", prefix)
 		}
 	}

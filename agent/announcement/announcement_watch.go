@@ -1,0 +1,108 @@
+// Package announcement watches whether the coordinator's announcements arrive. It asks the broker again for a lost
+// announcement, finds the cause of a missing one, and reports an overdue one.
+package announcement
+
+import (
+	"crypto/ed25519"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/agentround"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// AnnouncementWatch is the part of an agent that watches the announcements.
+type AnnouncementWatch struct {
+	core                *part.AgentCore
+	listCoordinatorKeys func() []ed25519.PublicKey
+
+	nextRequestAt        time.Time     // when the broker is asked again for the announcement
+	requestRetryInterval time.Duration // 0 = no announcement is expected
+	age                  announcementStaleness
+	search               missingCauseSearch
+}
+
+const (
+	// minRetryInterval and maxRetryInterval limit the interval between two requests for the announcement. It doubles.
+	minRetryInterval = 30 * time.Second
+	maxRetryInterval = 10 * time.Minute
+)
+
+// NewAnnouncementWatch makes the part. listCoordinatorKeys returns the keys of the coordinator that are in force.
+func NewAnnouncementWatch(core *part.AgentCore, coordinatorKeys func() []ed25519.PublicKey) *AnnouncementWatch {
+	return &AnnouncementWatch{core: core, listCoordinatorKeys: coordinatorKeys}
+}
+
+// LinkUp implements part.LinkFollower. The retained announcement may be lost on its way, and an agent without an
+// announcement sends nothing that the coordinator could answer. So the agent asks the broker again.
+func (w *AnnouncementWatch) LinkUp() {
+	w.planAnnouncementRequest(minRetryInterval)
+	w.search.planForNewLink(w.core.Loop.Now())
+}
+
+// LinkDown implements part.LinkFollower.
+func (w *AnnouncementWatch) LinkDown(error) {
+	w.requestRetryInterval = 0
+	w.search.stopOnLinkLoss()
+}
+
+// planAnnouncementRequest plans a request for the announcement. The time has a jitter of a quarter, since a broker that
+// restarts loses all links at once.
+func (w *AnnouncementWatch) planAnnouncementRequest(interval time.Duration) {
+	jitter := time.Duration(w.core.Rand.Int64N(int64(interval / 2)))
+	w.nextRequestAt, w.requestRetryInterval = w.core.Loop.Now().Add(interval*3/4+jitter), interval
+}
+
+// RequestAnnouncementPeriodically asks the broker for the announcement from time to time, for an agent that sends no
+// hello: no answer would name an announcement that was lost.
+func (w *AnnouncementWatch) RequestAnnouncementPeriodically() {
+	w.planAnnouncementRequest(maxRetryInterval)
+}
+
+// RequestLostAnnouncement asks the broker for the announcement if the coordinator names another one than the last
+// received.
+func (w *AnnouncementWatch) RequestLostAnnouncement(named wire.Digest) {
+	if named != w.core.LastAnnouncement.EnvelopeDigest {
+		w.requestAnnouncement()
+	}
+}
+
+// requestAnnouncement subscribes to the announcement again, so that the broker delivers the retained one.
+func (w *AnnouncementWatch) requestAnnouncement() {
+	if !w.core.IsUplinkBudgetSpent() {
+		w.core.Conn.Subscribe(mqtt.AtMostOnce, w.core.Topics.Announcement())
+	}
+}
+
+// ReceiveAnnouncement implements part.AnnouncementReceiver.
+func (w *AnnouncementWatch) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
+	w.requestRetryInterval = 0
+	w.unsubscribeOtherFederations()
+	w.search.hasValidAnnouncement, w.search.nextStepAt = true, time.Time{}
+	w.reportMissingReason("")
+	w.restartStalenessWait(&a)
+}
+
+// Deadline implements part.TickHook.
+func (w *AnnouncementWatch) Deadline() (time.Time, bool) {
+	var next part.EarliestDeadline
+	next.Add(w.nextRequestAt, w.requestRetryInterval > 0)
+	next.Add(w.search.nextStepAt, !w.search.nextStepAt.IsZero())
+	next.Add(w.age.staleDeadline())
+	return next.At, next.IsSet
+}
+
+// Tick implements part.TickHook.
+func (w *AnnouncementWatch) Tick(now time.Time) {
+	if w.requestRetryInterval > 0 && !now.Before(w.nextRequestAt) {
+		w.planAnnouncementRequest(min(2*w.requestRetryInterval, maxRetryInterval))
+		w.requestAnnouncement()
+	}
+	w.takeNextSearchStep(now)
+	w.reportIfStale(now)
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{stale}

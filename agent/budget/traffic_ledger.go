@@ -1,0 +1,84 @@
+package budget
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// month counts calendar months from the year 0.
+type month uint32
+
+func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1) }
+
+func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
+
+// trafficLedger counts the bytes that the uplink has carried in a calendar month. The number on disk is ahead of the
+// count, and is written again only when the count approaches it, because flash memory wears out. After a crash the
+// agent has counted too many bytes, by at most two margins, and never too few. The month never goes back.
+type trafficLedger struct {
+	monthlyLimitBytes uint64 // bytes a month
+	saveAheadBytes    uint64 // the margin between the count and the number on disk
+	folder            state.Folder
+	meter             *mqtt.TrafficMeter
+
+	month             month
+	usedBytes         uint64
+	countedMeterBytes uint64 // the part of the meter's total that is in used
+	savedUsedBytes    uint64
+}
+
+// minSaveAheadBytes is more than a link carries between two calls of count.
+const minSaveAheadBytes = 128 << 10
+
+// openLedger loads the count of this month from the folder, and writes it, so that a folder that cannot be written is
+// an error at the start.
+func (b *UplinkBudget) openLedger(folder state.Folder, now time.Time) (*trafficLedger, error) {
+	folder.Dir = cmp.Or(b.Dir, folder.Dir)
+	l := &trafficLedger{monthlyLimitBytes: b.MonthlyBytes, saveAheadBytes: max(b.MonthlyBytes/200, minSaveAheadBytes),
+		folder: folder, meter: b.Meter, countedMeterBytes: b.Meter.TotalBytes(), month: monthOf(now)}
+	err := folder.LoadFile(state.UplinkBudget, func(b []byte) error {
+		if len(b) != 12 {
+			return fmt.Errorf("%d bytes, want 12", len(b))
+		}
+		l.month, l.usedBytes = month(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint64(b[4:])
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.countNewBytes(now)
+	return l, l.save(2 * l.saveAheadBytes)
+}
+
+// countNewBytes adds the bytes that the meter has counted since the last call, and begins a new month. It reports
+// whether the count must be saved.
+func (l *trafficLedger) countNewBytes(now time.Time) (save bool) {
+	total := l.meter.TotalBytes()
+	more := total - l.countedMeterBytes
+	l.countedMeterBytes = total
+	if m := monthOf(now); m > l.month {
+		l.month, l.usedBytes, save = m, 0, true
+	}
+	l.usedBytes += more
+	return save || l.usedBytes+l.saveAheadBytes > l.savedUsedBytes
+}
+
+// save writes the count plus a number of bytes.
+func (l *trafficLedger) save(ahead uint64) error {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(l.month))
+	b = binary.LittleEndian.AppendUint64(b, l.usedBytes+ahead)
+	if err := l.folder.SaveFile(state.UplinkBudget, b); err != nil {
+		return err
+	}
+	l.savedUsedBytes = l.usedBytes + ahead
+	return nil
+}
+
+func (l *trafficLedger) remainingBytes() uint64 {
+	return l.monthlyLimitBytes - min(l.monthlyLimitBytes, l.usedBytes)
+}

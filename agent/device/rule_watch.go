@@ -1,0 +1,151 @@
+package device
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/agentround"
+)
+
+// checkInterval is the time between two checks of the device.
+const checkInterval = 30 * time.Second
+
+// RuleJudge returns what the rules of the device's owner say now, given what they said before.
+type RuleJudge func(before RuleVerdict) RuleVerdict
+
+// RuleWatch is the part of an agent that declines rounds, takes fewer local steps, or has training rest when the rules
+// of the device's owner ask for it. It asks them every half a minute and before training.
+type RuleWatch struct {
+	core        *part.AgentCore
+	judge       RuleJudge // nil without rules
+	verdict     RuleVerdict
+	nextCheckAt time.Time
+}
+
+// NewRuleWatch makes the part. Without rules, judge is nil, and everything is allowed.
+func NewRuleWatch(core *part.AgentCore, judge RuleJudge) *RuleWatch {
+	return &RuleWatch{core: core, judge: judge}
+}
+
+// checkRules asks the rules now.
+func (w *RuleWatch) checkRules() {
+	if w.judge == nil {
+		return
+	}
+	w.nextCheckAt = w.core.Loop.Now().Add(checkInterval)
+	before := w.verdict
+	w.verdict = w.judge(before)
+	w.core.Observer.Observe(RulesChecked{RuleVerdict: w.verdict, PreviousVerdict: before})
+	w.core.HandleRoundEvent(agentround.OwnerRuleChanged{RuleName: "device", Reason: w.verdict.DeclineReason()})
+}
+
+// TrainingMustRest implements part.TrainingRestDecider: training rests while the rules forbid all work.
+func (w *RuleWatch) TrainingMustRest() bool { return w.verdict.DeclineReason() != 0 }
+
+// StepShare implements part.StepLimiter. It asks the rules now. A round that has begun is finished, even if the rules
+// forbid work by now: the share is 1 then.
+func (w *RuleWatch) AllowedStepShare() float64 {
+	w.checkRules()
+	if w.judge == nil || !w.verdict.MayWork() {
+		return 1
+	}
+	return w.verdict.LocalStepShare
+}
+
+// Deadline implements part.TickHook.
+func (w *RuleWatch) Deadline() (time.Time, bool) { return w.nextCheckAt, w.judge != nil }
+
+// Tick implements part.TickHook.
+func (w *RuleWatch) Tick(now time.Time) {
+	if !now.Before(w.nextCheckAt) {
+		w.checkRules()
+	}
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{allowedStepShare, decisions, load, temperature, battery, memory}
+
+var (
+	allowedStepShare = observe.OptionalGauge("device_share",
+		"Share of the local steps that the rules for this device allow now; 0 = it declines. Only with rules.")
+	decisions = &observe.Metric{Name: "device_decisions_total", LabelNames: []string{"rule", "decision"},
+		Help: "Times that the rules for this device began to spare it (ease) or to bar it (stop), by the " +
+			"rule.",
+		InitialSeries: decisionLabelSeries()}
+	load = observe.OptionalGauge("device_load_ratio",
+		"Average number of programs that ran or wanted to, in the last minute, per core; only with rules.")
+	temperature = observe.OptionalGauge("device_temperature_celsius",
+		"Temperature of the hottest sensor; only with rules.")
+	battery = observe.OptionalGauge("device_battery_ratio",
+		"Level of the emptiest battery, from 0 to 1; only with rules.")
+	memory = observe.OptionalGauge("device_memory_available_bytes",
+		"Memory that programs can have without swapping; only with rules.")
+)
+
+// The decisions of a device rule, as label values.
+const (
+	decisionStop = "stop"
+	decisionEase = "ease"
+)
+
+func decisionLabelSeries() (series [][]string) {
+	for _, rule := range AllRules() {
+		series = append(series, []string{string(rule), decisionStop})
+		if rule.CanReduceSteps() {
+			series = append(series, []string{string(rule), decisionEase})
+		}
+	}
+	return series
+}
+
+// decisionOfVerdict returns the decision of a verdict; empty if no rule restricts the work.
+func decisionOfVerdict(v RuleVerdict) string {
+	switch {
+	case v.DecidingRule == "" || v.LocalStepShare == 1:
+		return ""
+	case v.LocalStepShare == 0:
+		return decisionStop
+	}
+	return decisionEase
+}
+
+// RulesChecked: the agent has compared the state of the device with the rules of its owner.
+type RulesChecked struct {
+	RuleVerdict
+	PreviousVerdict RuleVerdict
+}
+
+// Describe implements observe.Event. It logs when a rule stops the work, and when work is allowed again.
+func (e RulesChecked) Describe(d *observe.EventDescription) {
+	const condition = "device"
+	if e.MayWork() {
+		d.ResolveCondition(condition)
+	} else {
+		rule := e.DecidingRule.explainStop()
+		d.RaiseCondition(condition, "this device declines rounds: "+rule.problem,
+			"wait until the rule allows work again, or change "+rule.configKeys+" in agentd.yaml and restart agentd")
+	}
+	d.SetGauge(allowedStepShare, e.LocalStepShare)
+	setIfKnown := func(m *observe.Metric, x *float64, scale float64) {
+		if x != nil {
+			d.SetGauge(m, *x*scale)
+		}
+	}
+	setIfKnown(load, e.LoadPerCore, 1)
+	setIfKnown(temperature, e.TemperatureCelsius, 1)
+	setIfKnown(battery, e.BatteryPercent, 0.01)
+	setIfKnown(memory, e.AvailableMemoryBytes, 1)
+	decision := decisionOfVerdict(e.RuleVerdict)
+	if decision != "" && (e.DecidingRule != e.PreviousVerdict.DecidingRule ||
+		decision != decisionOfVerdict(e.PreviousVerdict)) {
+		d.IncCounter(decisions, string(e.DecidingRule), decision)
+	}
+	switch stopped := e.PreviousVerdict.DecidingRule != "" && !e.PreviousVerdict.MayWork(); {
+	case !e.MayWork() && (!stopped || e.DecidingRule != e.PreviousVerdict.DecidingRule):
+		d.Log(observe.Info, "device rule stops work", "rule", e.DecidingRule)
+	case e.MayWork() && stopped:
+		d.Log(observe.Info, "device rules allow work again", "share_of_local_steps",
+			observe.RoundToFourDigits(e.LocalStepShare))
+	}
+}

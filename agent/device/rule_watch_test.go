@@ -1,0 +1,63 @@
+package device
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/agentround"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// TestWatch: a hot device declines rounds and has training rest, also while it is only warm again; a cool one works. A
+// warm device takes fewer local steps. The condition lasts as long as the device declines.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		celsius := 20.0
+		rules := OwnerRules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
+		var barred wire.DeclineReason
+		problem := "" // of the condition; empty without a condition
+		core := &part.AgentCore{Loop: host.NewEventLoop(nil),
+			Observer: testkit.Observer(func(e observe.Event) {
+				var d observe.EventDescription
+				e.Describe(&d)
+				if len(d.Conditions) != 1 || d.Conditions[0].Name != "device" {
+					t.Fatalf("conditions %+v", d.Conditions)
+				}
+				problem = d.Conditions[0].Problem
+			}),
+			HandleRoundEvent: func(e agentround.Event) {
+				if bars := e.(agentround.OwnerRuleChanged); bars.RuleName == "device" {
+					barred = bars.Reason
+				}
+			}}
+		w := NewRuleWatch(core, func(before RuleVerdict) RuleVerdict {
+			return rules.JudgeReading(time.Now(), SystemReading{TemperatureCelsius: &celsius}, before)
+		})
+		for _, tt := range []struct {
+			celsius float64
+			reason  wire.DeclineReason
+			share   float64 // of the local steps of a round that has begun
+		}{{50, 0, 1}, {70, 0, 0.5}, {90, wire.DeclineHot, 1}, {70, wire.DeclineHot, 1}, {50, 0, 1}} {
+			celsius = tt.celsius
+			at, ok := w.Deadline()
+			if wait := time.Until(at); !ok || wait > checkInterval {
+				t.Fatalf("the next check is in %v", wait)
+			}
+			<-time.After(time.Until(at))
+			w.Tick(time.Now())
+			if rests := tt.reason != 0; barred != tt.reason || w.TrainingMustRest() != rests ||
+				(problem != "") != rests {
+				t.Errorf("at %v °C: declines with %v, rests: %v, condition %q", celsius, barred, w.TrainingMustRest(),
+					problem)
+			}
+			if share := w.AllowedStepShare(); share != tt.share {
+				t.Errorf("at %v °C: a share of %v of the local steps, want %v", celsius, share, tt.share)
+			}
+		}
+	})
+}

@@ -1,0 +1,390 @@
+package external
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/agent/evaluation"
+	"github.com/fedmesh/fedmesh/agent/training"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// ProgramTrainer is the trainer and the source of rows of a device that has programs: of tasks whose model is external
+// it uses one of them, of all others what it is made around.
+type ProgramTrainer struct {
+	training.Trainer
+	data.Source
+	programConfigByTrainer map[string]Config
+	place                  programContext
+
+	mu               sync.Mutex
+	programByTrainer map[string]*program // by name
+}
+
+// New returns a trainer with programs, by name, for a device in a federation, whose agent runs until ctx ends. observe
+// is called from any goroutine.
+func New(ctx context.Context, around training.Trainer, rows data.Source, programs map[string]Config,
+	federation wire.FederationName, device wire.AgentID, log *slog.Logger,
+	observe func(observe.Event)) *ProgramTrainer {
+	return &ProgramTrainer{Trainer: around, Source: rows, programConfigByTrainer: programs,
+		programByTrainer: map[string]*program{},
+		place:            programContext{federation, device, log, observe, ctx}}
+}
+
+// OpenRows implements [data.Source]. The program for the same task continues; a program for another task is stopped.
+func (t *ProgramTrainer) OpenRows(w data.RowQuery) data.QueriedRows {
+	if w.ExternalTask == nil {
+		return t.Source.OpenRows(w)
+	}
+	name := w.ExternalTask.External.TrainerName
+	cfg, ok := t.programConfigByTrainer[name]
+	if !ok {
+		return untrainableRows{fmt.Errorf("the task is trained by %q, which this device does not have: add "+
+			"trainers.%s to agentd.yaml", name, name)}
+	}
+	layout, err := layoutOf(w.ExternalTask)
+	if err != nil {
+		return untrainableRows{err}
+	}
+	p := newProgram(name, cfg, &t.place, w.ExternalTask, layout)
+	t.mu.Lock()
+	before := t.programByTrainer[name]
+	if before != nil && before.encodedTask == p.encodedTask {
+		t.mu.Unlock()
+		return before
+	}
+	t.programByTrainer[name] = p
+	t.mu.Unlock()
+	if before != nil {
+		before.close()
+	}
+	return p
+}
+
+func layoutOf(t *wire.Task) ([]learner.TensorSpec, error) {
+	p, err := task.Compile[float32](*t)
+	if err != nil {
+		return nil, err
+	}
+	return p.Model.Architecture().Layout(), nil
+}
+
+// Close implements [data.Source]. It ends the programs.
+func (t *ProgramTrainer) Close() error {
+	t.mu.Lock()
+	all := t.programByTrainer
+	t.programByTrainer = map[string]*program{}
+	t.mu.Unlock()
+	for _, p := range all {
+		p.close()
+	}
+	return t.Source.Close()
+}
+
+// NoRowsSource is the source of a device that has programs alone.
+type NoRowsSource struct{}
+
+// OpenRows implements [data.Source].
+func (NoRowsSource) OpenRows(data.RowQuery) data.QueriedRows {
+	return untrainableRows{errors.New("the device has no data of its own, only trainers: add data to agentd.yaml")}
+}
+
+// Probe implements [data.Source].
+func (NoRowsSource) Probe() error { return nil }
+
+// Close implements [data.Source].
+func (NoRowsSource) Close() error { return nil }
+
+// untrainableRows is the rows of a task that cannot be trained here.
+type untrainableRows struct{ why error }
+
+func (untrainableRows) Changed() bool                         { return false }
+func (m untrainableRows) Snapshot() (data.RowSnapshot, error) { return data.RowSnapshot{}, m.why }
+
+// Changed implements [data.Rows]. The program is asked, and started if it has ended; while it cannot say, nothing has
+// changed.
+func (p *program) Changed() bool {
+	p.mu.Lock()
+	before := p.rowsVersion
+	p.mu.Unlock()
+	if before > 0 { // else the first snapshot starts it
+		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
+		defer cancel()
+		if err := p.updateRowCount(ctx); errors.As(err, new(*requestRefusedError)) {
+			p.context.log.Warn("a trainer does not say how many rows it has", "trainer", p.trainerName, "err", err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.rowsVersion != p.lastSnapshotVersion || p.rowsVersion == 0
+}
+
+// Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program, and waits
+// no longer than its timeout: what else the agent reads waits too. The program may begin later.
+func (p *program) Snapshot() (data.RowSnapshot, error) {
+	ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
+	defer cancel()
+	if _, err := p.ensureProcess(ctx); err != nil {
+		return data.RowSnapshot{}, fmt.Errorf("trainer %s: %w", p.trainerName, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lastSnapshotVersion = p.rowsVersion
+	return data.RowSnapshot{Version: p.rowsVersion, Rows: learner.NewTableSamples[float32](1, p.rowCount,
+		hiddenRows{})}, nil
+}
+
+// hiddenRows is rows that only a program sees.
+type hiddenRows struct{}
+
+// ReadRows implements [learner.StoredTable].
+func (hiddenRows) ReadRows(x, y []float32, _ int) {
+	clear(x)
+	clear(y)
+}
+
+// NewBlock implements [training.Trainer].
+func (t *ProgramTrainer) NewBlock(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
+	j task.LocalJob[float32]) (training.LocalStepBlock, error) {
+	if !p.Task.External.IsEnabled() { // the device has come to a task of another kind
+		t.mu.Lock()
+		for _, needless := range t.programByTrainer {
+			go needless.stopUntilNeeded()
+		}
+		t.mu.Unlock()
+		return t.Trainer.NewBlock(ctx, r, p, j)
+	}
+	of, err := t.findProgramForTask(p)
+	if err != nil {
+		return nil, err
+	}
+	training := &p.Task.Training
+	b := &programBlock{ctx: ctx, program: of, compiledTask: p, job: j, steps: uint64(j.Steps), stepWeight: j.StepWeight,
+		fitTemplate: fitRequest{
+			Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
+			Proximal: training.Proximal, BlockSteps: uint64(j.Steps)}}
+	if p.Task.Mixing.IntervalSteps > 0 {
+		b.mixes, b.blockSteps = true, uint64(training.MaxLocalSteps)
+		b.stepWeight *= float64(b.blockSteps) / float64(b.steps)
+	} else if training.NormalizesStepSize {
+		b.stepWeight /= float64(b.steps)
+	}
+	return b, nil
+}
+
+// programBlock is a block of local steps that a program takes. Its base is where its first step began.
+type programBlock struct {
+	ctx          context.Context
+	program      *program
+	run          *programRun // the process that has begun it; nil before
+	compiledTask *task.CompiledTask[float32]
+	job          task.LocalJob[float32]
+	mixes        bool
+	blockSteps   uint64 // H, of a block that mixes
+	steps        uint64 // E_k
+	stepWeight   float64
+	fitTemplate  fitRequest // what all requests have
+
+	takenSteps, restartCount int
+	riskBefore, riskAfter    float64
+	metricByName             map[string]float64
+}
+
+// TakeSteps implements [training.LocalStepBlock].
+func (b *programBlock) TakeSteps(x []float32, first, last uint64) error {
+	if !b.mixes || b.steps == b.blockSteps {
+		return b.fit(x, first, first, last)
+	}
+	for s := first; s <= last; s++ {
+		if !task.IsGradientStep(s, b.blockSteps, b.steps) {
+			continue
+		}
+		n := s * b.steps / b.blockSteps // the program counts those that it takes
+		if err := b.fit(x, s, n, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fit takes steps first to last, one after another, from step s of the schedule on.
+func (b *programBlock) fit(x []float32, s, first, last uint64) error {
+	switch over := b.job.ShouldStop != nil && b.job.ShouldStop() || b.ctx.Err() != nil; {
+	case over && b.mixes: // neighbours would take what there is for the whole block
+		return task.ErrStoppedMidBlock
+	case over:
+		return nil
+	case b.run == nil:
+		run, err := b.program.ensureProcess(b.ctx)
+		if err != nil {
+			return fmt.Errorf("trainer %s: %w", b.program.trainerName, err)
+		}
+		b.run = run
+	}
+	what := b.fitTemplate
+	what.FirstStep, what.LastStep = first, last
+	for what.BlockSteps < last { // blocks without an end go on
+		what.BlockSteps += b.fitTemplate.BlockSteps
+	}
+	what.StepSize = b.stepWeight * b.compiledTask.Schedule.StepSizeAt(b.job.StepOffset+s)
+	a, err := b.program.fit(b.ctx, b.run, x, what)
+	for b.consumeRetry(err) {
+		if b.run, err = b.program.awaitRestart(b.ctx); err == nil {
+			a, err = b.program.fit(b.ctx, b.run, x, what)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("trainer %s: %w", b.program.trainerName, err)
+	}
+	if a.RiskBefore != nil && first == 1 {
+		b.riskBefore = *a.RiskBefore
+	}
+	if a.RiskAfter != nil {
+		b.riskAfter = *a.RiskAfter
+	}
+	b.takenSteps += int(a.TakenSteps)
+	b.metricByName = a.MetricByName
+	if b.mixes && a.TakenSteps < last-first+1 {
+		return task.ErrStoppedMidBlock
+	}
+	return nil
+}
+
+// maxBlockRestarts is how often a block that mixes goes on, in a round, with another process of its program.
+const maxBlockRestarts = 3
+
+// consumeRetry reports whether a block that mixes takes the same steps again, with another process: the parameters are
+// the agent's, and neighbours go by them. A proximal term has lost its base.
+func (b *programBlock) consumeRetry(err error) bool {
+	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts ||
+		b.ctx.Err() != nil ||
+		errors.As(err, new(*requestRefusedError)) || errors.As(err, new(*learner.DivergenceError)) ||
+		errors.Is(err, errClosed) || errors.Is(err, task.ErrNoSteps) {
+		return false
+	}
+	b.restartCount++
+	return true
+}
+
+// OutcomeFrom implements [training.LocalStepBlock].
+func (b *programBlock) OutcomeFromBase(base, x []float32) (task.LocalOutcome[float32], error) {
+	out := task.LocalOutcome[float32]{StepsTaken: b.takenSteps, RiskBefore: b.riskBefore, RiskAfter: b.riskAfter}
+	b.takenSteps, b.restartCount = 0, 0
+	stretch := float32(1)
+	if !b.mixes {
+		if out.StepsTaken == 0 {
+			return out, task.ErrNoSteps
+		}
+		stretch = float32(float64(b.steps) / float64(out.StepsTaken))
+	} else {
+		x = slices.Clone(x)        // mixing goes on with it
+		b.riskBefore = b.riskAfter // of a block without an end: the next round goes on from here
+	}
+	if len(b.metricByName) > 0 {
+		b.program.context.log.Info("the trainer's figures", "trainer", b.program.trainerName, "round",
+			b.fitTemplate.Round,
+			"figures", formatMetrics(b.metricByName))
+	}
+	out.OwnParameters = b.compiledTask.OwnParameters(x)
+	err := out.SetScaledChange(x, base, stretch)
+	out.UpdateVector = b.compiledTask.SharedParameters(out.UpdateVector)
+	return out, err
+}
+
+// Score implements [training.ScoringBlock].
+func (b *programBlock) Score(model []float32) (*learner.Score, error) {
+	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, capabilityEvaluate) {
+		return nil, nil // or there is no time left
+	}
+	f, err := b.program.evaluate(b.ctx, b.run, model)
+	if err != nil {
+		return nil, err
+	}
+	figure := func(name string) float64 {
+		if x, ok := f.OtherMetricByName[name]; ok {
+			return x
+		}
+		return math.NaN()
+	}
+	return &learner.Score{Risk: f.Risk, Samples: f.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}, nil
+}
+
+// InitialPersonalParameters implements [training.OpaqueTrainer].
+func (t *ProgramTrainer) InitialPersonalParameters(ctx context.Context, p *task.CompiledTask[float32]) ([]float32,
+	error) {
+	of, err := t.findProgramForTask(p)
+	if err != nil {
+		return nil, err
+	}
+	var x []float32
+	run, err := of.ensureProcess(ctx)
+	if err == nil {
+		x, err = of.initialParameters(ctx, run)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("trainer %s: %w", of.trainerName, err)
+	}
+	return p.OwnParameters(x), nil
+}
+
+// Evaluate implements [evaluation.EvaluatingProgram].
+func (t *ProgramTrainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
+	model []float32) (evaluation.ModelScoreByProgram, error) {
+	of, err := t.findProgramForTask(p)
+	if err != nil {
+		return evaluation.ModelScoreByProgram{}, err
+	}
+	run, err := of.ensureProcess(ctx)
+	if err == nil && slices.Contains(run.helloAnswer.Capabilities, capabilityEvaluate) {
+		var f evaluation.ModelScoreByProgram
+		if f, err = of.evaluate(ctx, run, model); err == nil {
+			return f, nil
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("trainer %s: %w", of.trainerName, err)
+	}
+	return evaluation.ModelScoreByProgram{}, err
+}
+
+// findProgramForTask returns the program of an external task.
+func (t *ProgramTrainer) findProgramForTask(p *task.CompiledTask[float32]) (*program, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	of := t.programByTrainer[p.Task.External.TrainerName]
+	if of == nil || of.encodedTask != encodeTask(&p.Task) { // the agent has come to another task by now
+		return nil, errClosed
+	}
+	return of, nil
+}
+
+// maxShownMetrics is how many of a program's metrics are logged.
+const maxShownMetrics = 16
+
+// formatMetrics are metrics as people read them.
+func formatMetrics(of map[string]float64) string {
+	var all []string
+	for name, x := range of {
+		all = append(all, fmt.Sprintf("%s=%.6g", textPrefix(name, 200), x))
+	}
+	slices.Sort(all)
+	return strings.Join(all[:min(len(all), maxShownMetrics)], " ")
+}
+
+// Moments implements [training.Trainer].
+func (t *ProgramTrainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
+	if p.Task.External.IsEnabled() {
+		return nil, errors.New("the rows of an external model have no columns")
+	}
+	return t.Trainer.Moments(p, s)
+}

@@ -1,0 +1,408 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// credentialRenewal is the state of requests for another certificate, before the present one expires, and for another
+// key, when a person wants one. The agent repeats a request until the coordinator answers. The next key is saved before
+// it is requested, and used once the answer is saved. So after any crash the coordinator's list has either this key or
+// the previous one, and the agent finds out which by repeating the request.
+type credentialRenewal struct {
+	// leafCertificate is the certificate of the next connection; nil = none, or not read yet.
+	leafCertificate        *x509.Certificate
+	renewAt                time.Time // when another certificate is requested, by the clock of certificates
+	nextExpiryWarningAt    time.Time // when the next warning of its expiry is due, by the same clock
+	nextCertificateCheckAt time.Time // when the files are read again
+	hasForeignIssuer       bool      // the coordinator's authority has not issued the leaf
+
+	requestsNewKey     bool             // the request is for another key, too
+	nextRequestAt      time.Time        // zero = no request is planned
+	retryInterval      time.Duration    // between the next request and its repetition
+	unansweredRequests []renewalRequest // the newest last
+	refusal            wire.RenewalRefusalReason
+	rotateCallers      []chan error // callers of RotateKey that wait
+}
+
+// renewalRequest is a request that was sent.
+type renewalRequest struct {
+	envelopeDigest      wire.Digest
+	newKey              wire.SigningPublicKey // replaces the present key; zero = none
+	certificateKey      *ecdsa.PrivateKey     // key of the requested certificate; nil if none was requested
+	replacedCertificate *x509.Certificate
+}
+
+const (
+	// maxUnansweredRequests limits the requests whose answer is accepted.
+	maxUnansweredRequests = 4
+	// certificateCheckInterval is the time after which the agent looks for a certificate that a person has configured.
+	certificateCheckInterval = time.Hour
+	// The interval between two requests begins with a two hundredth of the certificate's lifetime, and doubles up to a
+	// thirtieth, within these bounds. A coordinator answers every ten seconds at most.
+	minRequestInterval, maxRequestInterval = 11 * time.Second, 6 * time.Hour
+)
+
+// DeviceKeyReplacedError ends an agent whose key was replaced. Its next start uses the new key.
+type DeviceKeyReplacedError struct{}
+
+func (*DeviceKeyReplacedError) Error() string {
+	return "the agent has another key from its next start on"
+}
+
+// ErrVolatileStateFolder: a device cannot replace its key if its state folder does not survive a power cut.
+var ErrVolatileStateFolder = errors.New("the state folder is in memory: a power cut would take the new key, and " +
+	"the coordinator " +
+	"would hear this device no more; let it join again instead: coordinator devices rotate ID")
+
+// RotateKey replaces the device's key. It returns when the coordinator and the state folder have the new key. The agent
+// then ends with a DeviceKeyReplacedError. If ctx ends before the answer arrives, the agent still repeats the request.
+// RotateKey may be called from any goroutine.
+func (p *AgentIdentity) RotateKey(ctx context.Context) error {
+	if p.core.StateFolder.Volatile {
+		return ErrVolatileStateFolder
+	}
+	done := make(chan error, 1)
+	if err := p.core.Loop.RunOnLoopContext(ctx, func() { p.startKeyRotation(done) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the coordinator has not answered yet; the agent goes on asking: %w", ctx.Err())
+	}
+}
+
+// startKeyRotation saves a new key, and requests it. If a key was requested before, it requests the same key again.
+func (p *AgentIdentity) startKeyRotation(done chan error) {
+	r := &p.renewal
+	r.rotateCallers = append(r.rotateCallers, done)
+	if p.keys.nextKey != nil {
+		p.RequestKeyReplacement()
+		return
+	}
+	if r.requestsNewKey {
+		return // it is being saved
+	}
+	_, next, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		p.answerRotateCallers(err)
+		return
+	}
+	r.requestsNewKey = true
+	keys, inUse := deviceKeys{p.keys.configured, next}, p.core.Signer.Key
+	p.core.Loop.Go(func() {
+		err := keys.save(p.core.StateFolder, inUse)
+		p.core.Loop.RunOnLoop(func() {
+			if err != nil {
+				r.requestsNewKey = false
+				p.answerRotateCallers(err)
+				return
+			}
+			p.keys = keys
+			p.RequestKeyReplacement()
+		})
+	})
+}
+
+// answerRotateCallers returns a result to the callers of RotateKey that wait.
+func (p *AgentIdentity) answerRotateCallers(err error) {
+	for _, c := range p.renewal.rotateCallers {
+		c <- err
+	}
+	p.renewal.rotateCallers = nil
+}
+
+// RequestKeyReplacement requests the next key, if there is one: the coordinator's list may have it already. The request
+// is for another certificate, too, if the coordinator issues certificates.
+func (p *AgentIdentity) RequestKeyReplacement() {
+	if p.keys.nextKey != nil {
+		p.renewal.requestsNewKey = true
+		p.startRenewalRequests()
+	}
+}
+
+// checkCertificateFiles reads the certificate of the next connection, and plans its renewal.
+func (p *AgentIdentity) checkCertificateFiles() {
+	if p.cfg.ReadConfiguredCertificate == nil {
+		return
+	}
+	p.renewal.nextCertificateCheckAt = p.core.Loop.Now().Add(certificateCheckInterval)
+	p.core.Loop.Go(func() {
+		configured, err := p.cfg.ReadConfiguredCertificate()
+		var leaf *x509.Certificate
+		if err == nil && len(configured.Certificate) > 0 {
+			// else the configured one
+			inUse, _ := LoadCertificate(p.core.StateFolder.Disk, p.core.StateFolder.Dir, configured)
+			leaf, err = x509.ParseCertificate(inUse.Certificate[0])
+		}
+		if err != nil {
+			return // a file is half written; the next connection reports an error that lasts
+		}
+		p.core.Loop.RunOnLoop(func() { p.scheduleRenewal(leaf, configured) })
+	})
+}
+
+// scheduleRenewal plans the renewal of a certificate that was not known before.
+func (p *AgentIdentity) scheduleRenewal(leaf *x509.Certificate, configured tls.Certificate) {
+	r := &p.renewal
+	if leaf == nil || r.leafCertificate != nil && r.leafCertificate.Equal(leaf) {
+		return
+	}
+	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
+	r.leafCertificate, r.hasForeignIssuer = leaf, false
+	lifetime := r.certificateLifetime()
+	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1)) // all devices may have joined in one hour
+	r.renewAt, r.nextExpiryWarningAt = leaf.NotBefore.Add(lifetime/3*2).Add(jitter), leaf.NotAfter.Add(-lifetime/6)
+	p.core.Observer.Observe(CertificateUsed{ExpiresAt: leaf.NotAfter, IsRenewal: renewed})
+	p.Tick(p.core.Loop.Now())
+}
+
+// certificateLifetime returns the time from the certificate's beginning to its end. It returns 0 if the certificate
+// ends before it begins.
+func (r *credentialRenewal) certificateLifetime() time.Duration {
+	return max(r.leafCertificate.NotAfter.Sub(r.leafCertificate.NotBefore), 0)
+}
+
+// isCertificateFromCoordinator reports whether the coordinator issues this certificate: the device has joined with a
+// token then.
+func (p *AgentIdentity) isCertificateFromCoordinator() bool {
+	return p.trust.document != nil && p.renewal.leafCertificate != nil && !p.renewal.hasForeignIssuer
+}
+
+// Deadline implements part.TickHook.
+func (p *AgentIdentity) Deadline() (time.Time, bool) {
+	r := &p.renewal
+	var next part.EarliestDeadline
+	next.Add(r.nextCertificateCheckAt, p.cfg.ReadConfiguredCertificate != nil)
+	next.Add(r.nextRequestAt, p.core.IsConnected && !r.nextRequestAt.IsZero())
+	if r.leafCertificate != nil {
+		until := r.nextExpiryWarningAt
+		if p.isCertificateFromCoordinator() && r.nextRequestAt.IsZero() && r.renewAt.Before(until) {
+			until = r.renewAt
+		}
+		next.Add(p.core.Loop.Now().Add(max(until.Sub(p.certificateCheckTime()), 0)), true)
+	}
+	return next.At, next.IsSet
+}
+
+// Tick implements part.TickHook.
+func (p *AgentIdentity) Tick(now time.Time) {
+	r := &p.renewal
+	if p.cfg.ReadConfiguredCertificate != nil && !now.Before(r.nextCertificateCheckAt) {
+		p.checkCertificateFiles()
+	}
+	if r.leafCertificate != nil {
+		clock := p.certificateCheckTime()
+		if p.isCertificateFromCoordinator() && r.nextRequestAt.IsZero() && !clock.Before(r.renewAt) {
+			p.startRenewalRequests()
+		}
+		if !clock.Before(r.nextExpiryWarningAt) {
+			r.nextExpiryWarningAt = clock.Add(min(24*time.Hour, r.certificateLifetime()/12+time.Second))
+			p.core.Observer.Observe(CertificateExpiring{ExpiresAt: r.leafCertificate.NotAfter,
+				TimeLeft:    r.leafCertificate.NotAfter.Sub(clock),
+				LastRefusal: r.refusal})
+		}
+	}
+	if p.core.IsConnected && !r.nextRequestAt.IsZero() && !now.Before(r.nextRequestAt) {
+		p.sendRenewalRequest(now)
+	}
+}
+
+// startRenewalRequests sends a request now, if there is a link, and repeats it until it is answered.
+func (p *AgentIdentity) startRenewalRequests() {
+	r := &p.renewal
+	r.retryInterval = minRequestInterval // a person waits for a key
+	if r.leafCertificate != nil && !r.requestsNewKey {
+		r.retryInterval = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
+	}
+	r.nextRequestAt = p.core.Loop.Now()
+	if p.core.IsConnected {
+		p.sendRenewalRequest(r.nextRequestAt)
+	}
+}
+
+// sendRenewalRequest sends a request, and plans its repetition.
+func (p *AgentIdentity) sendRenewalRequest(now time.Time) {
+	r := &p.renewal
+	jitter := time.Duration(p.core.Rand.Int64N(int64(r.retryInterval)/2 + 1))
+	r.nextRequestAt = now.Add(r.retryInterval + jitter)
+	limit := maxRequestInterval
+	if r.leafCertificate != nil {
+		limit = min(max(r.certificateLifetime()/30, minRequestInterval), maxRequestInterval)
+	}
+	r.retryInterval = min(2*r.retryInterval, limit)
+	q, payload, err := p.newRenewalRequest()
+	if err != nil {
+		p.core.Logger.Error("cannot make another key", "err", err)
+		return
+	}
+	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-maxUnansweredRequests):], q)
+	p.core.Publish(mqtt.Message{Topic: p.core.Topics.AgentToCoordinator(p.core.ID), Payload: payload,
+		QoS: mqtt.AtMostOnce})
+}
+
+// newRenewalRequest returns a request, and its signed envelope.
+func (p *AgentIdentity) newRenewalRequest() (q renewalRequest, envelope []byte, err error) {
+	key, m := p.core.Signer.Key, wire.CredentialRenewalRequest{}
+	if p.renewal.requestsNewKey {
+		key = p.keys.nextKey
+		q.newKey = wire.SigningPublicKeyOf(key)
+	}
+	m.NewKey = wire.SigningPublicKeyOf(key)
+	if p.isCertificateFromCoordinator() {
+		q.replacedCertificate = p.renewal.leafCertificate
+		if q.certificateKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return q, nil, err
+		}
+		public, err := q.certificateKey.PublicKey.Bytes()
+		if err != nil {
+			return q, nil, err
+		}
+		m.TLSKey = (*wire.TLSPublicKey)(public)
+	}
+	if p.renewal.requestsNewKey {
+		m.SignWithListedKey(p.core.Federation, p.core.ID, p.core.Signer.Key)
+	}
+	if q.certificateKey != nil {
+		sum := sha256.Sum256(m.SignedText(p.core.Federation, p.core.ID))
+		if m.TLSKeySignature, err = ecdsa.SignASN1(rand.Reader, q.certificateKey, sum[:]); err != nil {
+			return q, nil, err
+		}
+	}
+	envelope = p.core.Signer.SignedEnvelopeWithKey(key, wire.TypeRenewalRequest, m.Body())
+	e, err := wire.ParseEnvelope(envelope)
+	if err == nil {
+		q.envelopeDigest = e.Digest()
+	}
+	return q, envelope, err
+}
+
+// DirectMessageTypes implements part.DirectMessageReceiver.
+func (*AgentIdentity) DirectMessageTypes() []wire.MessageType {
+	return []wire.MessageType{wire.TypeRenewalAnswer}
+}
+
+// ReceiveDirectMessage implements part.DirectMessageReceiver. It saves the certificate and the key of an answer. If
+// there is a key, it ends the agent.
+func (p *AgentIdentity) ReceiveDirectMessage(e *wire.Envelope) error {
+	answer, err := wire.DecodeCredentialRenewalAnswer(e.Body)
+	if err != nil {
+		return err
+	}
+	r := &p.renewal
+	i := slices.IndexFunc(r.unansweredRequests,
+		func(q renewalRequest) bool { return q.envelopeDigest == answer.RequestDigest })
+	if i < 0 {
+		return host.NewMessageDropError(part.DropUnwanted, "an answer to a request that this agent does not wait for")
+	}
+	if answer.RefusalReason != 0 {
+		p.handleRenewalRefusal(answer.RefusalReason)
+		return nil
+	}
+	q := r.unansweredRequests[i]
+	leaf, err := q.parseIssuedCertificate(answer.Certificate)
+	if err != nil {
+		return err
+	}
+	r.unansweredRequests, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
+	if leaf != nil {
+		r.renewAt = leaf.NotAfter // until the file is read
+	} else if q.certificateKey != nil { // the coordinator issues no certificates, or as another authority
+		r.hasForeignIssuer = true
+	}
+	keys, next := deviceKeys{p.keys.configured, nil}, p.keys.nextKey
+	hasKey := q.newKey != wire.SigningPublicKey{}
+	p.core.WriteRetrier.StartWrite(state.RetriedWrite{Purpose: "save another key or certificate",
+		WriteFile: func() error { // the certificate first, since the key ends this start
+			if leaf != nil {
+				if err := p.replaceCertificate(&q, leaf); err != nil {
+					return err
+				}
+			}
+			if hasKey {
+				return keys.save(p.core.StateFolder, next)
+			}
+			return nil
+		},
+		OnSuccess: func() {
+			if leaf != nil {
+				p.checkCertificateFiles()
+			}
+			if hasKey {
+				p.core.Observer.Observe(DeviceKeyReplaced{Key: q.newKey})
+				p.answerRotateCallers(nil)
+				p.core.StopAgent(&DeviceKeyReplacedError{})
+			}
+		}})
+	return nil
+}
+
+// parseCertificate returns the certificate of an answer. It returns nil if the answer has no certificate, or a
+// certificate that cannot replace the present one.
+func (q *renewalRequest) parseIssuedCertificate(der []byte) (*x509.Certificate, error) {
+	if len(der) == 0 {
+		return nil, nil
+	}
+	leaf, err := x509.ParseCertificate(der)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the certificate: %w", err)
+	case q.certificateKey == nil || !q.certificateKey.PublicKey.Equal(leaf.PublicKey):
+		return nil, host.NewMessageDropError(part.DropUnwanted, "a certificate of another key")
+	case leaf.Subject.CommonName != q.replacedCertificate.Subject.CommonName || !bytes.Equal(leaf.RawIssuer,
+		q.replacedCertificate.RawIssuer):
+		return nil, nil
+	}
+	return leaf, nil
+}
+
+// replaceCertificate saves the certificate of an answer, unless a person has configured another one since the request.
+// It is called from any goroutine.
+func (p *AgentIdentity) replaceCertificate(q *renewalRequest, leaf *x509.Certificate) error {
+	configured, err := p.cfg.ReadConfiguredCertificate()
+	if err != nil {
+		return err
+	}
+	inUse, _ := LoadCertificate(p.core.StateFolder.Disk, p.core.StateFolder.Dir, configured)
+	if !bytes.Equal(inUse.Certificate[0], q.replacedCertificate.Raw) {
+		return nil
+	}
+	return saveCertificate(p.core.StateFolder, configured.Certificate[0], q.certificateKey, leaf.Raw)
+}
+
+// handleRenewalRefusal ends the requests, unless the coordinator asks for a repetition. The next key stays in the state
+// folder. If the coordinator has listed it nevertheless, the agent requests it again when its present key is rejected,
+// and at the next start.
+func (p *AgentIdentity) handleRenewalRefusal(reason wire.RenewalRefusalReason) {
+	r := &p.renewal
+	r.refusal = reason
+	if reason == wire.RenewalStorageFailed {
+		return // the request is repeated
+	}
+	p.core.Observer.Observe(RenewalRefused{reason})
+	r.unansweredRequests, r.nextRequestAt = nil, time.Time{}
+	r.hasForeignIssuer = r.hasForeignIssuer || reason != wire.RenewalKeyOfOtherDevice
+	if r.requestsNewKey {
+		r.requestsNewKey = false
+		p.answerRotateCallers(fmt.Errorf("the coordinator refuses: %s", RenewRefusalText(reason)))
+	}
+}

@@ -1,0 +1,84 @@
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/round/agentround"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// obeyedAnnouncementStore keeps the position of the last obeyed announcement on disk. After a restart the agent obeys
+// only later announcements.
+type obeyedAnnouncementStore struct {
+	core            *part.AgentCore
+	slots           *state.FileSlots
+	unsavedPosition *agentround.SaveAnnouncementPosition // written now, or next; nil if it is on disk
+}
+
+// positionWrite is the purpose of the write (state.RetriedWrite).
+const positionWrite = "save the announcement's place"
+
+// savePosition saves a position beside the owner. One write runs at a time; the newest position is written next.
+func (p *obeyedAnnouncementStore) savePosition(e agentround.SaveAnnouncementPosition) {
+	p.core.WriteRetrier.ForgetFailedWrite(positionWrite)
+	busy := p.unsavedPosition != nil
+	if p.unsavedPosition = &e; !busy {
+		p.startWrite(e)
+	}
+}
+
+func (p *obeyedAnnouncementStore) startWrite(e agentround.SaveAnnouncementPosition) {
+	write := func() error { return saveAnnouncementPosition(p.slots, e.Position, e.AnnouncementDigest) }
+	p.core.Loop.Go(func() {
+		err := write()
+		p.core.Loop.RunOnLoop(func() {
+			if newest := *p.unsavedPosition; newest != e {
+				p.startWrite(newest)
+				return
+			}
+			p.unsavedPosition = nil
+			p.core.WriteRetrier.FinishWrite(state.RetriedWrite{Purpose: positionWrite, WriteFile: write,
+				OnSuccess: func() {
+					p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{
+						Position: e.Position})
+				}}, err)
+			if err != nil { // the round machine declines rounds until a write succeeds
+				p.core.HandleRoundEvent(agentround.AnnouncementPositionSaved{Position: e.Position, SaveFailed: true})
+			}
+		})
+	})
+}
+
+// saveAnnouncementPosition writes a position, with the digest of its announcement.
+func saveAnnouncementPosition(s *state.FileSlots, o wire.AnnouncementPosition, d wire.Digest) error {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(o.Root))
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.Epoch))
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.Run))
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.Round))
+	b = binary.LittleEndian.AppendUint32(b, uint32(o.Attempt))
+	b = append(b, byte(o.Phase))
+	return s.Save(append(b, d[:]...))
+}
+
+// loadAnnouncementPosition returns the position and the digest that saveAnnouncementPosition has written last. They are
+// zero if there are none.
+func loadAnnouncementPosition(s *state.FileSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
+	err = s.Load(func(b []byte) error {
+		if len(b) != 33+len(d) {
+			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
+		}
+		o = wire.AnnouncementPosition{
+			Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
+			Run:     wire.RunID(binary.LittleEndian.Uint64(b[12:])),
+			Round:   wire.RoundID(binary.LittleEndian.Uint64(b[20:])),
+			Attempt: wire.RoundAttempt(binary.LittleEndian.Uint32(b[28:])),
+			Phase:   wire.AnnouncementPhase(b[32]),
+		}
+		d = wire.Digest(b[33:])
+		return nil
+	})
+	return o, d, err
+}

@@ -1,0 +1,277 @@
+package predict
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// modelTrial decides whether a new model comes into use.
+type modelTrial struct {
+	newModel        *modelfile.Model
+	inUse           *modelfile.Model          // nil if there is none
+	heldOutRows     *learner.Samples[float32] // standardised as the task demands; nil if there are none
+	readErr         func() error              // why some of them could not be read
+	rowDescription  *modelfile.Model          // describes these rows; it has no parameters
+	rowsUnavailable bool                      // rows are held out, but are not available now
+	isRollback      bool                      // the model in use was withdrawn: this one is adopted uncompared
+	protectedModel  wire.ModelRef             // stays among the kept models
+	// finetune fine-tunes the model before it is judged; nil = the model is not fine-tuned.
+	finetune func(context.Context, *modelfile.Model) error
+	folder   state.Folder
+	cfg      *Config
+}
+
+// run judges the model, and puts it into use. hookErr is the error of Config.OnModelActivated.
+func (t *modelTrial) run(ctx context.Context) (event ModelJudged, hookErr error) {
+	event = ModelJudged{Run: t.newModel.Run, Version: t.newModel.Version, Risk: math.NaN(),
+		RiskOfModelInUse: math.NaN()}
+	if t.rowsUnavailable && !t.isRollback {
+		event.Result = Unjudged
+		return event, nil
+	}
+	var err error
+	if t.finetune != nil {
+		err = t.finetune(ctx, t.newModel)
+	}
+	if err == nil {
+		err = t.compareWithModelInUse(&event, t.cfg.MaxRiskIncrease)
+	}
+	if err != nil {
+		event.Result, event.Err = Failed, err
+	}
+	if event.Result != Adopted {
+		return event, nil
+	}
+	if event.Result, event.Err = t.activateNewModel(); event.Result == Adopted && t.cfg.OnModelActivated != nil {
+		hookErr = t.cfg.OnModelActivated(ctx, t.newModel)
+	}
+	return event, hookErr
+}
+
+// compareWithModelInUse compares the model with the model in use, on the held-out rows. A model for other columns is
+// not compared.
+func (t *modelTrial) compareWithModelInUse(event *ModelJudged, margin float64) error {
+	event.Result = Adopted
+	if w, err := t.newModel.Parameters(); err != nil {
+		return err
+	} else if learner.FirstNonFiniteIndex(w) >= 0 {
+		event.Result = NotFinite
+		return nil
+	}
+	if t.heldOutRows == nil || t.isRollback {
+		return nil
+	}
+	// the same for both
+	t.heldOutRows = t.heldOutRows.RandomSubset(task.MaxRiskSampleRows, task.AgentRand(uint64(t.newModel.Run), 0, 0))
+	risk, ok, err := t.heldOutRisk(t.newModel)
+	if !ok || err != nil {
+		return err
+	}
+	event.HeldOutRows, event.Risk = t.heldOutRows.Len(), risk
+	if risk-risk != 0 {
+		event.Result = NotFinite
+		return nil
+	}
+	old, ok, err := t.heldOutRisk(t.inUse)
+	if !ok || err != nil {
+		return err
+	}
+	if event.RiskOfModelInUse = old; isWorse(event.Risk, old, margin) {
+		event.Result = Worse
+	}
+	return nil
+}
+
+// isWorse reports whether a risk is larger than the risk of the model in use by more than the margin, which is a share
+// of the latter. A risk may be negative.
+func isWorse(risk, old, margin float64) bool { return risk > old+margin*math.Abs(old) }
+
+// heldOutRisk returns the mean risk of a model on the held-out rows, without a ridge: it depends on the data alone. It
+// is not ok if the model cannot be compared.
+func (t *modelTrial) heldOutRisk(of *modelfile.Model) (risk float64, ok bool, err error) {
+	w, err := t.restandardizedParameters(of)
+	if w == nil || err != nil {
+		return 0, false, err
+	}
+	a := of.Architecture
+	a.Ridge, a.HuberDelta = 0, t.rowDescription.Architecture.HuberDelta
+	m, err := learner.NewModel[float32](a) // training uses another one meanwhile
+	if err != nil {
+		return 0, false, err
+	}
+	m.SetReportedRiskUnits(t.rowDescription.Standardization)
+	return m.Score(w, t.heldOutRows).Risk, true, t.readErr()
+}
+
+// restandardizedParameters returns the parameters of a model for rows that are standardised as the held-out rows are.
+// It returns nil if the model cannot be compared.
+func (t *modelTrial) restandardizedParameters(of *modelfile.Model) ([]float32, error) {
+	if of == nil || !of.IsComparableWith(t.rowDescription) {
+		return nil, nil
+	}
+	w, err := of.Parameters()
+	from, to := of.Standardization, t.rowDescription.Standardization
+	if err != nil || from.Same(to) {
+		return w, err
+	}
+	m, err := learner.NewModel[float32](of.Architecture)
+	if err == nil && len(from.Mean) == len(to.Mean) {
+		err = m.RestandardizeParameters(w, from, to)
+	} else {
+		w = nil // one of them has no standardisation
+	}
+	if errors.Is(err, learner.ErrNoBias) {
+		return nil, nil
+	}
+	return w, err
+}
+
+// activateNewModel keeps the model, and puts it into use unless the device's owner has pinned another one.
+func (t *modelTrial) activateNewModel() (result JudgmentResult, err error) {
+	if t.cfg.LockKeptModels != nil {
+		unlock, err := t.cfg.LockKeptModels()
+		if err != nil {
+			return Failed, err
+		}
+		defer func() {
+			if failed := unlock(); failed != nil {
+				result, err = Failed, failed
+			}
+		}()
+	}
+	k, err := modelfile.OpenKeptModels(t.folder.Disk, t.folder.Dir)
+	switch {
+	case err != nil:
+		return Failed, err
+	case k.IsPinned():
+		return OtherPinned, nil
+	}
+	if err := k.Install(t.newModel, t.cfg.MaxKeptModels, t.protectedModel); err != nil {
+		return Failed, err
+	}
+	return Adopted, nil
+}
+
+// activeModelFile is the file of the model in use.
+type activeModelFile struct {
+	contentStamp string // identifies the content of the file
+	model        *modelfile.Model
+	modifiedAt   time.Time
+	isPinned     bool
+}
+
+// readActiveModel reads the model in use, unless its file still has the stamp before.
+func readActiveModel(folder state.Folder, before string) (activeModelFile, error) {
+	info, err := folder.Disk.Lstat(modelfile.ActiveModelPath(folder.Dir))
+	if err != nil {
+		return activeModelFile{contentStamp: "none"}, nil // there is none, or the disk fails: a new model comes
+	}
+	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
+	if err != nil {
+		return activeModelFile{contentStamp: before}, err
+	}
+	f := activeModelFile{modifiedAt: info.ModTime(), isPinned: k.IsPinned()}
+	if f.contentStamp = fmt.Sprint(f.modifiedAt.UnixNano(), info.Size(), f.isPinned); f.contentStamp == before {
+		return f, nil
+	}
+	f.model, err = k.ActiveModel()
+	if errors.Is(err, store.ErrNoModel) {
+		err = nil
+	}
+	return f, err
+}
+
+// JudgmentResult is the result of judging a new model on the device. It is a metric's label.
+type JudgmentResult string
+
+// The results.
+const (
+	Adopted     JudgmentResult = "taken"
+	Worse       JudgmentResult = "worse"      // than the model in use, by more than the margin
+	NotFinite   JudgmentResult = "not_finite" // its parameters, or its risk
+	Unjudged    JudgmentResult = "blind"      // there are no rows to judge it on now; the agent tries again
+	Failed      JudgmentResult = "failed"     // for example because of the disk; the agent tries again
+	OtherPinned JudgmentResult = "pinned"     // the device's owner has chosen another model; not reported
+)
+
+// JudgmentResults returns the results that are reported, for closed label sets.
+func JudgmentResults() []JudgmentResult {
+	return []JudgmentResult{Adopted, Worse, NotFinite, Unjudged, Failed}
+}
+
+var (
+	judgedModels = observe.CounterByLabel("models_judged_total",
+		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
+			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
+		"result", observe.NamesAsStrings(JudgmentResults()))
+	judgedModelRisk = observe.OptionalGauge("model_judged_risk",
+		"Risk of the newest model that was judged, on the held-out rows.")
+	riskOfModelInUse = observe.OptionalGauge("model_in_use_risk",
+		"Risk of the model that was in use when the newest one was judged, on the same rows.")
+)
+
+// ModelJudged: the agent has compared a new model with the model in use.
+type ModelJudged struct {
+	Run     wire.RunID
+	Version wire.ModelVersion
+	Result  JudgmentResult
+	// number of rows on which it was judged, at most task.MaxRiskSampleRows; 0 = it was not judged
+	HeldOutRows      int
+	Risk             float64 // on these rows; NaN if it was not judged
+	RiskOfModelInUse float64 // on these rows; NaN if there is no model to compare with
+	Err              error   // with Failed
+}
+
+// Describe implements observe.Event. OtherPinned is not reported.
+func (e ModelJudged) Describe(d *observe.EventDescription) {
+	d.IncCounter(judgedModels, string(e.Result))
+	d.SetGauge(judgedModelRisk, e.Risk)
+	d.SetGauge(riskOfModelInUse, e.RiskOfModelInUse)
+	attributes := []any{"run", e.Run, "version", e.Version, "rows", e.HeldOutRows, "risk",
+		observe.RoundToFourDigits(e.Risk),
+		"risk_in_use", observe.RoundToFourDigits(e.RiskOfModelInUse)}
+	switch e.Result {
+	case Adopted:
+		d.Log(observe.Info, "new model adopted", attributes...)
+	case Failed:
+		d.Log(observe.Error, "cannot adopt a new model", append(attributes, "err", e.Err)...)
+	case Worse, NotFinite, Unjudged, OtherPinned:
+		d.Log(observe.Warn, "new model not adopted", append(attributes, "reason", e.Result)...)
+	}
+	e.describeCondition(d)
+}
+
+func (e ModelJudged) describeCondition(d *observe.EventDescription) {
+	const condition = "model"
+	name := fmt.Sprintf("model %d/%d is not in use: ", e.Run, e.Version)
+	switch e.Result {
+	case Worse:
+		d.RaiseCondition(condition,
+			name+fmt.Sprintf("its risk on the %d held-out rows is %.4g, and the risk of the model in use "+
+				"is %.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept such a model")
+	case NotFinite:
+		d.RaiseCondition(condition, name+"it has numbers that are not finite",
+			"lower task.step_size at the coordinator")
+	case Unjudged:
+		d.RaiseCondition(condition, name+"the held-out rows to judge it on cannot be read now",
+			"see the data's errors with `agentd data check`; the agent tries again every minute")
+	case Failed:
+		d.RaiseCondition(condition, name+fmt.Sprint(e.Err),
+			"examine the disk with `agentd doctor`; the agent tries again every minute")
+	case Adopted:
+		d.ResolveCondition(condition)
+		d.ResolveCondition(modelHookCondition) // ActivationCommandFailed follows if the command fails again
+	case OtherPinned:
+	}
+}

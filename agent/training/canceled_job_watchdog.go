@@ -1,0 +1,51 @@
+package training
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// stopGrace is the time within which a cancelled training job must end. A job notices that it was cancelled between two
+// local steps, and before and after it computes the risk over all rows.
+const stopGrace = 10 * time.Minute
+
+// canceledJobWatchdog knows the training jobs that were cancelled and have not ended yet.
+type canceledJobWatchdog struct {
+	mu                sync.Mutex
+	cancellationTimes map[*time.Time]struct{} // by the time of the cancellation
+}
+
+// watchJob watches a job whose context is ctx. The job calls ended at its end.
+func (w *canceledJobWatchdog) watchJob(ctx context.Context) (ended func()) {
+	var at time.Time
+	over := false // guarded by mu
+	unwatch := context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !over {
+			at = time.Now()
+			w.cancellationTimes[&at] = struct{}{}
+		}
+	})
+	return func() {
+		unwatch()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		over = true
+		delete(w.cancellationTimes, &at)
+	}
+}
+
+// checkStuckJobs returns an error if a job continues long after it was cancelled.
+func (w *canceledJobWatchdog) checkStuckJobs(now time.Time) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for at := range w.cancellationTimes {
+		if since := now.Sub(*at); since > stopGrace {
+			return fmt.Errorf("agent: a training job was told to end %s ago and goes on", since.Round(time.Second))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/internal/agentd"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/doctor"
+	"github.com/fedmesh/fedmesh/internal/settings"
+)
+
+// federationFlag is the flag of commands that are about one federation of the device, or about some.
+type federationFlag struct{ name string }
+
+func (f *federationFlag) addToCommand(cmd *cobra.Command) *cobra.Command {
+	cmd.Flags().StringVar(&f.name, "federation", "", "federation of the device, if it is in several")
+	return cmd
+}
+
+// namedFederation returns the settings in the one that is meant.
+func (f *federationFlag) namedFederation(s *settings.Agent) (*settings.Agent, error) {
+	m, err := s.ForFederation(f.name)
+	if err != nil {
+		return nil, cli.UsageErrorf("%v", err)
+	}
+	return m, nil
+}
+
+// selectedFederations returns the settings in each, or in the one that is named.
+func (f *federationFlag) selectedFederations(s *settings.Agent) ([]*settings.Agent, error) {
+	if f.name == "" {
+		return s.SettingsPerFederation(), nil
+	}
+	m, err := f.namedFederation(s)
+	if err != nil {
+		return nil, err
+	}
+	return []*settings.Agent{m}, nil
+}
+
+func doctorCommand() *cobra.Command {
+	var of federationFlag
+	return of.addToCommand(doctor.Command(program, loadSettings, func(s *settings.Agent) (targets []*doctor.Target,
+		err error) {
+		all, err := of.selectedFederations(s)
+		for _, m := range all {
+			t, err := agentd.DoctorTarget(m)
+			if err != nil {
+				return nil, err
+			}
+			targets = append(targets, t)
+		}
+		return targets, err
+	}))
+}

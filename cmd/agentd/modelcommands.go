@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+func modelCommand() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "List the models that the agent keeps, the newest last",
+		Args: cli.ArgsCheckWithUsageError(cobra.NoArgs)}
+	use := &cobra.Command{Use: "use NUMBER|newest",
+		Short: "Predict with a model of the list from now on; newest ends that",
+		Long: "Predict with a model of the list from now on. The agent takes no new model until `model use newest` " +
+			"puts the newest into use. It may run meanwhile, and sees the change within 10 seconds.",
+		Args: cli.ArgsCheckWithUsageError(cobra.ExactArgs(1))}
+	rollback := &cobra.Command{Use: "rollback",
+		Short: "Predict with the model before the present one from now on, as `model use` does",
+		Args:  cli.ArgsCheckWithUsageError(cobra.NoArgs)}
+	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.KeptModels, []string) error{
+		list: listModels, use: pinModel, rollback: rollBackModel,
+	} {
+		var in modelFolderFlags
+		in.addFlags(cmd)
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			return in.withKeptModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
+		}
+	}
+	return cli.GroupCommand("model", "List the models that the agent keeps, or choose the one to predict with", list,
+		use,
+		rollback)
+}
+
+// modelFolderFlags says which agent's models are meant.
+type modelFolderFlags struct {
+	configLoader cli.ConfigLoader
+	federation   federationFlag
+}
+
+func (f *modelFolderFlags) addFlags(cmd *cobra.Command) {
+	f.configLoader.AddFlags(cmd, program)
+	f.federation.addToCommand(cmd)
+}
+
+// stateDir returns the agent's state folder.
+func (f *modelFolderFlags) stateDir() (string, error) {
+	s := uncheckedSettings(settings.DefaultAgent())
+	if err := settings.Load(&s, program, f.configLoader.Path, f.configLoader.Overrides); err != nil {
+		return "", err
+	}
+	m, err := f.federation.namedFederation((*settings.Agent)(&s))
+	if err != nil {
+		return "", err
+	}
+	return m.FederationFolder(), nil
+}
+
+// withKeptModels calls do with the models, and locks them for it if they are to be changed.
+func (f *modelFolderFlags) withKeptModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
+	dir, err := f.stateDir()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(modelfile.ModelLockDir(dir)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w in %s: the agent keeps models if predict.keep in its configuration is above 0",
+			store.ErrNoModel, dir)
+	}
+	k, err := modelfile.OpenKeptModels(store.LocalDisk, dir)
+	if err != nil {
+		return err
+	}
+	if locked {
+		lock, err := store.LockStateFolder(modelfile.ModelLockDir(dir))
+		if errors.Is(err, store.ErrLocked) {
+			return fmt.Errorf("the agent is taking a model at this moment: try again (%w)", err)
+		}
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, lock.Unlock()) }()
+	}
+	return do(k)
+}
+
+func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
+	all, err := k.List() // the undamaged ones, even with an error
+	w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "NUMBER\tMODEL\tTASK\tBYTES\tHASH\n")
+	for _, m := range all {
+		note := ""
+		switch {
+		case m.IsInUse && k.IsPinned():
+			note = "\tin use, pinned"
+		case m.IsInUse:
+			note = "\tin use"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%.32s%s\n", m.InstallNumber, m.Name(), m.Metadata["task"], m.FileBytes,
+			m.Metadata["hash"], note)
+	}
+	return errors.Join(err, w.Flush())
+}
+
+func pinModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error {
+	number, err := strconv.ParseUint(args[0], 10, 64)
+	if args[0] != "newest" && (err != nil || number == 0) {
+		return cli.UsageErrorf("%q is not a model: want a NUMBER, as `model list` shows them, or newest", args[0])
+	}
+	if err := k.Activate(number); err != nil {
+		return err
+	}
+	if number == 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), "the newest model is in use; the agent takes new ones again")
+		return nil
+	}
+	return printPinnedModel(cmd, number)
+}
+
+func rollBackModel(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
+	number, err := k.Rollback()
+	if err != nil {
+		return err
+	}
+	return printPinnedModel(cmd, number)
+}
+
+func printPinnedModel(cmd *cobra.Command, number uint64) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(),
+		"model %d is in use; the agent takes no new one until `%s model use newest`\n", number, program)
+	return err
+}

@@ -1,0 +1,57 @@
+package aggregation
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// heldOutScorer is the data on which each model is scored.
+type heldOutScorer struct {
+	compiledTask *task.CompiledTask[float32]
+	rows         data.QueriedRows
+	rowSnapshot  data.RowSnapshot
+}
+
+// openHeldOutScorer reads the held-out data for a task.
+func openHeldOutScorer(source data.Source, p *task.CompiledTask[float32]) (*heldOutScorer, error) {
+	h := &heldOutScorer{compiledTask: p, rows: source.OpenRows(data.RowQuery{Features: p.Task.Features,
+		Target: p.Task.TargetColumn,
+		Recipe: p.RowRecipe(), Labels: p.Model.Architecture().LabelSet(), Preparer: p.NewRowPreparer()})}
+	return h, h.readRows()
+}
+
+// readRows reads the rows. It leaves out rows that were added since the first call, so that the scores of a run can be
+// compared.
+func (h *heldOutScorer) readRows() error {
+	v, err := h.rows.Snapshot()
+	if err != nil {
+		return fmt.Errorf("the held-out data: %w", err)
+	}
+	if h.rowSnapshot.Rows != nil {
+		v.Rows = v.Rows.FirstSamples(h.rowSnapshot.Rows.Len())
+	}
+	h.rowSnapshot = v
+	return nil
+}
+
+// score evaluates a model, given as it is sent, on the data. After an error it reads the rows again at the next call.
+func (h *heldOutScorer) scoreModel(model []byte) (learner.Score, error) {
+	if h.rowSnapshot.Err() != nil {
+		if err := h.readRows(); err != nil {
+			return learner.Score{}, err
+		}
+	}
+	w := make([]float32, len(model)/4)
+	if err := wire.DecodeVector(w, model); err != nil {
+		return learner.Score{}, err
+	}
+	score := h.compiledTask.Model.Score(w, h.rowSnapshot.Rows)
+	if err := h.rowSnapshot.Err(); err != nil {
+		return score, fmt.Errorf("the held-out data: %w", err)
+	}
+	return score, nil
+}

@@ -1,0 +1,65 @@
+package coordinator
+
+import (
+	"slices"
+
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
+	"github.com/fedmesh/fedmesh/coordinator/cleanup"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/uploads"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Metrics are the metrics of the coordinator's events.
+var Metrics = slices.Concat([]*observe.Metric{
+	DroppedMessages, receivedReports,
+	enrolledAgents, coordinatorEpoch, aggregationRule, serverOptimizer,
+	evaluatedVersion, evaluatingAgents, evaluatedRows, evaluatedRisk, evaluatedR2, evaluatedAccuracy, evaluatedF1,
+	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
+}, aggregation.Metrics, duplicate.Metrics, publish.Metrics, uploads.Metrics, meshplan.Metrics, cleanup.Metrics)
+
+// Metrics that several events change, or that are not only changed by events.
+var (
+	// DroppedMessages counts the messages that the coordinator has not used.
+	DroppedMessages = host.NewDroppedMessagesMetric(observe.NamesAsStrings(devices.DropReasons()))
+)
+
+var (
+	coordinatorEpoch = observe.OptionalGauge("epoch",
+		"Epoch of this coordinator: 1, and one more after each restore or takeover; "+
+			"known when the broker has been heard.")
+	aggregationRule = observe.GaugeByLabel("aggregation_rule",
+		"The rule that makes a round's fold of its updates: 1 for the configured one, 0 for all others.",
+		"rule", rule.Names())
+	serverOptimizer = observe.GaugeByLabel("server_optimizer",
+		"The optimiser that makes the model's step of a fold: 1 for the configured one, 0 for all others.",
+		"name", optimizer.Names())
+)
+
+// RoundMachineStarted: the broker retains no later announcement, so the coordinator's machine starts.
+type RoundMachineStarted struct {
+	Epoch wire.Epoch
+	// EpochRaised: the epoch was raised at this start. Agents obey a coordinator with a raised epoch even if another
+	// coordinator has announced a later round.
+	EpochRaised bool
+	// the names of round.aggregation.rule and round.server_optimizer
+	AggregationRule, ServerOptimizer string
+}
+
+// Describe implements observe.Event.
+func (e RoundMachineStarted) Describe(d *observe.EventDescription) {
+	d.SetGauge(coordinatorEpoch, float64(e.Epoch))
+	d.SelectGaugeState(aggregationRule, e.AggregationRule)
+	d.SelectGaugeState(serverOptimizer, e.ServerOptimizer)
+	d.Log(observe.Info, "rounds begin", "rule", e.AggregationRule, "server_optimizer", e.ServerOptimizer)
+	if e.EpochRaised {
+		d.Log(observe.Info, "epoch raised", "epoch", e.Epoch)
+	}
+}

@@ -1,0 +1,72 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// ErrStoppedBetweenRounds is returned by Run after StopBetweenRounds, when no round is open.
+var ErrStoppedBetweenRounds = errors.New("ended between two rounds")
+
+// SetOperatorCommand continues, pauses or stops the run. An open round continues to its end, unless now is true: then
+// it is abandoned. SetOperatorCommand returns an error if the owner's goroutine has not responded before ctx ended.
+func (c *Coordinator) SetOperatorCommand(ctx context.Context, course round.OperatorCommand, now bool) error {
+	return c.runOnOwnerLoop(ctx, func() { c.applyOperatorCommand(course, now) })
+}
+
+// StopBetweenRounds has Run return ErrStoppedBetweenRounds when the open round is over. now abandons the round.
+func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
+	return c.runOnOwnerLoop(ctx, func() {
+		c.stopsBetweenRounds = true
+		c.applyOperatorCommand(round.CommandPause, now)
+	})
+}
+
+func (c *Coordinator) applyOperatorCommand(course round.OperatorCommand, now bool) {
+	if c.stopsBetweenRounds {
+		course = round.CommandPause
+	}
+	c.stepMachine(round.OperatorCommandChanged{Command: course, AbandonsRound: now})
+}
+
+// runOnOwnerLoop calls do on the owner's goroutine, and waits until it has returned.
+func (c *Coordinator) runOnOwnerLoop(ctx context.Context, do func()) error {
+	done := make(chan struct{})
+	err := c.ownerLoop.RunOnLoopContext(ctx, func() {
+		defer close(done)
+		do()
+	})
+	if err == nil {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("coordinator: the command was not carried out in time: %w", err)
+	}
+	return nil
+}
+
+// Backup writes a backup of the state folder (runs.RestoreBackup). The coordinator continues meanwhile.
+func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
+	var slots []runs.BackupFile
+	var failed error
+	err := c.runOnOwnerLoop(ctx, func() { slots, failed = c.stateFolder.ReadSlotFiles() })
+	if err == nil {
+		err = failed
+	}
+	if err == nil {
+		err = c.stateFolder.WriteBackup(w, slots)
+	}
+	if err != nil {
+		return fmt.Errorf("backup of %s: %w", c.stateFolder.Dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package replica
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// PieceHash is the SHA-256 of a piece.
+type PieceHash [sha256.Size]byte
+
+// piecePrefix begins the keys of pieces.
+const piecePrefix = "piece."
+
+func (s PieceHash) storeKey() string { return piecePrefix + hex.EncodeToString(s[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (s PieceHash) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(s[:])), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *PieceHash) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(string(text))
+	if err == nil && len(b) != len(s) {
+		err = fmt.Errorf("it has %d bytes, want %d", len(b), len(s))
+	}
+	if err != nil {
+		return fmt.Errorf("the name of a piece: %w", err)
+	}
+	copy(s[:], b)
+	return nil
+}
+
+// ClusterState is what counts. See the package comment.
+type ClusterState struct {
+	Leader   string     // the name of the replica that leads; empty after it has stepped down
+	Instance uint64     // drawn at the start of its process
+	PutCount uint64     `json:"Count"` // of what this instance has put, to know again what it has put without an answer
+	Epoch    wire.Epoch // of what the leader announces, at least
+	// FileListPieces are the pieces of the list of the folder's files; none before the first commit.
+	FileListPieces []PieceHash `json:"Files"`
+}
+
+func (h *ClusterState) encode() ([]byte, error) {
+	b, err := json.Marshal(h)
+	if err == nil && len(b) > MaxValue {
+		err = fmt.Errorf("the list of the state folder's files is too long: %d pieces", len(h.FileListPieces))
+	}
+	return b, err
+}
+
+func decodeClusterState(value []byte) (*ClusterState, error) {
+	h := &ClusterState{}
+	if err := json.Unmarshal(value, h); err != nil {
+		return nil, fmt.Errorf("the value %q of the cluster is not of this program: %w", headKey, err)
+	}
+	return h, nil
+}
+
+// replicatedFile is a file of the folder.
+type replicatedFile struct {
+	Name string // its path in the folder, with slashes
+	Size int64
+	// Data is the content of a small file; all others are in pieces of pieceSize bytes, the last one shorter.
+	Data   []byte      `json:",omitempty"`
+	Pieces []PieceHash `json:",omitempty"`
+}
+
+// pieceSize is the length of a piece, in bytes, and inlineSize the largest file that needs none.
+const (
+	pieceSize  = MaxValue
+	inlineSize = 4 << 10
+)
+
+// splitIntoPieces returns content as pieces, in order.
+func splitIntoPieces(content []byte) (sums []PieceHash, pieces [][]byte) {
+	for len(content) > 0 {
+		p := content[:min(pieceSize, len(content))]
+		content = content[len(p):]
+		sums, pieces = append(sums, sha256.Sum256(p)), append(pieces, p)
+	}
+	return sums, pieces
+}
+
+// verifyPiece reports whether a piece has its hash.
+func verifyPiece(s PieceHash, piece []byte) error {
+	if sha256.Sum256(piece) != s {
+		return fmt.Errorf("the cluster's piece %x is damaged", s[:8])
+	}
+	return nil
+}
+
+func decodeFileList(list []byte) (files []replicatedFile, err error) {
+	if err := json.Unmarshal(list, &files); err != nil {
+		return nil, fmt.Errorf("the cluster's list of files: %w", err)
+	}
+	return files, nil
+}
+
+// allPieceHashes are all pieces of files and of their list.
+func allPieceHashes(files []replicatedFile, list []PieceHash) []PieceHash {
+	all := slices.Clone(list)
+	for _, f := range files {
+		all = append(all, f.Pieces...)
+	}
+	return all
+}
+
+// pieceHashFromKey returns the piece that a key is of.
+func pieceHashFromKey(key string) (s PieceHash, is bool) {
+	name, is := strings.CutPrefix(key, piecePrefix)
+	return s, is && s.UnmarshalText([]byte(name)) == nil
+}

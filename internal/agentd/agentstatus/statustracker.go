@@ -1,0 +1,261 @@
+package agentstatus
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/announcement"
+	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/agent/presence"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
+	"github.com/fedmesh/fedmesh/agent/upload"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/agentround"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// agentStatus is the state of an agent, as agentd status shows it.
+type agentStatus struct {
+	Program        string             `json:"program"`
+	ProgramVersion string             `json:"version"`
+	Federation     string             `json:"federation"`
+	ID             string             `json:"id"`
+	GeneratedAt    time.Time          `json:"at"` // of the picture
+	Started        time.Time          `json:"started"`
+	Broker         status.Link        `json:"broker"`
+	Conditions     []status.Condition `json:"conditions,omitempty"`
+
+	AnnouncedRound uint64     `json:"round"` // of the announcement that is obeyed
+	AnnouncedPhase string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
+	Work           *roundWork `json:"work,omitempty"`
+	TaskFitness    string     `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
+	// MissingAnnouncement is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
+	MissingAnnouncement announcement.MissingReason `json:"announcement_missing,omitempty"`
+	Rows                uint64                     `json:"rows"`
+	RowsMissingValues   int                        `json:"rows_not_made"` // or not used, for lack of a value
+	Inputs              []inputStatus              `json:"inputs,omitempty"`
+	TrainingWait        *trainingWait              `json:"waits,omitempty"`   // while the device trains for another federation
+	LastTraining        *trainingSummary           `json:"trained,omitempty"` // the last time
+	RoundsByResult      map[string]int             `json:"results"`           // rounds, since the start
+	UpdatesByFate       map[string]int             `json:"updates"`           // whose rounds are over, by what became of them
+	RecentLosses        []float64                  `json:"losses"`            // risk of the base model on the local data, of the newest rounds
+	RecentRefusals      []status.Refusal           `json:"refusals"`
+	Budget              *trafficBudget             `json:"budget,omitempty"`
+	Model               *modelInUse                `json:"model,omitempty"` // that the device predicts with
+
+	CertificateEndsAt *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
+}
+
+// inputStatus is what has come of an input, or of a column of a file.
+type inputStatus struct {
+	Name               string                       `json:"name"` // empty for payloads that cannot be read
+	ReceivedValues     uint64                       `json:"came"`
+	UsedValues         uint64                       `json:"used"`
+	NewestValueAt      *time.Time                   `json:"newest,omitempty"` // of the times of its values
+	UnusedByReason     map[data.UnusedReason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
+	LastUnusedLocation string                       `json:"where,omitempty"`  // the last value was that was not used
+	// LastUnusedProblem describes that value and its fault.
+	LastUnusedProblem string `json:"problem,omitempty"`
+}
+
+// inputStatusesFromReport are the first ones of a report: a file may have thousands of columns.
+func inputStatusesFromReport(r data.QualityReport) []inputStatus {
+	var all []inputStatus
+	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
+		in := inputStatus{Name: c.Name, ReceivedValues: c.ReceivedValues, UsedValues: c.Used, UnusedByReason: c.Unused,
+			LastUnusedLocation: c.LastUnusedWhere,
+			LastUnusedProblem:  c.LastUnusedProblem}
+		if c.NewestTime != 0 {
+			at := time.Unix(0, c.NewestTime).UTC()
+			in.NewestValueAt = &at
+		}
+		all = append(all, in)
+	}
+	return all
+}
+
+// modelInUse is the model that the device predicts with.
+type modelInUse struct {
+	Run        uint64    `json:"run"`
+	Version    uint64    `json:"version"`
+	InUseSince time.Time `json:"since"` // or since the start
+	IsPinned   bool      `json:"pinned"`
+}
+
+// roundWork is the agent's work in a round.
+type roundWork struct {
+	Round                 uint64    `json:"round"`
+	Kind                  string    `json:"kind"`
+	StartedAt             time.Time `json:"since"`
+	Deadline              time.Time `json:"until"` // the deadline
+	HasFinishedLocalSteps bool      `json:"done"`  // the local steps are done, and the update is being sent
+}
+
+// trainingWait is the wait of a federation for its turn to train.
+type trainingWait struct {
+	BusyFederation string    `json:"for"` // the federation that the device trains for
+	WaitingSince   time.Time `json:"since"`
+}
+
+// trainingSummary describes the local steps of a round.
+type trainingSummary struct {
+	Round                uint64   `json:"round"`
+	LocalSteps           int      `json:"local_steps"`
+	StepCountReason      string   `json:"because"`
+	SecondsPerLocalStep  float64  `json:"step_time"` // seconds
+	TrainingSeconds      float64  `json:"took"`      // seconds
+	LockWaitSeconds      float64  `json:"waited"`    // seconds, while the device trained for other federations
+	RiskBefore           *float64 `json:"risk_before,omitempty"`
+	RiskAfter            *float64 `json:"risk_after,omitempty"`
+	AppliedNeighborFlows uint64   `json:"flows,omitempty"` // of neighbours, applied
+	LateNeighborFlows    uint64   `json:"late,omitempty"`  // of these
+}
+
+// trafficBudget is the traffic of a month, against its limit.
+type trafficBudget struct {
+	Month      string `json:"month"`
+	UsedBytes  uint64 `json:"used"` // bytes
+	LimitBytes uint64 `json:"limit"`
+}
+
+// StatusTracker keeps the status page of an agent up to date.
+type StatusTracker struct {
+	now                 func() time.Time
+	mu                  sync.Mutex // pictures are asked for from other goroutines
+	current             agentStatus
+	board               *status.ConditionBoard
+	missingAnnouncement announcement.AnnouncementMissing
+	lastRejection       presence.MessagesRejected
+}
+
+var _ observe.Observer = (*StatusTracker)(nil)
+
+// New returns the view of an agent that has just started.
+func New(version, federation, id string, now func() time.Time, board *status.ConditionBoard) *StatusTracker {
+	return &StatusTracker{now: now, board: board, current: agentStatus{
+		Program: "agentd", ProgramVersion: version, Federation: federation, ID: id, Started: now(),
+		Broker:         status.Link{Since: now()},
+		RoundsByResult: map[string]int{}, UpdatesByFate: map[string]int{}, RecentLosses: []float64{},
+		RecentRefusals: []status.Refusal{},
+	}}
+}
+
+// Status returns a copy of the present state.
+func (v *StatusTracker) Status() status.DrawableStatus {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := v.current
+	p.GeneratedAt = v.now()
+	p.RecentLosses, p.RecentRefusals = slices.Clone(p.RecentLosses), slices.Clone(p.RecentRefusals)
+	p.RoundsByResult, p.UpdatesByFate = maps.Clone(v.current.RoundsByResult), maps.Clone(v.current.UpdatesByFate)
+	p.Conditions = v.board.Conditions()
+	return &p
+}
+
+// TaskObstacles returns the last events that say why the agent has no task: without an announcement, or because the
+// coordinator ignores its messages. Both are zero while nothing is known to be wrong.
+func (v *StatusTracker) TaskObstacles() (announcement.AnnouncementMissing, presence.MessagesRejected) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.missingAnnouncement, v.lastRejection
+}
+
+// Observe implements observe.Observer. It keeps the parts of the page that combine several events or need the clock.
+// The board has the conditions.
+func (v *StatusTracker) Observe(e observe.Event) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := &v.current
+	switch e := e.(type) {
+	case agentround.AnnouncementObeyed:
+		p.AnnouncedRound, p.AnnouncedPhase = uint64(e.Position.Round), e.Position.Phase.String()
+	case agentround.TaskFitnessChecked:
+		p.Rows, p.TaskFitness = e.RowCount, e.Fitness()
+	case agentround.WorkStarted:
+		p.Work = &roundWork{Round: uint64(e.Round), Kind: e.Kind.String(), StartedAt: v.now(),
+			Deadline: v.now().Add(e.TimeLeft)}
+	case agentround.WorkEnded:
+		v.recordRoundWorkEnd(e)
+	case upload.UpdateFateReceived:
+		p.UpdatesByFate[e.Fate.String()]++
+	case training.LocalTrainingFinished:
+		v.recordTraining(e)
+	case training.LockAwaited:
+		if p.TrainingWait = nil; e.HolderFederation != "" {
+			p.TrainingWait = &trainingWait{e.HolderFederation, v.now()}
+		}
+	case training.LocalTrainingFailed:
+		v.addRefusal(e.Round, "no update", e.Err.Error())
+	case host.BrokerLinkChanged:
+		if e.ReconnectAt.IsZero() {
+			p.Broker.SetConnected(v.now(), e.IsConnected, e.Err)
+		} else {
+			p.Broker.SetPaused(v.now(), e.ReconnectAt)
+		}
+	case announcement.AnnouncementMissing:
+		v.missingAnnouncement, p.MissingAnnouncement = e, e.Reason
+	case presence.MessagesRejected:
+		v.lastRejection = e
+	case identity.CertificateUsed:
+		p.CertificateEndsAt = &e.ExpiresAt
+	case taskdata.SourceReportReceived:
+		p.RowsMissingValues, p.Inputs = e.BadRows, inputStatusesFromReport(e.QualityReport)
+	case budget.UplinkUsageChanged:
+		p.Budget = &trafficBudget{e.Month, e.UsedBytes, e.LimitBytes}
+	case predict.ModelInUseChanged:
+		p.Model = &modelInUse{uint64(e.Run), uint64(e.Version), e.InstalledAt, e.IsPinned}
+	}
+}
+
+func (v *StatusTracker) recordRoundWorkEnd(e agentround.WorkEnded) {
+	v.current.Work = nil
+	v.current.RoundsByResult[string(e.Result)]++
+	if reason := e.Reason(); reason != "" {
+		v.addRefusal(e.Round, string(e.Result), reason)
+	}
+}
+
+func (v *StatusTracker) addRefusal(r wire.RoundID, kind, reason string) {
+	v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
+		status.Refusal{At: v.now(), Round: uint64(r), Kind: kind, Reason: reason})
+}
+
+func (v *StatusTracker) recordTraining(f training.LocalTrainingFinished) {
+	v.current.LastTraining = &trainingSummary{
+		Round: uint64(f.Round), LocalSteps: f.LocalSteps, StepCountReason: f.StepCountReason.String(),
+		SecondsPerLocalStep: f.StepTime.Seconds(),
+		TrainingSeconds:     f.LocalStepsDuration.Seconds(), LockWaitSeconds: f.LockWait.Seconds(),
+		RiskBefore: observe.FiniteOrNil(f.RiskBefore), RiskAfter: observe.FiniteOrNil(f.RiskAfter),
+	}
+	if f.MixingStats != nil {
+		v.current.LastTraining.AppliedNeighborFlows,
+			v.current.LastTraining.LateNeighborFlows = f.MixingStats.AppliedFlows,
+			f.MixingStats.LateFlows
+	}
+	if v.current.Work != nil {
+		done := *v.current.Work // pictures share the old one
+		done.HasFinishedLocalSteps = true
+		v.current.Work = &done
+	}
+	if risk := observe.FiniteOrNil(f.RiskBefore); risk != nil {
+		v.current.RecentLosses = status.AppendBounded(v.current.RecentLosses, status.KeptLosses, *risk)
+	}
+}
+
+// StatusRoute answers with the picture.
+func (v *StatusTracker) StatusRoute() api.Route {
+	return api.GetRoute(status.Path, "What the agent does.", func(*http.Request) (*agentStatus, error) {
+		return v.Status().(*agentStatus), nil
+	})
+}

@@ -1,0 +1,276 @@
+package datacheck
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/survey"
+)
+
+// Draw writes the result for a person.
+func (r *Result) Draw(to io.Writer) error {
+	var b strings.Builder
+	if r.Task != nil {
+		target := "no target"
+		if r.Task.Target != "" {
+			target = fmt.Sprintf("target %q", r.Task.Target)
+		}
+		fmt.Fprintf(&b, "task    %s, from %s: %d features, %s\n", r.Task.Name, r.Task.Origin, len(r.Task.Features),
+			target)
+	} else {
+		fmt.Fprintf(&b, "task    not known: %s\n        without it, this is what the source has; `coordinator task "+
+			"show` writes it for --task FILE\n", r.NoTaskReason)
+	}
+	fmt.Fprintf(&b, "data    %s: %s%s\n", r.SourceSurvey.SourcePath, r.lineCountText(),
+		formatTimeSpan(r.SourceSurvey.EarliestTime, r.SourceSurvey.LatestTime))
+	r.drawConfigChanges(&b)
+	r.drawFaults(&b)
+	if len(r.SourceSurvey.Columns) > 0 {
+		b.WriteString("\n")
+		drawColumnTable(&b, "COLUMN", r.SourceSurvey.Columns, true)
+	}
+	if n := len(r.SourceSurvey.UnwantedColumns); n > 0 {
+		const most = 20
+		fmt.Fprintf(&b, "other columns: %s", joinLimited(r.SourceSurvey.UnwantedColumns, most))
+		if n > most {
+			fmt.Fprintf(&b, " and %d more", n-most)
+		}
+		b.WriteString("\n")
+	}
+	if r.Rows != nil {
+		r.Rows.drawRowSummary(&b)
+	}
+	r.drawParticipationVerdict(&b)
+	_, err := io.WriteString(to, b.String())
+	return err
+}
+
+// lineCountText says how many lines, or readings, there are.
+func (r *Result) lineCountText() string {
+	one, many := "line", "lines"
+	if r.linesAreReadings {
+		one, many = "reading", "readings"
+	}
+	if r.SourceSurvey.LineCount == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", r.SourceSurvey.LineCount, many)
+}
+
+func (r *Result) drawConfigChanges(b *strings.Builder) {
+	if len(r.SourceSurvey.ConfigChanges) == 0 {
+		return
+	}
+	b.WriteString("\nthe configuration does not fit the file; all below is as if it did:\n")
+	for _, c := range r.SourceSurvey.ConfigChanges {
+		if c.Key == "" {
+			fmt.Fprintf(b, "  %s\n", c.Reason)
+			continue
+		}
+		fmt.Fprintf(b, "  set data.%s: %q (%s)\n", c.Key, c.Value, c.Reason)
+	}
+}
+
+func (r *Result) drawFaults(b *strings.Builder) {
+	for _, f := range r.SourceSurvey.Faults {
+		name := "the source"
+		if f.Column != "" {
+			name = fmt.Sprintf("column %q", truncateText(f.Column))
+		}
+		fmt.Fprintf(b, "\n%s: %d %s\n", name, f.Count, f.Reason)
+		for _, one := range f.FirstFaults {
+			fmt.Fprintf(b, "  %s\n", formatFault(r.SourceSurvey.SourcePath, one))
+		}
+		if more := f.Count - len(f.FirstFaults); more > 0 {
+			fmt.Fprintf(b, "  and %d more", more)
+			if f.LastLine > 0 {
+				fmt.Fprintf(b, ", the last in line %d", f.LastLine)
+				if f.LastFile != "" {
+					fmt.Fprintf(b, " of %s", quoteUnprintable(f.LastFile))
+				}
+			}
+			b.WriteString("\n")
+		}
+		if f.Remedy != "" {
+			fmt.Fprintf(b, "  → %s\n", f.Remedy)
+		}
+	}
+}
+
+func (r *RowSummary) drawRowSummary(b *strings.Builder) {
+	fmt.Fprintf(b, "\nrows    %d%s\n", r.MadeRows, formatTimeSpan(r.FirstRowTime, r.LastRowTime))
+	if r.HeldOutRows > 0 {
+		fmt.Fprintf(b, "        %d to train on, %d held out", r.TrainingRows, r.HeldOutRows)
+		if !r.FirstHeldOutTime.IsZero() {
+			fmt.Fprintf(b, ", from %s on", r.FirstHeldOutTime.Format(time.RFC3339))
+		}
+		b.WriteString("\n")
+	}
+	var lacking, unused, last []string
+	for _, u := range r.UnusedValueCounts {
+		name := cmp.Or(u.Column, "unreadable") // lines and payloads of no column
+		if u.Reason == grid.ReasonGap || u.Reason == grid.ReasonNoLabel {
+			lacking = append(lacking, fmt.Sprintf("%s %d", name, u.Count))
+			continue
+		}
+		unused = append(unused, fmt.Sprintf("%s %d %s", name, u.Count, u.Reason))
+		switch u.Reason {
+		// which are no faults of a line by itself
+		case grid.ReasonDuplicate, grid.ReasonStuck, grid.ReasonJump, grid.ReasonNoRoom:
+			last = append(last, fmt.Sprintf("%s %s at %s", name, u.Reason, u.LastUnusedLocation))
+		}
+	}
+	for _, part := range []struct {
+		name string
+		all  []string
+	}{{"not made for lack of a value", lacking}, {"not used", unused}, {"the last not used", last}} {
+		if len(part.all) > 0 {
+			fmt.Fprintf(b, "        %s: %s\n", part.name, strings.Join(part.all, ", "))
+		}
+	}
+	for _, text := range r.Warnings {
+		fmt.Fprintf(b, "        warning: %s\n", text)
+	}
+	for _, name := range r.ConstantColumns() {
+		fmt.Fprintf(b, "        warning: column %s %s\n", safeTerminalText(name), constantColumnWarning)
+	}
+	if r.MadeRows > 0 {
+		b.WriteString("\n")
+		drawColumnTable(b, "FEATURE", r.Columns, false)
+	}
+}
+
+// constantColumnWarning describes a column that [RowSummary.ConstantColumns] returns, and what to do.
+const constantColumnWarning = "is constant here and is not scaled unless it varies on other devices: remove it from " +
+	"task.features, or, if it should vary, subtract a constant from it in the file, since rows are float32 numbers"
+
+func (r *Result) drawParticipationVerdict(b *strings.Builder) {
+	switch {
+	case r.DeclineReason == "" && r.Task != nil:
+		b.WriteString("\nthis device would take part\n")
+	case r.Task != nil:
+		fmt.Fprintf(b, "\nthis device would decline: %s\n", r.DeclineReason)
+	case r.DeclineReason != "":
+		fmt.Fprintf(b, "\nthe source cannot be used: %s\n", r.DeclineReason)
+	default:
+		b.WriteString("\nthe source can be read; whether this device would take part depends on the task\n")
+	}
+}
+
+// formatTimeSpan says from when to when.
+func formatTimeSpan(first, last time.Time) string {
+	if first.IsZero() {
+		return ""
+	}
+	return fmt.Sprintf(", from %s to %s", first.Format(time.RFC3339), last.Format(time.RFC3339))
+}
+
+// drawColumnTable writes columns, aligned; those of a source with what is not there.
+func drawColumnTable(b *strings.Builder, head string, columns []survey.ColumnSummary, source bool) {
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "%s\tVALUES", head)
+	if source {
+		fmt.Fprint(w, "\tMISSING\tUNUSED")
+	}
+	fmt.Fprint(w, "\tLEAST\tMEAN\tSIGMA\tMOST\tHISTOGRAM\n")
+	for _, c := range columns {
+		name := safeTerminalText(c.Name)
+		if c.FileColumn != "" {
+			name += " (" + safeTerminalText(c.FileColumn) + ")"
+		}
+		fmt.Fprintf(w, "%s\t%d", name, c.Used)
+		if source {
+			fmt.Fprintf(w, "\t%d\t%d", c.Missing, c.Unused)
+		}
+		switch {
+		case c.Used == 0:
+			fmt.Fprint(w, "\t\t\t\t\t\n")
+		case len(c.Texts) > 0:
+			const most = 8
+			fmt.Fprintf(w, "\t\t\t\t\t%s%s", textValueHistogramBars(c), joinLimited(c.Texts, most))
+			if len(c.Texts) > most {
+				fmt.Fprint(w, ", …")
+			}
+			fmt.Fprint(w, "\n")
+		default:
+			fmt.Fprintf(w, "\t%.4g\t%.4g\t%.3g\t%.4g\t%s %s\n", c.Min, c.Mean, c.Sigma, c.Max,
+				histogramBars(c.Histogram),
+				c.Unit)
+		}
+	}
+	_ = w.Flush() // into memory
+	trimLineEnds(b)
+}
+
+// trimLineEnds removes blanks at the ends of lines.
+func trimLineEnds(b *strings.Builder) {
+	lines := strings.Split(b.String(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	b.Reset()
+	b.WriteString(strings.Join(lines, "\n"))
+}
+
+// histogramBars draws counts in Unicode blocks; none is a blank.
+func histogramBars(counts []int) string {
+	heights, most := []rune(" ▁▂▃▄▅▆▇█"), slices.Max(counts)
+	var s strings.Builder
+	for _, n := range counts {
+		h := 0
+		if n > 0 {
+			h = (n*(len(heights)-1) + most - 1) / most
+		}
+		s.WriteRune(heights[h])
+	}
+	return s.String()
+}
+
+// textValueHistogramBars are those of all texts, if all are known.
+func textValueHistogramBars(c survey.ColumnSummary) string {
+	n := uint64(0)
+	for _, count := range c.Histogram {
+		n += uint64(count)
+	}
+	if n < c.Used {
+		return ""
+	}
+	return histogramBars(c.Histogram) + " "
+}
+
+// joinLimited lists texts, not more than fit.
+func joinLimited(texts []string, most int) string {
+	all := make([]string, 0, most)
+	for _, text := range texts[:min(len(texts), most)] {
+		all = append(all, safeTerminalText(text))
+	}
+	return strings.Join(all, ", ")
+}
+
+// truncateText is a text of the data, not longer than fits.
+func truncateText(text string) string {
+	const most = 32
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+// safeTerminalText is a text of the data for a terminal: cut, and quoted if a part of it would not be seen, or obeyed.
+func safeTerminalText(text string) string { return quoteUnprintable(truncateText(text)) }
+
+// quoteUnprintable returns a text that is safe to print on a terminal. It is quoted if it is empty or contains
+// characters that are not printable.
+func quoteUnprintable(text string) string {
+	if quoted := strconv.Quote(text); len(quoted) > len(text)+2 || text == "" {
+		return quoted
+	}
+	return text
+}

@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/internal/service"
+	"github.com/fedmesh/fedmesh/packaging/systemd"
+)
+
+// ServiceConfig is the configuration of a program that can run as a service.
+type ServiceConfig interface {
+	// StateFolder is the folder that the program writes to.
+	StateFolder() string
+	// FilesByKey are the files that the program reads, by key.
+	FilesByKey() map[string]string
+}
+
+// ServiceCommand returns the command "service" of a program. unit is the service as a package would install it.
+func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoader) (S, error)) *cobra.Command {
+	act := func(use, short string, do func(*service.Service) error) *cobra.Command {
+		return &cobra.Command{
+			Use: use, Short: short, Args: ArgsCheckWithUsageError(cobra.NoArgs),
+			RunE: func(*cobra.Command, []string) error {
+				s, err := service.New(unit)
+				if err != nil {
+					return err
+				}
+				return do(s)
+			},
+		}
+	}
+	return GroupCommand("service", "Install, remove or control the service of this system",
+		serviceInstallCommand(unit, load),
+		act("uninstall", "Stop the service and remove it; configuration and state stay", (*service.Service).Uninstall),
+		act("start", "Start the service; if it fails, show why", (*service.Service).Start),
+		act("stop", "Stop the service", (*service.Service).Stop),
+		act("restart", "Stop and start the service", (*service.Service).Restart),
+		&cobra.Command{
+			Use: "status", Short: "Show whether the service runs: exit status 0 if so, 3 if not, 4 if not installed",
+			Args: ArgsCheckWithUsageError(cobra.NoArgs),
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				s, err := service.New(unit)
+				if err != nil {
+					return err
+				}
+				text, code := s.Status()
+				if _, err := fmt.Fprint(cmd.OutOrStdout(), text); err != nil || code == service.ExitCodeRunning {
+					return err
+				}
+				return silentExitError{code}
+			},
+		})
+}
+
+func serviceInstallCommand[S ServiceConfig](unit systemd.Unit, load func(l *ConfigLoader) (S, error)) *cobra.Command {
+	var l ConfigLoader
+	var now, show bool
+	var manager string
+	cmd := &cobra.Command{
+		Use: "install", Short: "Install the service, after checking its user, program and configuration",
+		Args: ArgsCheckWithUsageError(cobra.NoArgs),
+		Long: `Install the service, so that it starts with the system.
+
+The user, the program and the configuration are checked first. If a check or the
+installation fails, nothing is left behind. --print only shows what would be installed, for
+this system or, with --manager, for an image or another machine.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !show && cmd.Flags().Changed("manager") {
+				return UsageErrorf("--manager goes with --print")
+			}
+			if !show {
+				if err := service.CheckPrivileges(); err != nil {
+					return err
+				}
+			}
+			cfg, err := load(&l)
+			if err != nil {
+				return err
+			}
+			mine, err := prepareUnit(unit, &l, cfg)
+			if err != nil {
+				return err
+			}
+			if show {
+				text, err := service.Render(manager, mine)
+				if err != nil {
+					return err
+				}
+				return printText(cmd, text)
+			}
+			s, err := service.New(mine)
+			if err != nil {
+				return err
+			}
+			files := cfg.FilesByKey()
+			files["the configuration"] = l.Path
+			if err := s.Install(files); err != nil {
+				return err
+			}
+			if now {
+				return s.Start()
+			}
+			return printText(cmd, fmt.Sprintf("%s is installed and will start with the system; to start it now: %s "+
+				"service start\n", unit.Program, unit.Program))
+		},
+	}
+	l.addConfigFileFlag(cmd, unit.Program)
+	if runtime.GOOS != "linux" {
+		unit.User = "" // the system's default user
+	}
+	cmd.Flags().StringVar(&unit.User, "user", unit.User, "user that runs the service; it must exist")
+	cmd.Flags().BoolVar(&now, "now", false, "also start the service")
+	cmd.Flags().BoolVar(&show, "print", false, "only show what would be installed")
+	cmd.Flags().StringVar(&manager, "manager", service.SystemManagerName(),
+		"with --print: "+strings.Join(service.Managers(), ", "))
+	return cmd
+}
+
+// prepareUnit returns the unit for the running program and the configuration that the command line names.
+func prepareUnit(unit systemd.Unit, l *ConfigLoader, cfg ServiceConfig) (systemd.Unit, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return unit, err
+	}
+	if unit.Executable, err = filepath.EvalSymlinks(program); err != nil {
+		return unit, err
+	}
+	if l.Path == "" {
+		return unit, errors.New("a service needs a configuration file: --config FILE")
+	}
+	if l.Path, err = filepath.Abs(l.Path); err != nil {
+		return unit, err
+	}
+	if l.Path != DefaultConfigFile(unit.Program) {
+		unit.Config = l.Path
+	}
+	if folder := filepath.Clean(cfg.StateFolder()); folder != "/var/lib/"+unit.Program {
+		unit.StateDir = folder
+	}
+	return unit, nil
+}
+
+func printText(cmd *cobra.Command, text string) error {
+	_, err := fmt.Fprint(cmd.OutOrStdout(), text)
+	return err
+}

@@ -1,0 +1,132 @@
+package coordinatorsettings
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Enrolment says where and how devices join the federation.
+type Enrolment struct {
+	Listen             string `yaml:"listen"`       // host:port; empty = nowhere
+	JoinURL            string `yaml:"url"`          // https://host:port of it, as devices reach it
+	RootFile           string `yaml:"root_file"`    // the root document
+	CAFile             string `yaml:"ca_file"`      // the authority that signs the devices' certificates
+	CAKeyFile          string `yaml:"ca_key_file"`  // its key
+	DeviceTemplateFile string `yaml:"devices_file"` // an agentd.yaml, of which all devices share the keys of the broker
+	ACLFile            string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
+	// CertificateLife is how long a device's certificate counts; the device renews it at two thirds of that.
+	CertificateLife time.Duration `yaml:"certificate_life"`
+}
+
+// The life of a device's certificate: the least one, and the default. A device that is away for longer joins again.
+const (
+	minCertificateLife = time.Minute
+	defaultLife        = 365 * 24 * time.Hour
+)
+
+// IsEnabled reports whether devices may join.
+func (e *Enrolment) IsEnabled() bool { return e.Listen != "" }
+
+// EnrolmentConfig returns the configuration of the desk where devices join, without what belongs to the process. The
+// error is a [*spec.FieldError].
+func (s *ConfigFile) EnrolmentConfig() (enrol.Config, error) {
+	e := &s.Enrolment
+	wrong := func(key string, err error) error { return &spec.FieldError{Key: "enrol." + key, Problem: err.Error()} }
+	if _, _, err := net.SplitHostPort(e.Listen); err != nil {
+		return enrol.Config{}, wrong("listen", err)
+	}
+	if u, err := url.Parse(e.JoinURL); err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
+		return enrol.Config{}, wrong("url",
+			fmt.Errorf("must be https://HOST:PORT, as devices reach enrol.listen, is %q", e.JoinURL))
+	}
+	roots, err := s.RootDocuments()
+	if err != nil {
+		return enrol.Config{}, err
+	}
+	if len(roots) == 0 {
+		return enrol.Config{}, wrong("root_file", errors.New("is empty; `coordinator init` makes the root document"))
+	}
+	authority, err := readCertificate(e.CAFile)
+	if err != nil {
+		return enrol.Config{}, wrong("ca_file", err)
+	}
+	authorityKey, err := keys.ReadClientKey(settings.ResolveSecretFile(e.CAKeyFile))
+	if err != nil {
+		return enrol.Config{}, wrong("ca_key_file", err)
+	}
+	devices, err := settings.ReadUnvalidatedAgent(e.DeviceTemplateFile)
+	if err != nil {
+		return enrol.Config{}, wrong("devices_file", err)
+	}
+	key, err := s.CoordinatorPrivateKey()
+	if err != nil {
+		return enrol.Config{}, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
+	}
+	topics, err := mqtt.NewTopics(s.Broker.Prefix, s.Federation)
+	if err != nil {
+		return enrol.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
+	}
+	if l := e.CertificateLife; l < minCertificateLife || l > enrol.Lifetime {
+		return enrol.Config{}, wrong("certificate_life", fmt.Errorf("must be from %s to %s, is %s", minCertificateLife,
+			enrol.Lifetime, l))
+	}
+	cfg := enrol.Config{EncodedRootDocument: roots[len(roots)-1].Bytes(), CoordinatorKey: key,
+		SharedDeviceSettings:      devices.SharedSettings(),
+		Disk:                      store.LocalDisk,
+		DeviceCertificateLifetime: e.CertificateLife,
+		CertificateAuthority:      &enrol.CertificateAuthority{Certificate: authority, Key: authorityKey},
+		MakeBrokerUserName:        func(id wire.AgentID) string { return topics.ClientID(id) }}
+	if err := cfg.CheckKeysMatchRoot(); err != nil {
+		return cfg, wrong("root_file", err)
+	}
+	return cfg, nil
+}
+
+// explainMissingFile says where a file comes from that is not there.
+func explainMissingFile(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w; `coordinator init` makes it", err)
+	}
+	return err
+}
+
+func readCertificate(path string) (*x509.Certificate, error) {
+	p, err := os.ReadFile(path)
+	if err != nil {
+		return nil, explainMissingFile(err)
+	}
+	block, _ := pem.Decode(p)
+	if block == nil || block.Type != "CERTIFICATE" {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return c, err
+}
+
+// checkEnrolment checks the desk. The section is left alone where nobody can join.
+func checkEnrolment(c *settings.SettingsChecker, s *ConfigFile) {
+	if !s.Enrolment.IsEnabled() {
+		c.Require(s.Enrolment.JoinURL == "", "enrol.url",
+			"is set, but devices can join nowhere: set enrol.listen, or remove it")
+		return
+	}
+	_, err := s.EnrolmentConfig()
+	c.AddSectionErrors("", err)
+}

@@ -1,0 +1,215 @@
+package coordinatorstatus
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+)
+
+// Draw returns the picture as text.
+func (c *coordinatorStatus) Draw(width int) string {
+	p := &status.Page{Width: width}
+	p.AddHeadLines("coordinator", fmt.Sprintf("%s, federation %s", c.ProgramVersion, c.Federation), c.GeneratedAt,
+		c.Started,
+		c.Conditions, c.Broker)
+	if t := c.Task; t.NextVersion > 0 {
+		p.AddLine("task", "version %d; version %d takes over when the round under way is over", t.Version,
+			t.NextVersion)
+	} else if t.Version > 1 {
+		p.AddLine("task", "version %d, applied %s", t.Version, t.AppliedAt.Local().Format(time.DateTime))
+	}
+	of := ""
+	if c.MaxAggregations > 0 {
+		of = fmt.Sprintf(" of %d  %s", c.MaxAggregations, status.ProgressBar(float64(c.Aggregations),
+			float64(c.MaxAggregations)))
+	}
+	p.AddLine("model", "version %d%s", c.Aggregations, of)
+	if f := status.FormatNamedNumbers("R²", c.HeldOutR2, "accuracy", c.HeldOutAccuracy, "risk",
+		c.HeldOutRisk); f != "" {
+		p.AddLine("  held out", "%s", f)
+	}
+	drawAgentEvaluation(p, c.LastAgentEvaluation)
+	p.AddLossLine(c.Losses)
+	if c.StopProgress != nil {
+		p.AddParagraph("ends", c.StopProgress.drawStopProgress(c))
+	}
+	p.AddLine("agents", "%d may be drawn, of %d in the list", c.EligibleAgents, c.EnrolledAgents)
+	if c.EstimatedHelloAgents > 0 {
+		p.AddLine("", "about %.0f answer if all are asked; %.3g %% were", c.EstimatedHelloAgents,
+			100*c.HelloAskedAgentShare)
+	}
+	if len(c.Unfit) > 0 {
+		var all []string
+		for _, u := range c.Unfit {
+			all = append(all, u.String())
+		}
+		p.AddParagraph("  unfit", observe.JoinNames(all))
+	}
+	if len(c.SidelinedAgents) > 0 {
+		var all []string
+		for _, s := range c.SidelinedAgents {
+			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.LastSidelinedRound))
+		}
+		p.AddLine("  sit out", "%s", observe.JoinNames(all))
+	}
+	if len(c.LargeUpdates) > 0 {
+		var all []string
+		for _, l := range c.LargeUpdates {
+			all = append(all, l.String())
+		}
+		p.AddParagraph("  large", "unusually large updates: "+observe.JoinNames(all))
+	}
+	if m := c.Mesh; m != nil {
+		p.AddLine("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.ConnectedComponents,
+			status.FormatNamedNumbers("|λ₂|", m.SecondEigenvalue, "α", m.EigenvalueRatio))
+	}
+	if r := c.Rollout; r != nil {
+		p.AddLine("predictions", "all agents with model %s", r.ReleasedModel)
+		if r.Candidate != "" {
+			began := "" // not known after a restart
+			if r.CandidateAgents > 0 {
+				began = fmt.Sprintf(", %d at its begin,", r.CandidateAgents)
+			}
+			p.AddLine("", "a share of them%s with model %s", began, r.Candidate)
+		}
+		if r.LastRolloutOutcome != "" {
+			p.AddLine("", "the rollout of model %s has ended: %s", r.LastRolloutModel, r.LastRolloutOutcome)
+		}
+	}
+	c.drawCurrentRound(p)
+	p.AddRefusalLines(c.Refusals)
+	return p.Text.String()
+}
+
+// drawAgentEvaluation adds what agents have said of a model.
+func drawAgentEvaluation(p *status.Page, e *modelEvaluation) {
+	if e == nil || e.ReportingAgents == 0 {
+		return
+	}
+	p.AddLine("  at agents", "%s   (version %d, %d rows of %d agents)", status.FormatNamedNumbers("R²", e.R2,
+		"accuracy",
+		e.Accuracy,
+		"F1",
+		e.MacroF1, "risk", &e.Risk), e.Version, e.Rows, e.ReportingAgents)
+	if text := e.FormatExternalMetrics(); text != "" {
+		p.AddLine("", "%s", text)
+	}
+	for _, of := range []struct {
+		name string
+		*evaluation.AgentMetricDistribution
+	}{{"accuracy", e.AgentAccuracy}, {"risk", e.AgentRisk}} {
+		if s := of.AgentMetricDistribution; s != nil {
+			p.AddLine("", "%s by agent: mean %.4g, median %.4g, worst %.4g", of.name, s.Mean, s.Q50, s.Worst)
+			return
+		}
+	}
+}
+
+func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
+	phase := c.Phase
+	if c.RunEndReason != "" {
+		phase += " (" + c.RunEndReason + ")"
+	}
+	p.AddLine("phase", "%s for %s", phase, status.FormatDuration(c.GeneratedAt.Sub(c.PhaseSince)))
+	if c.RunEndReason != "" {
+		p.AddParagraph("",
+			"to continue: `coordinator task set KEY=VALUE` with the key that ended the run (round.rounds, "+
+				"or a key of round.stop; 0 is without limit)")
+	}
+	if c.ScheduleWait != nil {
+		p.AddParagraph("", c.ScheduleWait.drawScheduleWait(c.GeneratedAt))
+	}
+	if c.Round == 0 || c.RoundOpenedAt.IsZero() {
+		return
+	}
+	more := ""
+	if c.RoundAttempt > 1 {
+		more = fmt.Sprintf(", attempt %d", c.RoundAttempt)
+	}
+	if c.AbandonedRounds > 0 {
+		more += fmt.Sprintf("; abandoned since the start: %d", c.AbandonedRounds)
+	}
+	p.AddLine(fmt.Sprintf("round %d", c.Round), "%s%s", c.RoundKind, more)
+	by := c.participantsByState()
+	done := len(by[stateAccepted])
+	if c.UploaderDraws > 0 {
+		most := min(c.UploaderDraws, len(c.Participants)) // fewer, where an agent is drawn twice
+		p.AddLine("  updates", "%s %d of at most %d", status.ProgressBar(float64(done), float64(most)), done, most)
+	} else {
+		p.AddLine("  updates", "%s %d of %d", status.ProgressBar(float64(done), float64(len(c.Participants))), done,
+			len(c.Participants))
+	}
+	if c.Phase == "collecting" {
+		took := c.GeneratedAt.Sub(c.RoundOpenedAt)
+		p.AddLine("  time", "%s %s of %s", status.ProgressBar(took.Seconds(), c.RoundTimeoutSeconds),
+			status.FormatDuration(took),
+			status.FormatSeconds(c.RoundTimeoutSeconds))
+	}
+	for _, label := range []string{stateAccepted, stateWorking, stateInvited, stateLate, stateMixed, stateMissing,
+		stateOut} {
+		if all := by[label]; len(all) > 0 {
+			p.AddLine("  "+label, "%s", observe.JoinNames(all))
+		}
+	}
+}
+
+// States that are shown instead of invited and working: late when an agent takes more than twice as long as the
+// others, missing and mixed when the round is over.
+const (
+	stateLate    = "late"
+	stateMissing = "missing"
+	stateMixed   = "mixed" // where agents mix, and this one was not drawn to send
+)
+
+// participantsByState lists the participants by the state that is shown.
+func (c *coordinatorStatus) participantsByState() map[string][]string {
+	by := map[string][]string{}
+	took, slow := c.GeneratedAt.Sub(c.RoundOpenedAt).Seconds(), c.lateAfterSeconds()
+	for _, a := range c.Participants {
+		text, state := a.Agent, a.State
+		switch state {
+		case stateWorking:
+			text += fmt.Sprintf(" (at work for %s)", status.FormatSeconds(took-a.SecondsToState))
+		case stateInvited:
+			text += " (silent)"
+		case stateAccepted:
+			if a.LocalSteps > 0 {
+				text += fmt.Sprintf(" (E=%d)", a.LocalSteps)
+			}
+		case stateOut:
+			text += " (" + a.OutReason + ")"
+		}
+		if state == stateWorking || state == stateInvited {
+			switch {
+			case c.Phase != "collecting" && c.UploaderDraws > 0 && state == stateWorking:
+				text, state = a.Agent, stateMixed
+			case c.Phase != "collecting":
+				text, state = a.Agent, stateMissing
+			case c.UploaderDraws > 0: // an agent that was not drawn to send only waits for the end of the round
+			case slow > 0 && took > slow:
+				state = stateLate
+			}
+		}
+		by[state] = append(by[state], text)
+	}
+	return by
+}
+
+// lateAfterSeconds is twice the median time in seconds until an update was accepted; 0 before the first.
+func (c *coordinatorStatus) lateAfterSeconds() float64 {
+	var all []float64
+	for _, a := range c.Participants {
+		if a.State == stateAccepted {
+			all = append(all, a.SecondsToState)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return 2 * all[len(all)/2]
+}

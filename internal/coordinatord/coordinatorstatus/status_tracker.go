@@ -1,0 +1,284 @@
+package coordinatorstatus
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// coordinatorStatus is the state of a coordinator and its federation, as coordinator status shows it.
+type coordinatorStatus struct {
+	Program        string             `json:"program"`
+	ProgramVersion string             `json:"version"`
+	Federation     string             `json:"federation"`
+	GeneratedAt    time.Time          `json:"at"` // of the picture
+	Started        time.Time          `json:"started"`
+	Broker         status.Link        `json:"broker"`
+	Conditions     []status.Condition `json:"conditions,omitempty"`
+
+	Task CurrentTask `json:"task"`
+
+	Phase               string        `json:"phase"`
+	PhaseSince          time.Time     `json:"phase_since"`
+	Round               uint64        `json:"round"`
+	RoundAttempt        uint64        `json:"attempt"`
+	RoundKind           string        `json:"kind,omitempty"`
+	RoundOpenedAt       time.Time     `json:"opened"`   // the round
+	RoundTimeoutSeconds float64       `json:"deadline"` // seconds from then
+	Participants        []participant `json:"participants"`
+	// UploaderDraws is how many draws choose the agents that send, where agents mix: all train, the drawn ones send.
+	UploaderDraws int `json:"draws,omitempty"`
+
+	EligibleAgents int `json:"agents"`   // that may be drawn
+	EnrolledAgents int `json:"enrolled"` // in the list of keys
+	// EstimatedHelloAgents is how many would say hello if all were asked, and Asked the share of them that was, where
+	// agents answer by chance; else both are 0.
+	EstimatedHelloAgents float64      `json:"estimated,omitempty"`
+	HelloAskedAgentShare float64      `json:"asked,omitempty"`
+	Unfit                []unfitAgent `json:"unfit,omitempty"`
+
+	// SidelinedAgents are the agents that failed in a round, and are not drawn in the next ones.
+	SidelinedAgents []sidelinedAgent `json:"sit_out,omitempty"`
+	// LargeUpdates are the agents whose last updates were all unusually large.
+	LargeUpdates []largeUpdates `json:"large_updates,omitempty"`
+
+	Aggregations        uint64           `json:"aggregations"`     // in the newest model
+	MaxAggregations     uint64           `json:"wanted,omitempty"` // aggregations until the run is finished
+	AbandonedRounds     int              `json:"abandoned"`        // rounds, since the start
+	AcceptedUpdates     int              `json:"accepted"`         // updates, since the start
+	AggregatedUpdates   int              `json:"folded"`           // of these, in a model that is on disk
+	HeldOutRisk         *float64         `json:"held_out_risk,omitempty"`
+	HeldOutR2           *float64         `json:"held_out_r2,omitempty"`
+	HeldOutAccuracy     *float64         `json:"held_out_accuracy,omitempty"`
+	LastAgentEvaluation *modelEvaluation `json:"evaluation,omitempty"` // the last on agents' held-out rows
+	Losses              []float64        `json:"losses"`               // mean risk of the participants, of the newest rounds
+	Mesh                *mesh            `json:"mesh,omitempty"`
+	Rollout             *rolloutStatus   `json:"rollout,omitempty"`
+	StopProgress        *stopProgress    `json:"stop,omitempty"`  // where a rule ends the run
+	RunEndReason        string           `json:"ended,omitempty"` // why the run is finished
+	ScheduleWait        *scheduleWait    `json:"waits,omitempty"` // for the schedule
+	Refusals            []status.Refusal `json:"refusals"`
+}
+
+// modelEvaluation is what agents have said of a model.
+type modelEvaluation struct {
+	Version uint64 `json:"version"`
+	evaluation.Result
+}
+
+// CurrentTask is the task that is in effect.
+type CurrentTask struct {
+	Version     uint64    `json:"version"`
+	AppliedAt   time.Time `json:"at"`             // it was applied
+	NextVersion uint64    `json:"next,omitempty"` // takes over when the round under way is over
+}
+
+// findOrAddParticipant is an agent in the round under way.
+type participant struct {
+	Agent          string  `json:"agent"`
+	State          string  `json:"state"` // invited, at work, accepted or out
+	LocalSteps     uint32  `json:"local_steps,omitempty"`
+	SecondsToState float64 `json:"after,omitempty"` // seconds from the announcement to the state
+	OutReason      string  `json:"why,omitempty"`   // the reason of state out
+}
+
+// The states of a participant.
+const (
+	stateInvited  = "invited"
+	stateWorking  = "at work"
+	stateAccepted = "accepted"
+	stateOut      = "out"
+)
+
+// unfitAgent is an agent that cannot do the task.
+type unfitAgent struct {
+	Agent  string `json:"agent"`
+	Reason string `json:"reason"`
+	// Of its data, where it tells:
+	Column           string `json:"column,omitempty"`
+	ColumnProblem    string `json:"why,omitempty"`   // the column's values are not used
+	BadValueLocation string `json:"where,omitempty"` // one of them is: file and line, or topic
+	BadValues        uint64 `json:"bad,omitempty"`   // values, or rows
+	TotalValues      uint64 `json:"all,omitempty"`
+}
+
+// String describes an agent that cannot do the task.
+func (u unfitAgent) String() string { return u.Agent + " (" + u.unfitReasonText() + ")" }
+
+// unfitReasonText describes what keeps it from the task. The agent's own words are quoted.
+func (u unfitAgent) unfitReasonText() string {
+	text := u.Reason
+	if u.Column != "" {
+		text += fmt.Sprintf(", column %q", u.Column)
+	}
+	if u.ColumnProblem != "" {
+		text += fmt.Sprintf(", %q", u.ColumnProblem)
+	}
+	if u.TotalValues > 0 {
+		text += fmt.Sprintf(", %d of %d", u.BadValues, u.TotalValues)
+	}
+	if u.BadValueLocation != "" {
+		text += fmt.Sprintf(", %q", u.BadValueLocation)
+	}
+	return text
+}
+
+// largeUpdates is an agent with unusually large updates. Lengths are in multiples of the usual length.
+type largeUpdates struct {
+	Agent               string  `json:"agent"`
+	ConsecutiveRounds   int     `json:"folds"`   // in a row
+	RelativeUpdateNorm  float64 `json:"length"`  // of the last update
+	RelativeClippedNorm float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
+}
+
+// String describes the updates of the agent.
+func (l largeUpdates) String() string {
+	counted := fmt.Sprintf("counted as %.3g", l.RelativeClippedNorm)
+	switch {
+	case l.RelativeClippedNorm == 0:
+		counted = "left out"
+	case l.RelativeClippedNorm >= 0.999*l.RelativeUpdateNorm:
+		counted = "counted in full"
+	}
+	return fmt.Sprintf("%s (%.3g times as long as usual in the last of %d rounds, %s)", l.Agent, l.RelativeUpdateNorm,
+		l.ConsecutiveRounds,
+		counted)
+}
+
+// sidelinedAgent is an agent that is not drawn up to a round.
+type sidelinedAgent struct {
+	Agent              string `json:"agent"`
+	Reason             string `json:"reason"`
+	LastSidelinedRound uint64 `json:"until"` // the last round without it
+}
+
+// mesh describes the graph of the agents that mix.
+type mesh struct {
+	Agents              int      `json:"agents"`
+	Edges               int      `json:"edges"`
+	ConnectedComponents int      `json:"parts"`
+	SecondEigenvalue    *float64 `json:"second_eigenvalue,omitempty"`
+	EigenvalueRatio     *float64 `json:"alpha,omitempty"`
+}
+
+// rolloutStatus is where the rollout of models stands.
+type rolloutStatus struct {
+	ReleasedModel      string `json:"released"`            // RUN/VERSION
+	Candidate          string `json:"candidate,omitempty"` // for a share of the agents
+	CandidateAgents    int    `json:"agents,omitempty"`    // that were there of the share when it began
+	LastRolloutOutcome string `json:"last,omitempty"`      // how the rollout before ended
+	LastRolloutModel   string `json:"of,omitempty"`        // the model that it was of
+}
+
+// StatusTracker keeps the status of a coordinator up to date from its events.
+type StatusTracker struct {
+	now                             func() time.Time
+	mu                              sync.Mutex // pictures are asked for from other goroutines
+	current                         coordinatorStatus
+	unfitAgentByID                  map[wire.AgentID]unfitAgent
+	sidelinedAgentByID              map[wire.AgentID]sidelinedAgent
+	largeUpdatesByAgent             map[wire.AgentID]largeUpdates
+	rejectedModelReplacementVersion wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
+	participantIndexByAgent         map[wire.AgentID]int // among the participants
+	board                           *status.ConditionBoard
+}
+
+// New returns the view of a coordinator that has just started.
+func New(version, federation string, now func() time.Time, board *status.ConditionBoard) *StatusTracker {
+	return &StatusTracker{
+		now: now, board: board, unfitAgentByID: map[wire.AgentID]unfitAgent{},
+		sidelinedAgentByID:      map[wire.AgentID]sidelinedAgent{},
+		participantIndexByAgent: map[wire.AgentID]int{},
+		largeUpdatesByAgent:     map[wire.AgentID]largeUpdates{},
+		current: coordinatorStatus{
+			Program: "coordinator", ProgramVersion: version, Federation: federation, Started: now(),
+			Broker: status.Link{Since: now()}, Phase: "idle", PhaseSince: now(),
+			Participants: []participant{},
+			Losses:       []float64{}, Refusals: []status.Refusal{},
+		},
+	}
+}
+
+// RecordCoordinatorStart takes the configuration of a coordinator that begins now, and what was recorded of its run.
+func (v *StatusTracker) RecordCoordinatorStart(task CurrentTask, cfg *round.Config, p runs.RunSummary) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.largeUpdatesByAgent)
+	v.current.Task, v.current.MaxAggregations, v.current.RoundTimeoutSeconds, v.current.UploaderDraws = task,
+		uint64(cfg.MaxAggregations), cfg.RoundTimeout.Seconds(), 0
+	if cfg.Algorithm == spec.FedDec {
+		v.current.UploaderDraws = cfg.Participants
+	}
+	v.current.Aggregations, v.current.HeldOutR2, v.current.HeldOutAccuracy = uint64(p.Version), p.R2, p.Accuracy
+	v.current.Losses = slices.Clone(p.MeanAgentRisks)
+	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.RunEndReason = nil,
+		nil,
+		nil, nil,
+		"" // its events tell
+}
+
+// SetNextTaskVersion notes that another task takes over when the round under way is over; 0 = none does.
+func (v *StatusTracker) SetNextTaskVersion(version uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.current.Task.NextVersion = version
+}
+
+// Phase is where the run stands.
+func (v *StatusTracker) Phase() round.CoordinatorPhase {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return round.CoordinatorPhase(v.current.Phase)
+}
+
+// Status returns a copy of the present state.
+func (v *StatusTracker) Status() status.DrawableStatus {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	p := v.current
+	p.GeneratedAt = v.now()
+	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses),
+		slices.Clone(p.Refusals)
+	for _, u := range v.unfitAgentByID {
+		p.Unfit = append(p.Unfit, u)
+	}
+	sort.Slice(p.Unfit, func(i, j int) bool { return p.Unfit[i].Agent < p.Unfit[j].Agent })
+	for _, agent := range slices.Sorted(maps.Keys(v.sidelinedAgentByID)) {
+		p.SidelinedAgents = append(p.SidelinedAgents, v.sidelinedAgentByID[agent])
+	}
+	p.LargeUpdates = nil
+	for _, agent := range slices.Sorted(maps.Keys(v.largeUpdatesByAgent)) {
+		p.LargeUpdates = append(p.LargeUpdates, v.largeUpdatesByAgent[agent])
+	}
+	p.Conditions = v.board.Conditions()
+	return &p
+}
+
+// findOrAddParticipant returns an agent's entry in the round. It adds one for an agent that replaces another.
+func (v *StatusTracker) findOrAddParticipant(agent wire.AgentID) *participant {
+	i, known := v.participantIndexByAgent[agent]
+	if !known {
+		i = len(v.current.Participants)
+		v.participantIndexByAgent[agent] = i
+		v.current.Participants = append(v.current.Participants, participant{Agent: string(agent), State: stateInvited})
+	}
+	return &v.current.Participants[i]
+}
+
+// StatusRoute answers with the picture.
+func (v *StatusTracker) StatusRoute() api.Route {
+	return api.GetRoute(status.Path, "What the coordinator and its federation do.",
+		func(*http.Request) (*coordinatorStatus, error) { return v.Status().(*coordinatorStatus), nil })
+}

@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/metrics"
+)
+
+// NewLogger returns the process's logger. A later change of level, if it is not nil, changes the log's level.
+func NewLogger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
+	return logging.New(w, logging.Options{Level: l.Level, AdjustableLevel: level, Format: l.Format,
+		WritesToJournald: logging.IsJournalStream(w)})
+}
+
+// ServeMetrics serves the process's metrics until ctx ends; for an empty address it returns a nil Server.
+func ServeMetrics(ctx context.Context, listen string, h http.Handler, log *slog.Logger) (*metrics.Server, error) {
+	if listen == "" {
+		return nil, nil
+	}
+	s, err := metrics.StartServer(listen, h)
+	if err != nil {
+		return nil, err
+	}
+	log.Info("serving metrics", "url", s.URL())
+	context.AfterFunc(ctx, func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = s.Close(closing) // the process is about to end
+	})
+	return s, nil
+}
+
+// AlwaysReady is the readiness of a process that is always ready.
+func AlwaysReady() error { return nil }

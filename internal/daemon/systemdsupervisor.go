@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/service/notify"
+)
+
+// SystemdSupervisor connects a daemon to systemd: it reports readiness, status and liveness, and reloads the
+// configuration on SIGHUP.
+type SystemdSupervisor struct {
+	Status *StatusLine
+
+	log             *slog.Logger
+	notifySystemd   func(assignments ...string) error
+	watchdogTimeout time.Duration // systemd ends the process after this time without a sign of life; 0 = never
+	reloadSignals   chan os.Signal
+	goroutines      sync.WaitGroup
+}
+
+// NewSystemdSupervisor begins to collect SIGHUPs, which would end the process otherwise. Without systemd it reports to
+// nobody.
+func NewSystemdSupervisor(log *slog.Logger) (*SystemdSupervisor, error) {
+	socket, err := notify.Open(os.Getenv("NOTIFY_SOCKET"))
+	if err != nil {
+		return nil, err
+	}
+	watchdog, err := notify.WatchdogInterval(os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	s := &SystemdSupervisor{Status: NewStatusLine(), log: log, notifySystemd: socket.Send, watchdogTimeout: watchdog,
+		reloadSignals: make(chan os.Signal, 1)}
+	signal.Notify(s.reloadSignals, syscall.SIGHUP)
+	return s, nil
+}
+
+// Worker is a part of the daemon with a liveness check. Alive returns an error if there is no answer before ctx ends.
+type Worker struct {
+	Name       string
+	CheckAlive func(ctx context.Context) error
+}
+
+// ReportReadyAndSupervise reports that the daemon is ready, and supervises it in a goroutine until ctx ends.
+func (s *SystemdSupervisor) ReportReadyAndSupervise(ctx context.Context, reload func(ctx context.Context),
+	workers ...Worker) {
+	s.sendToSystemd("READY=1", notify.StatusAssignment(s.Status.String()))
+	s.goroutines.Go(func() { s.superviseUntilDone(ctx, reload, workers) })
+}
+
+// Wait waits for the end of the goroutine of ReportReadyAndSupervise.
+func (s *SystemdSupervisor) Wait() {
+	signal.Stop(s.reloadSignals)
+	s.goroutines.Wait()
+}
+
+func (s *SystemdSupervisor) superviseUntilDone(ctx context.Context, reload func(ctx context.Context),
+	workers []Worker) {
+	var checks <-chan time.Time // never, without a watchdog
+	if s.watchdogTimeout > 0 {
+		ticker := time.NewTicker(s.watchdogTimeout / 3)
+		defer ticker.Stop()
+		checks = ticker.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			s.sendToSystemd("STOPPING=1")
+			return
+		case <-checks:
+			s.feedWatchdog(ctx, workers)
+		case <-s.reloadSignals:
+			s.sendToSystemd("RELOADING=1")
+			bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
+			reload(bounded)
+			cancel()
+			s.sendToSystemd("READY=1", notify.StatusAssignment(s.Status.String()))
+		case <-s.Status.boardChanged:
+			s.sendToSystemd(notify.StatusAssignment(s.Status.String()))
+		}
+	}
+}
+
+// feedWatchdog checks every worker and feeds the watchdog only if all answer: systemd must end a process even if only a
+// part of it hangs.
+func (s *SystemdSupervisor) feedWatchdog(ctx context.Context, workers []Worker) {
+	ctx, cancel := context.WithTimeout(ctx, s.watchdogTimeout/3)
+	defer cancel()
+	for _, w := range workers {
+		if err := w.CheckAlive(ctx); err != nil {
+			s.log.Error(fmt.Sprintf("the %s does not answer; if this lasts, the watchdog ends the process and its "+
+				"stacks are written here", w.Name), "err", err)
+			return
+		}
+	}
+	s.sendToSystemd("WATCHDOG=1")
+}
+
+// sendToSystemd sends assignments to systemd; a failure is only logged.
+func (s *SystemdSupervisor) sendToSystemd(assignments ...string) {
+	if err := s.notifySystemd(assignments...); err != nil {
+		s.log.Warn("systemd did not receive the status of this service", "err", err)
+	}
+}

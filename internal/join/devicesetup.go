@@ -1,0 +1,352 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The files of a device, beside its configuration.
+const (
+	agentKeyFile   = "agent.key"
+	clientKeyFile  = "client.key"
+	clientCertFile = "client.crt"
+	caCertFile     = "ca.crt"
+	rootFile       = "root"
+
+	usedTokenFile = "joined"  // the token that was used last: the public part of its key
+	pendingFolder = "joining" // of what is not in its place yet: keys, then the answer, and the token that they are for
+	answerFile    = "answer"
+	tokenFile     = "token"
+)
+
+// packagedConfigDir is the folder in which a package's agentd looks for its files.
+const packagedConfigDir = "/etc/agentd"
+
+// DeviceSetup is a device that joins.
+type DeviceSetup struct {
+	ConfigPath    string            // path of agentd.yaml
+	OwnerSettings map[string]string // keys that the device's owner sets, as on a command line
+	Token         wire.EnrolmentToken
+	Agent         wire.AgentID // for a token of any device; else that of the token
+	Disk          store.Disk
+	// RequestAdmission is the function Exchange, for the coordinator's address.
+	RequestAdmission func(ctx context.Context, token *wire.EnrolmentToken, agent wire.AgentID,
+		k *DeviceKeys) (*VerifiedAdmission,
+		error)
+
+	// SkippedSettings are settings of the coordinator's that this build leaves to the device's owner, or does not know.
+	SkippedSettings []string
+}
+
+func (s *DeviceSetup) pathBesideConfig(names ...string) string {
+	return filepath.Join(append([]string{filepath.Dir(s.ConfigPath)}, names...)...)
+}
+
+// tokenMarker returns the content of a file that names the token, and the device if the token is for any device.
+// Whoever reads it cannot use the token.
+func (s *DeviceSetup) tokenMarker() []byte {
+	text := hex.EncodeToString(keys.Public(s.Token.SigningKey()))
+	if s.Token.Agent == "" {
+		text += " " + string(s.Agent)
+	}
+	return []byte(text + "\n")
+}
+
+// Join enrols the device. It reports whether the device had joined with this token before.
+func (s *DeviceSetup) Join(ctx context.Context) (before bool, err error) {
+	if s.Token.Agent != "" && s.Agent != "" && s.Agent != s.Token.Agent {
+		return false, fmt.Errorf("the token is of the device %s, not of %s", s.Token.Agent, s.Agent)
+	}
+	if s.Agent == "" {
+		s.Agent = s.Token.Agent
+	}
+	if s.Agent == "" {
+		return false, errors.New("the token is for any device: say which one this is with --id")
+	}
+	if err := s.Agent.ValidateNonCoordinator(); err != nil {
+		return false, err
+	}
+	if is, err := s.Disk.ReadFile(s.pathBesideConfig(usedTokenFile)); err == nil {
+		if bytes.Equal(is, s.tokenMarker()) {
+			return true, s.removePendingFiles()
+		}
+		was, device, _ := strings.Cut(strings.TrimSpace(string(is)), " ")
+		if now, _, _ := strings.Cut(string(s.tokenMarker()), " "); was == now && device != "" {
+			return false, fmt.Errorf("the folder %s belongs to the device %s, which joined with this token: choose "+
+				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at "+
+				"the coordinator", filepath.Dir(s.ConfigPath), device, s.pathBesideConfig(usedTokenFile))
+		}
+	}
+	if err := s.Disk.MakeDir(filepath.Dir(s.ConfigPath)); err != nil {
+		return false, err
+	}
+	k, err := s.loadOrMakeKeys()
+	if err != nil {
+		return false, err
+	}
+	a, err := s.loadOrRequestAdmission(ctx, k)
+	if err != nil {
+		return false, err
+	}
+	return false, s.installFiles(k, a)
+}
+
+// loadOrMakeKeys returns those that this token was asked with, or makes them.
+func (s *DeviceSetup) loadOrMakeKeys() (*DeviceKeys, error) {
+	is, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, tokenFile))
+	switch {
+	case err == nil && bytes.Equal(is, s.tokenMarker()):
+		return s.readPendingKeys()
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err // the keys may have used the token already
+	}
+	if err := s.checkKeyReplaceable(); err != nil {
+		return nil, err
+	}
+	if err := s.removePendingFiles(); err != nil {
+		return nil, err
+	}
+	k, err := NewDeviceKeys()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Disk.Mkdir(s.pathBesideConfig(pendingFolder), 0o700); err != nil {
+		return nil, err
+	}
+	own, err1 := keys.EncodePrivate(k.SigningKey)
+	client, err2 := keys.EncodePrivate(k.TLSKey)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	if err := s.writeFileBesideConfig(0o600, own, pendingFolder, agentKeyFile); err != nil {
+		return nil, err
+	}
+	if err := s.writeFileBesideConfig(0o600, client, pendingFolder, clientKeyFile); err != nil {
+		return nil, err
+	}
+	// last: with it the keys count
+	if err := s.writeFileBesideConfig(0o600, s.tokenMarker(), pendingFolder, tokenFile); err != nil {
+		return nil, err
+	}
+	return &k, s.Disk.SyncDir(filepath.Dir(s.ConfigPath))
+}
+
+func (s *DeviceSetup) writeFileBesideConfig(perm fs.FileMode, content []byte, names ...string) error {
+	return s.Disk.WriteFileDurably(s.pathBesideConfig(names...), content, perm)
+}
+
+func (s *DeviceSetup) readPendingKeys() (*DeviceKeys, error) {
+	own, err := keys.ReadSigningKey(s.pathBesideConfig(pendingFolder, agentKeyFile))
+	if err != nil {
+		return nil, err
+	}
+	client, err := keys.ReadClientKey(s.pathBesideConfig(pendingFolder, clientKeyFile))
+	return &DeviceKeys{own, client}, err
+}
+
+// checkKeyReplaceable reports why the device's key must stay: it was made by hand, or for another federation.
+func (s *DeviceSetup) checkKeyReplaceable() error {
+	if _, err := s.Disk.Lstat(s.pathBesideConfig(agentKeyFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	p, err := s.Disk.ReadFile(s.pathBesideConfig(rootFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is there already, and was made by hand: it may be the identity of this device. Move it "+
+			"away to join with a key of its own, or choose another folder with --config",
+			s.pathBesideConfig(agentKeyFile))
+	}
+	if err != nil {
+		return err
+	}
+	d, err := wire.DecodeAndVerifyRootDocument(p)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.pathBesideConfig(rootFile), err)
+	}
+	if d.RootPin() != s.Token.Pin {
+		return fmt.Errorf("this device has a root document of the federation %s, of another root than the token: if "+
+			"that federation has changed its root keys, or to leave it for good, move %s and %s away; to be in both, "+
+			"choose another folder with --config", d.Federation, s.pathBesideConfig(agentKeyFile),
+			s.pathBesideConfig(rootFile))
+	}
+	return nil
+}
+
+// loadOrRequestAdmission returns the coordinator's answer: the one that is kept, or a fresh one.
+func (s *DeviceSetup) loadOrRequestAdmission(ctx context.Context, k *DeviceKeys) (*VerifiedAdmission, error) {
+	if p, err := s.Disk.ReadFile(s.pathBesideConfig(pendingFolder, answerFile)); err == nil {
+		if a,
+			err := wire.DecodeEnrolmentAnswer(p); err == nil && a.RefusalReason == 0 &&
+			s.checkNextRoot(a.RootDocument) == nil {
+			return CheckAdmission(&a, s.Token.Pin, k)
+		}
+	}
+	a, err := s.RequestAdmission(ctx, &s.Token, s.Agent, k)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkNextRoot(a.RootDocument); err != nil {
+		return nil, err
+	}
+	return a, s.writeFileBesideConfig(0o600, a.EncodedAnswer, pendingFolder, answerFile)
+}
+
+// checkNextRoot reports why a root document may not come into the place of the device's own.
+func (s *DeviceSetup) checkNextRoot(fresh []byte) error {
+	held, err := s.Disk.ReadFile(s.pathBesideConfig(rootFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	is, err := wire.DecodeAndVerifyRootDocument(held)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.pathBesideConfig(rootFile), err)
+	}
+	next, err := wire.DecodeAndVerifyRootDocument(fresh)
+	if err != nil {
+		return err
+	}
+	switch {
+	// another root: checkKeyReplaceable has looked at it
+	case is.RootKey != next.RootKey && is.RootPin() != next.RootPin():
+		return nil
+	case next.Version < is.Version:
+		return fmt.Errorf("the coordinator has version %d of the root document, and %s is version %d already: give "+
+			"the coordinator the newest one, and start it again", next.Version, s.pathBesideConfig(rootFile),
+			is.Version)
+	case next.Version == is.Version && !bytes.Equal(fresh, held):
+		return fmt.Errorf("the coordinator has another version %d of the root document than %s: give all the same "+
+			"one, with the next number", next.Version, s.pathBesideConfig(rootFile))
+	}
+	return nil
+}
+
+// installFiles puts all files into their place; the configuration comes last but for the note that this is done.
+func (s *DeviceSetup) installFiles(k *DeviceKeys, a *VerifiedAdmission) error {
+	text, err := s.updatedConfig(a)
+	if err != nil {
+		return err
+	}
+	files, err := DeviceFiles(k, a)
+	if err != nil {
+		return err
+	}
+	owner := ownerOf(s.ConfigPath)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		perm := fs.FileMode(0o644)
+		if strings.HasSuffix(name, ".key") {
+			perm = owner.privateKeyMode()
+		}
+		if err := owner.write(s.Disk, s.pathBesideConfig(name), files[name], perm); err != nil {
+			return err
+		}
+	}
+	if err := owner.write(s.Disk, s.ConfigPath, text, owner.mode); err != nil {
+		return err
+	}
+	if err := s.writeFileBesideConfig(0o644, s.tokenMarker(), usedTokenFile); err != nil {
+		return err
+	}
+	return s.removePendingFiles()
+}
+
+// removePendingFiles removes the folder, the token first: without it the rest counts for nothing. A write that was cut
+// short leaves files of other names there.
+func (s *DeviceSetup) removePendingFiles() error {
+	entries, err := s.Disk.ReadDir(s.pathBesideConfig(pendingFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names := []string{tokenFile}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	for _, name := range append(names, "") {
+		if err := s.Disk.Remove(s.pathBesideConfig(pendingFolder, name)); err != nil && !errors.Is(err,
+			fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// DeviceFiles are those of a device that was taken in, besides its configuration, by name.
+func DeviceFiles(k *DeviceKeys, a *VerifiedAdmission) (map[string][]byte, error) {
+	own, err1 := keys.EncodePrivate(k.SigningKey)
+	client, err2 := keys.EncodePrivate(k.TLSKey)
+	pemOf := func(der []byte) []byte {
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	}
+	return map[string][]byte{agentKeyFile: own, clientKeyFile: client, clientCertFile: pemOf(a.Certificate),
+		caCertFile: pemOf(a.CACertificate),
+		rootFile:   a.RootDocument}, errors.Join(err1, err2)
+}
+
+// configHeader begins a configuration that was not there.
+const configHeader = "# agentd, as `agentd join` has written it; the sample in the documentation has all keys.\n"
+
+// updatedConfig returns agentd.yaml with what the device is now.
+func (s *DeviceSetup) updatedConfig(a *VerifiedAdmission) ([]byte, error) {
+	path, err := filepath.Abs(s.ConfigPath)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = []byte(configHeader), nil
+		if filepath.Dir(path) != packagedConfigDir { // several devices may run on a machine
+			values["state_dir"], values["metrics.listen"] = filepath.Join(filepath.Dir(path), "state"), ""
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if several, err := settings.ReadUnvalidatedAgent(path); err == nil && len(several.Federations) > 0 {
+		return nil, fmt.Errorf("%s has several federations: join with --config in another folder, and write its "+
+			"federation, broker and identity into an entry of federations", path)
+	}
+	maps.Copy(values, AgentConfigValues(filepath.Dir(path), s.Agent, a, &s.SkippedSettings))
+	maps.Copy(values, s.OwnerSettings)
+	return config.EditConfigText(path, text, values, settings.UnvalidatedAgentDefaults)
+}
+
+// AgentConfigValues are the keys of agentd.yaml of a device whose files are in a folder. Settings that are not the
+// coordinator's to give are passed over.
+func AgentConfigValues(dir string, agent wire.AgentID, a *VerifiedAdmission, passed *[]string) map[string]string {
+	values := map[string]string{}
+	for _, x := range a.Settings {
+		if settings.IsSharedSetting(x.Name) {
+			values[x.Name] = x.Value
+		} else {
+			*passed = append(*passed, x.Name)
+		}
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	maps.Copy(values, map[string]string{
+		"federation": string(a.Document.Federation), "id": string(agent),
+		"broker.ca_file": at(caCertFile), "broker.cert_file": at(clientCertFile), "broker.key_file": at(clientKeyFile),
+		"identity.key_file": at(agentKeyFile), "identity.root_file": at(rootFile), "identity.coordinator_key": "",
+	})
+	return values
+}

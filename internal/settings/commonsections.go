@@ -1,0 +1,259 @@
+// Package settings defines agentd.yaml, the task in coordinator.yaml, and the sections that both files have. Both
+// programs read both: the coordinator gives devices a part of agentd.yaml when they join, and `agentd data check` reads
+// a task.
+package settings
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/config"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Broker says how to reach the broker, and how to use it.
+type Broker struct {
+	BrokerAccess `yaml:",inline"`
+	Prefix       string `yaml:"prefix"` // of all topics
+	QoS          int    `yaml:"qos"`    // of all messages and subscriptions: 0 or 1
+}
+
+// BrokerAccess says how to reach a broker.
+type BrokerAccess struct {
+	URLs         config.OneOrMore `yaml:"url"`      // several for the nodes of a cluster
+	Username     string           `yaml:"username"` // empty = the client id
+	Password     config.Secret    `yaml:"password"`
+	PasswordFile string           `yaml:"password_file"`
+	CAFile       string           `yaml:"ca_file"`   // empty = the system's roots
+	CertFile     string           `yaml:"cert_file"` // a client certificate, with its key
+	KeyFile      string           `yaml:"key_file"`
+	TLSMin       string           `yaml:"tls_min"` // the least version of TLS: 1.2 or 1.3
+	KeepAlive    time.Duration    `yaml:"keep_alive"`
+	// MinRate is the lowest rate of the link, in bytes per second.
+	MinRate      spec.ByteSize `yaml:"min_rate"`
+	HTTPProxyURL string        `yaml:"proxy"` // http://host:port of an HTTP proxy to the broker
+
+	// renewedCertificateFor returns the certificate that has replaced the configured one; nil = none replaces it.
+	renewedCertificateFor func(configured tls.Certificate) tls.Certificate `yaml:"-"`
+	systemdCredentialName string                                           `yaml:"-"` // name of the password among systemd's credentials; empty = mqtt-password
+}
+
+// Log says what the daemon logs to stderr.
+type Log struct {
+	Level  string `yaml:"level"`  // debug, info, warn or error
+	Format string `yaml:"format"` // text or json
+}
+
+// Metrics says where the daemon serves its metrics.
+type Metrics struct {
+	Listen string `yaml:"listen"` // host:port; empty = nowhere
+}
+
+// DefaultBroker returns the defaults of a section broker.
+func DefaultBroker() Broker {
+	return Broker{BrokerAccess: BrokerAccess{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute,
+		MinRate: mqtt.DefaultMinLinkRate, TLSMin: defaultMinTLSVersion}}
+}
+
+// The least versions of TLS that a broker may speak; the first one is the default.
+const (
+	defaultMinTLSVersion = "1.3"
+	olderTLSVersion      = "1.2"
+)
+
+// minLinkRate and maxLinkRate are in bytes per second. On a link slower than minLinkRate the coordinator would give a
+// chunk up before it arrives. maxLinkRate fits into an int of 32 bits.
+const (
+	minLinkRate = 1000
+	maxLinkRate = 1_000_000_000
+)
+
+// SettingsChecker collects the problems of a configuration.
+type SettingsChecker struct{ spec.ProblemList }
+
+// CheckBroker reports every problem of a section broker, by key.
+func (c *SettingsChecker) CheckBroker(b *Broker, federation string) {
+	var encryption *tls.Config
+	if wire.FederationName(federation).Validate() == nil {
+		_, err := mqtt.NewTopics(b.Prefix, federation)
+		c.AddError("broker.prefix", err)
+	}
+	switch {
+	case (b.CertFile == "") != (b.KeyFile == ""):
+		c.Require(false, "broker.cert_file", "goes with broker.key_file: give both or neither")
+	case b.Password != "" && b.PasswordFile != "":
+		c.Require(false, "broker.password", "is set, and so is broker.password_file: remove one of them")
+	default:
+		o, _, err := b.SessionOptions("check")
+		c.AddSectionErrors("", err)
+		encryption = o.TLS // only some URLs go with it
+	}
+	c.checkBrokerURLs(b.URLs, encryption)
+	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min",
+		"must be %s or %s, is %q", olderTLSVersion,
+		defaultMinTLSVersion, b.TLSMin)
+	c.Require(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
+		"broker.keep_alive",
+		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
+	c.Require(b.QoS == 0 || b.QoS == 1, "broker.qos", "must be 0 or 1, is %d", b.QoS)
+	c.Require(b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate, "broker.min_rate",
+		"must be 1kB to 1GB a second, is %s", b.MinRate)
+	if b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate {
+		least := mqtt.MinKeepAlive(int(b.MinRate))
+		c.Require(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
+			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an "+
+				"eighth of it", least, b.MinRate, b.KeepAlive)
+	}
+}
+
+// checkBrokerURLs checks each URL by itself, then all together.
+func (c *SettingsChecker) checkBrokerURLs(urls []string, encryption *tls.Config) {
+	const key = "broker.url"
+	before := c.ProblemCount()
+	for i, u := range urls {
+		at := key
+		if len(urls) > 1 {
+			at = fmt.Sprintf("%s[%d]", key, i)
+		}
+		c.AddError(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
+	}
+	c.Require(len(urls) > 0, key, "is empty; want the broker's, such as tcp://127.0.0.1:1883")
+	if c.ProblemCount() == before {
+		c.AddError(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
+	}
+}
+
+// CheckMetricsListen reports a metrics.listen that is not host:port.
+func (c *SettingsChecker) CheckMetricsListen(address string) {
+	if address != "" {
+		_, _, err := net.SplitHostPort(address)
+		c.Require(err == nil, "metrics.listen", "must be host:port, such as 127.0.0.1:9464, or empty; is %q", address)
+	}
+}
+
+// CheckLog reports every problem of a section log, by key.
+func (c *SettingsChecker) CheckLog(l *Log) {
+	_, err := logging.ParseLevel(l.Level)
+	c.AddError("log.level", err)
+	_, err = logging.New(nil, logging.Options{Level: "info", Format: l.Format})
+	c.AddError("log.format", err)
+}
+
+// SessionOptions returns the options of a session with the broker. warning is not empty if other users can read a
+// secret. The error is a [*spec.FieldError].
+func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string, err error) {
+	password, warning, err := b.readPassword()
+	if err != nil {
+		return o, "", err
+	}
+	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: password, KeepAlive: b.KeepAlive,
+		MinLinkRate: int(b.MinRate), MinQoS: mqtt.QoS(b.QoS)}
+	o.RenewCredentials = func() (string, *tls.Config, error) {
+		password, _, err1 := b.readPassword()
+		encryption, err2 := b.tlsConfig()
+		return password, encryption, errors.Join(err1, err2)
+	}
+	if len(b.URLs) > 0 { // else the session's own check reports it
+		o.URL, o.MoreURLs = b.URLs[0], b.URLs[1:]
+	}
+	if o.Username == "" && o.Password != "" {
+		o.Username = clientID
+	}
+	if b.HTTPProxyURL != "" {
+		o.Proxy, err = url.Parse(b.HTTPProxyURL)
+		if err != nil || o.Proxy.Scheme != "http" || o.Proxy.Hostname() == "" || o.Proxy.Port() == "" {
+			return o, "", &spec.FieldError{Key: "broker.proxy",
+				Problem: "must be http://host:port, with user:password@ before the host if the proxy wants that"}
+		}
+	}
+	o.TLS, err = b.tlsConfig()
+	return o, warning, err
+}
+
+// readPassword returns the password. warning is not empty if other users can read it.
+func (b *BrokerAccess) readPassword() (password, warning string, err error) {
+	secret, warning, err := config.ReadSecret(b.Password, ResolveSecretFile(b.PasswordFile),
+		cmp.Or(b.systemdCredentialName, "mqtt-password"), os.Getenv("CREDENTIALS_DIRECTORY"))
+	if err != nil {
+		return "", "", &spec.FieldError{Key: "broker.password", Problem: err.Error()}
+	}
+	return string(secret), warning, nil
+}
+
+// tlsConfig reads the certificates; nil where all is as by default.
+func (b *BrokerAccess) tlsConfig() (*tls.Config, error) {
+	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLSVersion {
+		return nil, nil
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
+	if b.TLSMin == olderTLSVersion {
+		cfg.MinVersion = tls.VersionTLS12
+	}
+	if b.CAFile != "" {
+		pem, err := os.ReadFile(b.CAFile)
+		if err != nil {
+			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: err.Error()}
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &spec.FieldError{Key: "broker.ca_file", Problem: b.CAFile + " holds no certificate in PEM"}
+		}
+	}
+	if b.CertFile != "" {
+		cert, err := b.Certificate()
+		if err != nil {
+			return nil, err
+		}
+		if b.renewedCertificateFor != nil {
+			cert = b.renewedCertificateFor(cert)
+		}
+		cfg.Certificates = []tls.Certificate{cert}
+	}
+	return cfg, nil
+}
+
+// WithCertificateRenewal returns b with another client certificate: each new session presents what current returns for
+// the configured one.
+func (b Broker) WithCertificateRenewal(current func(configured tls.Certificate) tls.Certificate) *Broker {
+	b.renewedCertificateFor = current
+	return &b
+}
+
+// Certificate reads the client's certificate, with its key; it is empty if none is configured.
+func (b *BrokerAccess) Certificate() (cert tls.Certificate, err error) {
+	if b.CertFile == "" {
+		return cert, nil
+	}
+	key := ResolveSecretFile(b.KeyFile)
+	if cert, err = tls.LoadX509KeyPair(b.CertFile, key); err != nil {
+		return cert, &spec.FieldError{Key: "broker.cert_file", Problem: err.Error()}
+	}
+	if err := keys.CheckPermissions(key); err != nil {
+		return cert, &spec.FieldError{Key: "broker.key_file", Problem: err.Error()}
+	}
+	return cert, nil
+}
+
+// LoadPerCore reads a daemon's configuration: the defaults in cfg, the file, the environment with the program's prefix,
+// then the command line.
+func Load(cfg any, program, path string, overrides map[string]string) error {
+	return config.Load(cfg, config.Source{
+		Path: path, EnvPrefix: strings.ToUpper(program), Environ: os.Environ(), Overrides: overrides,
+		IgnoredVariables: []string{ConfigPathVariable(program)},
+	})
+}
+
+// ConfigPathVariable is the environment variable that names a program's configuration file; --config overrides it.
+func ConfigPathVariable(program string) string { return strings.ToUpper(program) + "_CONFIG" }

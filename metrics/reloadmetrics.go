@@ -1,0 +1,40 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// ReloadMetrics has the metrics of whether a program runs with the configuration in its file.
+type ReloadMetrics struct {
+	now                 func() time.Time
+	lastReloadSucceeded prometheus.Gauge
+	lastSuccessAt       prometheus.Gauge
+}
+
+// NewReloadMetrics registers the metrics of reloads. Starting the process counts as a successful one.
+func NewReloadMetrics(r Registrar, now func() time.Time) *ReloadMetrics {
+	l := &ReloadMetrics{
+		now: now,
+		lastReloadSucceeded: r.NewGauge("config_last_reload_successful",
+			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in "+
+				"effect."),
+		lastSuccessAt: r.NewGauge("config_last_reload_success_timestamp_seconds",
+			"When a good configuration was last read, in Unix time."),
+	}
+	l.RecordReload(true) // or there would be no process
+	return l
+}
+
+// RecordReload records a reload of the configuration. Several goroutines may call it.
+func (l *ReloadMetrics) RecordReload(good bool) {
+	if !good {
+		l.lastReloadSucceeded.Set(0)
+		return
+	}
+	l.lastReloadSucceeded.Set(1)
+	l.lastSuccessAt.Set(observe.UnixSeconds(l.now()))
+}
