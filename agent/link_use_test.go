@@ -19,7 +19,7 @@ import (
 )
 
 // rare asks one agent in 2³², and lets the others leave for 1 to 11 minutes.
-var rare = wire.AgentResponsePolicy{AnswerProbability: 1, DisconnectMillis: 60_000, DisconnectSpreadMillis: 600_000}
+var rare = wire.AgentResponsePolicy{AnswerProbability: 1, DisconnectMillis: 60_000, AbsenceSpreadMillis: 600_000}
 
 // gathers is an announcement that asks as r says, and what the agent does at once.
 func (s *scene) gathers(round wire.RoundID, r wire.AgentResponsePolicy) wire.Digest {

@@ -347,6 +347,6 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 
 // SummarizeRun returns at most this many risks from the newest lines of the history. It may be called before Run. With
 // an error it returns the part that could be read.
-func (c *Coordinator) SummarizeRun(most int) (runs.RunSummary, error) {
+func (c *Coordinator) SummarizeRun(most int) (runs.EarlierRunSummary, error) {
 	return c.stateFolder.SummarizeRun(c.roundMachine.JournalRecord(), most)
 }

@@ -116,7 +116,7 @@ func TestForgetfulBroker(t *testing.T) {
 		}
 		f.start()
 		wait(5 * time.Minute)
-		told := events[publish.BlobChecked](f)
+		told := events[publish.BlobReadBackEnded](f)
 		if len(told) < 4 || len(told) > 12 || told[0].Missing != 2 {
 			t.Errorf("in five minutes: %+v", told)
 		}

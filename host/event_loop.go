@@ -42,7 +42,7 @@ func NewEventLoop(rt JobRuntime) *EventLoop {
 	return &EventLoop{JobRuntime: rt, waiter: rt.NewWaiter()}
 }
 
-// AllowJobs lets jobs begin. They are told to end when ctx ends, or by End.
+// AllowJobs lets jobs begin. Their context ends with ctx, or when CancelJobs is called.
 func (o *EventLoop) AllowJobs(ctx context.Context) {
 	o.jobContext, o.cancelJobs = context.WithCancel(ctx)
 }

@@ -150,7 +150,7 @@ var coordinatorScript = []observe.Event{
 	host.BrokerLinkChanged{IsConnected: true},
 	host.RefusedSubscriptionsChanged{Filters: []string{"fl/v1/air/s/+"}},
 	host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestSwallowed}},
-	publish.BlobChecked{Parts: 40, Missing: 3},
+	publish.BlobReadBackEnded{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorIdle},
 	round.AgentEligible{Agent: "a1", RowCount: 100, EligibleAgents: 1},
 	round.GatheringExtended{PresentAgents: 1, MinAgents: 2},

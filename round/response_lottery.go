@@ -185,7 +185,7 @@ func (c *CoordinatorMachine) ConnectedAgentCount() int {
 func (c *CoordinatorMachine) announcedResponsePolicy() wire.AgentResponsePolicy {
 	r := &c.cfg.Gather.ResponseLottery
 	return wire.AgentResponsePolicy{AnswerProbability: c.record.ResponseLottery.AnswerThreshold,
-		DisconnectMillis:       uint32(r.DisconnectDuration.Milliseconds()),
-		DisconnectSpreadMillis: uint32(r.DisconnectSpread.Milliseconds()),
-		PresenceInRoundOnly:    r.Presence == PresenceInRoundOnly}
+		DisconnectMillis:    uint32(r.DisconnectDuration.Milliseconds()),
+		AbsenceSpreadMillis: uint32(r.DisconnectSpread.Milliseconds()),
+		PresenceInRoundOnly: r.Presence == PresenceInRoundOnly}
 }

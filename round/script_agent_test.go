@@ -157,8 +157,8 @@ func (p *agentPlayer) announcement(c command) agentround.Event {
 		RoundTimeoutMillis: 60000,
 		Extra:              unknown(c),
 		ResponsePolicy: wire.AgentResponsePolicy{AnswerProbability: uint32(c.num("respond", 0)),
-			DisconnectMillis:       uint32(c.num("after", 0)),
-			DisconnectSpreadMillis: uint32(c.num("within", 0))},
+			DisconnectMillis:    uint32(c.num("after", 0)),
+			AbsenceSpreadMillis: uint32(c.num("within", 0))},
 	}
 	if c.opt("kind", "training") == "statistics" {
 		ann.Kind = wire.KindStatistics

@@ -81,8 +81,8 @@ func value(v reflect.Value) string {
 			if r.PresenceInRoundOnly {
 				s += "-presence"
 			}
-			if r.DisconnectMillis > 0 || r.DisconnectSpreadMillis > 0 {
-				s += fmt.Sprintf("-return%d+%dms", r.DisconnectMillis, r.DisconnectSpreadMillis)
+			if r.DisconnectMillis > 0 || r.AbsenceSpreadMillis > 0 {
+				s += fmt.Sprintf("-return%d+%dms", r.DisconnectMillis, r.AbsenceSpreadMillis)
 			}
 		}
 		if x.MinEvaluationRows > 0 {

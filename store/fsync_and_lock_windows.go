@@ -12,7 +12,7 @@ func syncDir(string) error { return nil }
 
 // tryLockFile takes the exclusive lock of f without waiting. Windows locks are mandatory, so one byte far beyond the
 // end is locked: others must still be able to read the holder's pid at the start.
-func tryLock(f *os.File) (held bool, err error) {
+func tryLockFile(f *os.File) (held bool, err error) {
 	const exclusiveNow = windows.LOCKFILE_EXCLUSIVE_LOCK | windows.LOCKFILE_FAIL_IMMEDIATELY
 	beyond := &windows.Overlapped{OffsetHigh: 0x7fffffff}
 	err = windows.LockFileEx(windows.Handle(f.Fd()), exclusiveNow, 0, 1, 0, beyond)

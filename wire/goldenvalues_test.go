@@ -166,8 +166,8 @@ func respondAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
 	a.ResponsePolicy = wire.AgentResponsePolicy{AnswerProbability: 5583458, DisconnectMillis: 60_000,
-		DisconnectSpreadMillis: 600_000,
-		PresenceInRoundOnly:    true}
+		AbsenceSpreadMillis: 600_000,
+		PresenceInRoundOnly: true}
 	return golden{"announcement_respond", "announcement", byCoordinator(3, 21), &a}
 }
 

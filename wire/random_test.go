@@ -117,7 +117,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	a.InitialCreditChunks, a.MinNewRows, a.MinEvaluationRows = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
 	if rng.IntN(2) == 0 {
 		a.ResponsePolicy = wire.AgentResponsePolicy{AnswerProbability: rng.Uint32(), DisconnectMillis: rng.Uint32(),
-			DisconnectSpreadMillis: rng.Uint32(), PresenceInRoundOnly: rng.IntN(2) == 0}
+			AbsenceSpreadMillis: rng.Uint32(), PresenceInRoundOnly: rng.IntN(2) == 0}
 	}
 	var selected []wire.SelectedAgent
 	for i := range rng.IntN(4) {

@@ -56,8 +56,8 @@ func (c *CertificateClock) raiseFloor(t time.Time) {
 	}
 }
 
-// resetFloor forgets the times that the coordinator has signed.
-func (c *CertificateClock) resetFloor() { c.setFloor(c.minTime) }
+// forgetCoordinatorTimes forgets the times that the coordinator has signed.
+func (c *CertificateClock) forgetCoordinatorTimes() { c.setFloor(c.minTime) }
 
 func (c *CertificateClock) setFloor(floor time.Time) {
 	c.mu.Lock()

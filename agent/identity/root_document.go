@@ -162,7 +162,7 @@ func (p *AgentIdentity) installRootDocument(t coordinatorTrust) {
 	p.trust, p.rootBeingStored = t, nil
 	p.core.Signer.SetRootVersion(t.rootVersion())
 	if p.cfg.Clock != nil {
-		p.cfg.Clock.resetFloor() // whoever stole the previous key may have signed any time
+		p.cfg.Clock.forgetCoordinatorTimes() // whoever stole the previous key may have signed any time
 	}
 	p.onNewRoot()
 	p.core.Observer.Observe(RootDocumentAdopted{Version: t.rootVersion()})

@@ -27,7 +27,7 @@ func auditCommand() *cobra.Command {
 			"each head that the coordinator has signed in a line of the history is one of this log. The coordinator " +
 			"may be running. On another machine a copy of `audit` and history.jsonl, and the public key, are enough.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := uncheckedSettings(coordinatorsettings.Default())
+			u := settingsWithoutValidation(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, l.Path, l.Overrides); err != nil {
 				return err
 			}

@@ -86,7 +86,7 @@ user, while the coordinator is stopped.`,
 			if dir != "" {
 				return restoreStateFolder(cmd, dir, args)
 			}
-			s := uncheckedSettings(coordinatorsettings.Default())
+			s := settingsWithoutValidation(coordinatorsettings.Default())
 			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func historyCommand() *cobra.Command {
 			"gets what it has not got before. The coordinator may be running; with history.mlflow in its " +
 			"configuration it logs each round to MLflow by itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := uncheckedSettings(coordinatorsettings.Default())
+			u := settingsWithoutValidation(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, x.configLoader.Path, x.configLoader.Overrides); err != nil {
 				return err
 			}

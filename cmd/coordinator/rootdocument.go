@@ -339,7 +339,7 @@ func installRootDocument(cmd *cobra.Command, l *cli.ConfigLoader, document []byt
 	if !errors.Is(err, api.ErrNotRunning) {
 		return done.Version, err
 	}
-	s := uncheckedSettings(coordinatorsettings.Default())
+	s := settingsWithoutValidation(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return 0, err
 	}

@@ -22,7 +22,7 @@ func addStateDirFlags(cmd *cobra.Command, dir *string) {
 		if cmd.Flags().Changed("state-dir") {
 			return cli.UsageErrorf("give --config or --state-dir, not both")
 		}
-		s := uncheckedSettings(coordinatorsettings.Default())
+		s := settingsWithoutValidation(coordinatorsettings.Default())
 		if err := settings.Load(&s, program, file, nil); err != nil {
 			return err
 		}

@@ -11,12 +11,12 @@ import (
 
 func statusCommand() *cobra.Command {
 	return status.Command(program, func(l *cli.ConfigLoader) ([]string, error) {
-		s := uncheckedSettings(coordinatorsettings.Default())
+		s := settingsWithoutValidation(coordinatorsettings.Default())
 		err := settings.Load(&s, program, l.Path, l.Overrides)
 		return []string{s.StateDir}, err
 	})
 }
 
-// uncheckedSettings are settings without Validate: the user of a command that only needs the state folder may not be
-// able to read the daemon's keys.
-type uncheckedSettings coordinatorsettings.ConfigFile
+// settingsWithoutValidation are settings without Validate: the user of a command that only needs the state folder may
+// not be able to read the daemon's keys.
+type settingsWithoutValidation coordinatorsettings.ConfigFile

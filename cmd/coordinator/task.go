@@ -74,7 +74,7 @@ func printRuns(to io.Writer, runs []runs.RunInfo) error {
 
 // newAPIClient returns what speaks to the running coordinator of a configuration.
 func newAPIClient(l *cli.ConfigLoader) (api.Client, error) {
-	s := uncheckedSettings(coordinatorsettings.Default())
+	s := settingsWithoutValidation(coordinatorsettings.Default())
 	err := settings.Load(&s, program, l.Path, l.Overrides)
 	return api.Client{Program: program, Dir: s.StateDir, Timeout: 30 * time.Second}, err
 }

@@ -34,7 +34,7 @@ func TestTaskShow(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, stdout)
 	}
-	s := uncheckedSettings(coordinatorsettings.Default())
+	s := settingsWithoutValidation(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, file, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ func reportedRisks(set []round.Contribution) []float64 {
 	return risks
 }
 
-// meanAndMedian returns the mean and the median of reported risks; NaN of none.
-func meanAndMedian(risks []float64) (mean, median float64) {
+// meanAndMedianRisk returns the mean and the median of reported risks; NaN of none.
+func meanAndMedianRisk(risks []float64) (mean, median float64) {
 	if len(risks) == 0 {
 		return math.NaN(), math.NaN()
 	}
@@ -89,7 +89,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.UpdateSpool,
 	for k, r := range risks {
 		folded.AgentRisks = append(folded.AgentRisks, stop.AgentRisk{Agent: taken.contributions[k].Agent, Risk: r})
 	}
-	mean, median := meanAndMedian(risks)
+	mean, median := meanAndMedianRisk(risks)
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.NextPlan.BaseModel.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
 		UpdateSpread: taken.updateSpread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,

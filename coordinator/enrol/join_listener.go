@@ -166,19 +166,19 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 		}
 		from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 		if b.acquireSlot(from.Addr()) {
-			return boundedConn{c, sync.OnceFunc(func() { b.releaseSlot(from.Addr()) })}, nil
+			return slotHoldingConn{c, sync.OnceFunc(func() { b.releaseSlot(from.Addr()) })}, nil
 		}
 		_ = c.Close()
 	}
 }
 
-// boundedConn gives its place back when it is closed.
-type boundedConn struct {
+// slotHoldingConn gives its place back when it is closed.
+type slotHoldingConn struct {
 	net.Conn
 	releaseSlot func()
 }
 
-func (s boundedConn) Close() error {
+func (s slotHoldingConn) Close() error {
 	defer s.releaseSlot()
 	return s.Conn.Close()
 }

@@ -106,15 +106,15 @@ func (c *narrow) pass(d time.Duration) {
 	}
 }
 
-func newPublisher(t *testing.T) (*Publisher, *narrow, *[]BlobChecked) {
+func newPublisher(t *testing.T) (*Publisher, *narrow, *[]BlobReadBackEnded) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []BlobChecked
+	var told []BlobReadBackEnded
 	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
 	c.b = New(c, topics, rand.New(rand.NewPCG(1, 1)),
-		testkit.Observer(func(e observe.Event) { told = append(told, e.(BlobChecked)) }), func(time.Time) {})
+		testkit.Observer(func(e observe.Event) { told = append(told, e.(BlobReadBackEnded)) }), func(time.Time) {})
 	t.Cleanup(func() {
 		c.b.HaltPublishing()
 		if len(c.subs) > 0 {

@@ -180,7 +180,7 @@ func (b *Publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 		case transfer.PullDone:
 			b.readBack = nil
 			r.allPartsReturned, r.fruitlessChecks = true, 0
-			b.observer.Observe(BlobChecked{Blob: r.Ref.Hash, Parts: len(r.returnedChunks) + 1,
+			b.observer.Observe(BlobReadBackEnded{Blob: r.Ref.Hash, Parts: len(r.returnedChunks) + 1,
 				CheckDuration: now.Sub(r.beganAt)})
 			b.AdvanceBeforeWait(now)
 		case transfer.PullFailed:
@@ -207,7 +207,7 @@ func (b *Publisher) republishMissingParts(now time.Time, r *blobReadBack, refuse
 		wait := min(checkAgain<<min(r.fruitlessChecks, 10), checkSeldom)
 		r.fruitlessChecks++
 		r.republishAt = now.Add(wait)
-		b.observer.Observe(BlobChecked{Blob: r.Ref.Hash, Parts: len(r.returnedChunks) + 1,
+		b.observer.Observe(BlobReadBackEnded{Blob: r.Ref.Hash, Parts: len(r.returnedChunks) + 1,
 			Missing: r.missingChunkCount() + 1, ReadRefused: refused,
 			CheckDuration: now.Sub(r.beganAt), RepublishDelay: wait})
 	}
@@ -221,9 +221,9 @@ var missingBlobParts = observe.Gauge("blob_missing_parts",
 	"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
 		"from it; they are published again.")
 
-// BlobChecked: the coordinator read back a blob from the broker that was published for the agents. The announcement
-// does not wait for this. Missing parts are published again.
-type BlobChecked struct {
+// BlobReadBackEnded: the coordinator read back a blob from the broker that was published for the agents. The
+// announcement does not wait for this. Missing parts are published again.
+type BlobReadBackEnded struct {
 	Blob           wire.Digest
 	Parts, Missing int           // the manifest and the chunks
 	ReadRefused    bool          // the broker does not allow the coordinator to read the parts
@@ -232,7 +232,7 @@ type BlobChecked struct {
 }
 
 // Describe implements observe.Event.
-func (e BlobChecked) Describe(d *observe.EventDescription) {
+func (e BlobReadBackEnded) Describe(d *observe.EventDescription) {
 	const condition = "retained blob"
 	d.SetGauge(missingBlobParts, float64(e.Missing))
 	if e.Missing == 0 {

@@ -13,7 +13,7 @@ import (
 
 // restoreFolder has the folder hold what the head names.
 func (l *Leadership) restoreFolder(ctx context.Context) error {
-	l.fileListPieces = l.clusterState.FileListPieces
+	l.fileListPieces = l.lastPutClusterState.FileListPieces
 	var list []byte
 	for _, s := range l.fileListPieces {
 		piece, err := l.fetchPiece(ctx, s)

@@ -34,15 +34,15 @@ type Leadership struct {
 	clusterStateRevision uint64
 	clusterStatePutCount uint64 // of the heads that were to be put
 
-	mu           sync.Mutex
-	clusterState ClusterState
-	leaseEndsAt  time.Time // it leads, if it has not lost the lead
-	steppingDown bool      // it gives the lead away: another one may have it at any moment
-	lossCause    error
+	mu                  sync.Mutex
+	lastPutClusterState ClusterState
+	leaseEndsAt         time.Time // it leads, if it has not lost the lead
+	steppingDown        bool      // it gives the lead away: another one may have it at any moment
+	lossCause           error
 }
 
 func newLeadership(ctx context.Context, r *Replica, head ClusterState, revision uint64, began time.Time) *Leadership {
-	l := &Leadership{replica: r, clusterState: head, clusterStateRevision: revision,
+	l := &Leadership{replica: r, lastPutClusterState: head, clusterStateRevision: revision,
 		clusterStatePutCount: head.PutCount, takeoverBeganAt: began,
 		leaseEndsAt:   began.Add(leaseDuration),
 		foundsCluster: len(head.FileListPieces) == 0, referencedPieces: map[PieceHash]bool{},
@@ -81,7 +81,7 @@ func (l *Leadership) Context() context.Context { return l.ctx }
 func (l *Leadership) Epoch() wire.Epoch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.clusterState.Epoch
+	return l.lastPutClusterState.Epoch
 }
 
 // MayPublish reports whether this replica may speak to devices now: it looks at the clock. Ask before each message.
@@ -162,7 +162,7 @@ func (l *Leadership) replaceClusterState(ctx context.Context, change func(*Clust
 	}
 	defer l.clusterStateLock.unlock()
 	l.mu.Lock()
-	next := l.clusterState
+	next := l.lastPutClusterState
 	l.mu.Unlock()
 	change(&next)
 	l.clusterStatePutCount++ // also where it stays unknown whether the one before was put
@@ -178,7 +178,7 @@ func (l *Leadership) replaceClusterState(ctx context.Context, change func(*Clust
 	}
 	l.clusterStateRevision = revision
 	l.mu.Lock()
-	l.clusterState, l.leaseEndsAt, l.steppingDown = next, began.Add(leaseDuration), next.Leader == ""
+	l.lastPutClusterState, l.leaseEndsAt, l.steppingDown = next, began.Add(leaseDuration), next.Leader == ""
 	l.mu.Unlock()
 	l.replica.observe(LeaseRenewed{began.Add(leaseDuration)})
 	return nil

@@ -165,7 +165,8 @@ func (p *plant) commit(ctx context.Context, i int, lead *Leadership) bool {
 	if err == nil {
 		p.committed = max(p.committed, n)
 		lead.mu.Lock()
-		p.commits = append(p.commits, commit{lead.clusterState.Epoch, i, n}) // one that was stopped may hear of it late
+		// one that was stopped may hear of it late
+		p.commits = append(p.commits, commit{lead.lastPutClusterState.Epoch, i, n})
 		lead.mu.Unlock()
 	}
 	return err == nil

@@ -144,8 +144,8 @@ func (d *StateFolder) historyHasRound(e round.WriteHistory) bool {
 	return false
 }
 
-// RunSummary summarises the run in the state folder before this process.
-type RunSummary struct {
+// EarlierRunSummary summarises the run in the state folder before this process.
+type EarlierRunSummary struct {
 	Version        wire.ModelVersion // of the newest model; 0 if there was no training round
 	MeanAgentRisks []float64         // means over the participants of the newest training rounds, the oldest first
 	R2, Accuracy   *float64          // of the newest model on held-out data, if they were measured
@@ -156,7 +156,7 @@ const pastLines = 10_000
 
 // SummarizeRun reads the lines of the run's models, newest first. It skips a line whose model is not older than that of
 // the line after it: that line was written before an older state folder was restored.
-func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p RunSummary, err error) {
+func (d *StateFolder) SummarizeRun(rec round.JournalRecord, most int) (p EarlierRunSummary, err error) {
 	if p.Version = rec.Plan.BaseModelVersion; p.Version == 0 {
 		return p, nil
 	}

@@ -67,7 +67,7 @@ func (f fedBy) Rewind(why string) { f.gone = why }
 
 // gridRowsOf are rows made of a feed.
 func gridRowsOf(f *fakeFeed, w data.RowQuery, fill grid.FillRule) data.QueriedRows {
-	var s SharedRowsByKey
+	var s SharedRowsCache
 	return s.OpenTaskRows(w, func() *SharedRows {
 		return NewRowsFromReadings(fedBy{f}, w, ValueRules{MissingFill: fill, MaxWrongShare: 0.2, Now: time.Now},
 			StorageSettings{MaxMemoryBytes: maxRowMemory}, silent)

@@ -92,14 +92,14 @@ func (m *SharedRows) NewRawRows() *RawRows {
 		keepsOnlyNewestRows: m.Raw.keepsOnlyNewestRows}
 }
 
-// SharedRowsByKey contains the rows of a source, keyed by the options of their callers.
-type SharedRowsByKey map[string]weak.Pointer[SharedRows]
+// SharedRowsCache contains the rows of a source, keyed by the options of their callers.
+type SharedRowsCache map[string]weak.Pointer[SharedRows]
 
 // OpenTaskRows returns the rows that are wanted, which make begins if nobody has them.
-func (s *SharedRowsByKey) OpenTaskRows(w data.RowQuery, make func() *SharedRows) data.QueriedRows {
+func (s *SharedRowsCache) OpenTaskRows(w data.RowQuery, make func() *SharedRows) data.QueriedRows {
 	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.IsForPrediction, w.Labels)
 	if *s == nil {
-		*s = SharedRowsByKey{}
+		*s = SharedRowsCache{}
 	}
 	m := (*s)[key].Value()
 	if m == nil {

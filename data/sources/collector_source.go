@@ -23,7 +23,7 @@ type collectorSource struct {
 	intake          readingIntake
 	rules           rows.ValueRules // without the clock, which Open adds
 	rowStorage      rows.StorageSettings
-	sharedRowsByKey rows.SharedRowsByKey
+	sharedRowsByKey rows.SharedRowsCache
 	recorder        *readingRecorder // nil before Start
 	stopCollecting  func() error
 }

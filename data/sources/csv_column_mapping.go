@@ -283,7 +283,7 @@ func (b *rowBatch[T]) appendRowCells(t *columnMapping, record []string, line int
 }
 
 // parseRowTime reads the time of a row. It is 0 if rows have none.
-func (y *csvReadState) parseRowTime(t *columnMapping, record []string, line int) (int64, *data.FileError) {
+func (y *csvReadCounts) parseRowTime(t *columnMapping, record []string, line int) (int64, *data.FileError) {
 	if t.timeColumnIndex < 0 {
 		return 0, nil
 	}

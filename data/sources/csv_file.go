@@ -54,7 +54,7 @@ type csvFile struct {
 	filter           RowFilter
 	maxUnusableShare float64 // of rows that cannot be used: their share
 	rowStorage       rows.StorageSettings
-	sharedRowsByKey  rows.SharedRowsByKey
+	sharedRowsByKey  rows.SharedRowsCache
 	now              func() time.Time
 }
 
@@ -191,7 +191,7 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 			}
 			b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 			into, anew, c.outlierLines = m.NewRawRows(), why, nil
-		}, func(text *countingReader, at *readPosition, y *csvReadState) error {
+		}, func(text *countingReader, at *readPosition, y *csvReadCounts) error {
 			return c.parseRows(text, at, y, b, into)
 		})
 		if err == nil && to.order != nil {
@@ -241,7 +241,7 @@ func (c *csvRowMaker) AddNewRows(m *rows.SharedRows) error {
 const batchRows = 512
 
 // parse reads the rows of a text.
-func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvReadState, b *rowBatch[float32],
+func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvReadCounts, b *rowBatch[float32],
 	into *rows.RawRows) error {
 	r := c.filter.dialect.newRecordReader(text, at)
 	if y.columnCounts == nil {
@@ -254,7 +254,7 @@ func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvRe
 	if y.order != nil {
 		y.order.SetCurrentTime(c.csvFile.now())
 	}
-	b.csvReadState = *y
+	b.csvReadCounts = *y
 	take := func() error {
 		err := into.Add(b.x, b.y, b.times)
 		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
@@ -277,6 +277,6 @@ func (c *csvRowMaker) parseRows(text *countingReader, at *readPosition, y *csvRe
 	if err == nil {
 		err = take()
 	}
-	*y = b.csvReadState
+	*y = b.csvReadCounts
 	return err
 }

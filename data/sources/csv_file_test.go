@@ -245,10 +245,10 @@ func TestCutOffWhileRead(t *testing.T) {
 	if err := os.Truncate(h.path, 12); err != nil {
 		t.Fatal(err)
 	}
-	err = readUpToOffset(f, 14, &readPosition{stamp: fileStamp{path: h.path}}, &csvReadState{},
+	err = readUpToOffset(f, 14, &readPosition{stamp: fileStamp{path: h.path}}, &csvReadCounts{},
 		func(text *countingReader,
 			at *readPosition,
-			_ *csvReadState) error {
+			_ *csvReadCounts) error {
 			n, err := io.Copy(io.Discard, text)
 			at.readBytes, at.readLines = n, 2
 			return err

@@ -45,7 +45,7 @@ func (f *csvReadingFeed) Read(restart func(why string), take func(data.Reading) 
 	to, err := f.readNewData(func(why string) {
 		f.progress = readProgress{}
 		restart(fmt.Sprintf("%s: %s", f.csvFile.path, why))
-	}, func(text *countingReader, at *readPosition, y *csvReadState) error {
+	}, func(text *countingReader, at *readPosition, y *csvReadCounts) error {
 		return f.readReadings(text, at, y, take)
 	})
 	if to.columnCounts != nil {
@@ -87,7 +87,7 @@ func (p *readProgress) hasInputColumn(input int) bool {
 }
 
 // readReadings passes on the readings of a text.
-func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y *csvReadState,
+func (f *csvReadingFeed) readReadings(text *countingReader, at *readPosition, y *csvReadCounts,
 	take func(data.Reading) bool) error {
 	c := f.filter.dialect.newRecordReader(text, at)
 	y.allocateColumnCounts(len(f.inputs))
@@ -128,7 +128,7 @@ func (f *csvReadingFeed) findInputColumns(file string, header []string) (*column
 }
 
 // passOnLineReadings passes on the readings of a line.
-func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadState, record []string, line int,
+func (f *csvReadingFeed) passOnLineReadings(place *readPosition, y *csvReadCounts, record []string, line int,
 	take func(data.Reading) bool) {
 	t := place.table
 	at, bad := y.parseRowTime(t, record, line)

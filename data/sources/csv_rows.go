@@ -71,9 +71,9 @@ func noRowSelectedError(file string, rows int) *data.FileError {
 	return &data.FileError{File: file, Problem: fmt.Sprintf("none of its %d rows is selected", rows)}
 }
 
-// rowBatch contains rows that are read together. Its csvReadState covers them and all earlier rows.
+// rowBatch contains rows that are read together. Its csvReadCounts covers them and all earlier rows.
 type rowBatch[T learner.Float] struct {
-	csvReadState
+	csvReadCounts
 	x, y  []T
 	times []int64 // with a column for them
 }
@@ -85,7 +85,7 @@ type rowBatch[T learner.Float] struct {
 //
 // forEachRow sets the fields of the position that depend on the content. at.table remains nil if the first header is
 // unusable.
-func (y *csvReadState) forEachRow(c *csvRecordReader, at *readPosition, newTable func(header []string) (*columnMapping,
+func (y *csvReadCounts) forEachRow(c *csvRecordReader, at *readPosition, newTable func(header []string) (*columnMapping,
 	error),
 	do func(record []string, line int) error, malformed func(*data.FileError)) error {
 	if at.offset == 0 {

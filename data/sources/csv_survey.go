@@ -118,7 +118,7 @@ func (s *csvSurvey) surveyCurrentFile(last bool) {
 	c := s.dialect.newRecordReader(r, nil)
 	c.forbidsAddedColumns, c.isTextComplete = s.noAddedColumnsByPath[s.currentFilePath],
 		!last || !r.(textFileReader).isPlainText
-	y, at := csvReadState{matched: s.selectedRowCount}, readPosition{stamp: fileStamp{path: s.currentFilePath}}
+	y, at := csvReadCounts{matched: s.selectedRowCount}, readPosition{stamp: fileStamp{path: s.currentFilePath}}
 	s.newestTimeInFile = 0
 	err = y.forEachRow(c, &at, func(header []string) (*columnMapping, error) {
 		t, err := s.findWantedColumns(header)

@@ -49,7 +49,7 @@ func (s fileStamp) equal(o fileStamp) bool {
 // readProgress is the state of reading the files.
 type readProgress struct {
 	files []readPosition // in the order in which reading them started
-	csvReadState
+	csvReadCounts
 }
 
 // readPosition is the position up to which a file was read.
@@ -190,9 +190,9 @@ func (f *fileFollower) updateStamps() bool {
 	return false
 }
 
-// textParser parses a text that starts at the given place, and updates the csvReadState. It sets the fields of the
+// textParser parses a text that starts at the given place, and updates the csvReadCounts. It sets the fields of the
 // place that depend on the content.
-type textParser func(text *countingReader, at *readPosition, y *csvReadState) error
+type textParser func(text *countingReader, at *readPosition, y *csvReadCounts) error
 
 // readNewData passes the data that was added after f.read to parse, and returns the new progress. If data that was read
 // before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
@@ -230,7 +230,7 @@ func (f *fileFollower) readNewData(void func(why string), parse textParser) (to 
 			}
 			p.forbidsAddedColumns, p.hasLaterFile, p.readErr = f.noAddedColumnsByPath[s.path], i < len(f.lastStamps)-1,
 				nil
-			err := resumeReading(s, p, &to.csvReadState, parse)
+			err := resumeReading(s, p, &to.csvReadCounts, parse)
 			bad, other := (*data.FileError)(nil), (*fileContentError)(nil)
 			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncatedTextError(err)
 			switch {
@@ -259,7 +259,7 @@ func (f *fileFollower) readNewData(void func(why string), parse textParser) (to 
 
 // qualityReport returns the counts, and the files that cannot be read.
 func (p *readProgress) qualityReport(names []string, time string) data.QualityReport {
-	r := p.csvReadState.qualityReport(names, time)
+	r := p.csvReadCounts.qualityReport(names, time)
 	for _, f := range p.files {
 		if f.readErr != nil {
 			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues, Text: f.readErr.Error()})
@@ -376,7 +376,7 @@ func (p *readPosition) changeReason(now fileStamp) (string, error) {
 
 // resumeReading reads a file from the given place. In a plain file it stops after the last complete line. If the file
 // is still, it also reads a last line without a line break.
-func resumeReading(s fileStamp, p *readPosition, y *csvReadState, parse textParser) error {
+func resumeReading(s fileStamp, p *readPosition, y *csvReadCounts, parse textParser) error {
 	file, err := os.Open(s.path)
 	if err != nil {
 		return err
@@ -446,7 +446,7 @@ func checkCompressedFileComplete(path string) error {
 }
 
 // readUpToOffset reads a plain file from the given place to the offset end.
-func readUpToOffset(file io.ReaderAt, end int64, p *readPosition, y *csvReadState, parse textParser) error {
+func readUpToOffset(file io.ReaderAt, end int64, p *readPosition, y *csvReadCounts, parse textParser) error {
 	text := &countingReader{r: io.NewSectionReader(file, p.offset, end-p.offset)}
 	if p.hasReadUnterminatedLine { // the text begins with the break of a line that was counted
 		p.lineCount--

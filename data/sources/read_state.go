@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// csvReadState contains the counts of the rows read so far, and the state that following rows need.
-type csvReadState struct {
+// csvReadCounts contains the counts of the rows read so far, and the state that following rows need.
+type csvReadCounts struct {
 	rows, matched       int                   // all rows, and the rows that the conditions select
 	used, unusable      int                   // used and unusable rows of the own share
 	malformedLineCount  int                   // lines that cannot be parsed; part of bad
@@ -45,7 +45,7 @@ type rejectedCell struct {
 }
 
 // clone returns a copy for lines that may have to be undone.
-func (y *csvReadState) clone() csvReadState {
+func (y *csvReadCounts) clone() csvReadCounts {
 	n := *y
 	n.columnCounts = slices.Clone(y.columnCounts)
 	for i := range n.columnCounts {
@@ -59,14 +59,14 @@ func (y *csvReadState) clone() csvReadState {
 }
 
 // allocateColumnCounts allocates the counts for the given number of columns and the time, unless they exist.
-func (y *csvReadState) allocateColumnCounts(columns int) {
+func (y *csvReadCounts) allocateColumnCounts(columns int) {
 	if y.columnCounts == nil {
 		y.columnCounts = make([]columnCounts, columns+1)
 	}
 }
 
 // countUnusableRow counts an unusable row.
-func (y *csvReadState) countUnusableRow(why *data.FileError) {
+func (y *csvReadCounts) countUnusableRow(why *data.FileError) {
 	y.unusable++
 	y.recentUnusableShare.CountValue(true)
 	y.lastUnusableRowErr = why
@@ -115,7 +115,7 @@ func (c *columnCounts) fillValue(f grid.FillRule, at int64) (float64, bool) {
 }
 
 // checkUnusableShare returns an error if more than a share of the rows cannot be used.
-func (y *csvReadState) checkUnusableShare(most float64) error {
+func (y *csvReadCounts) checkUnusableShare(most float64) error {
 	if all := y.used + y.unusable; y.unusable > 0 && y.unusableShare() > most {
 		e := *y.lastUnusableRowErr
 		e.BadCount, e.TotalCount = uint64(y.unusable), uint64(all)
@@ -127,12 +127,12 @@ func (y *csvReadState) checkUnusableShare(most float64) error {
 }
 
 // unusableShare returns the share of rows that cannot be used; see [data.WrongValueSummary.CurrentShare].
-func (y *csvReadState) unusableShare() float64 {
+func (y *csvReadCounts) unusableShare() float64 {
 	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recentUnusableShare.Share())
 }
 
 // qualityReport returns the counts. names are those of the columns.
-func (y *csvReadState) qualityReport(names []string, time string) data.QualityReport {
+func (y *csvReadCounts) qualityReport(names []string, time string) data.QualityReport {
 	r := data.QualityReport{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.unusableShare()}
 	for i, c := range y.columnCounts {
 		e := data.ColumnReport{ReceivedValues: c.used, Used: c.used, Unused: maps.Clone(c.unused),

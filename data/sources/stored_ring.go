@@ -26,7 +26,7 @@ type storedRing struct {
 	dir             string
 	rules           rows.ValueRules
 	rowStorage      rows.StorageSettings
-	sharedRowsByKey rows.SharedRowsByKey
+	sharedRowsByKey rows.SharedRowsCache
 }
 
 // forEachReading passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.

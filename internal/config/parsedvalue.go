@@ -11,16 +11,16 @@ import (
 // parsedValue is what one source says of one key: the file as YAML, the environment and the command line as text.
 type parsedValue struct {
 	origin origin
-	kind   valueKind
+	kind   valueShape
 	scalar
 	listElements   []parsedValue
 	mappingEntries []mappingEntry
 }
 
-type valueKind int
+type valueShape int
 
 const (
-	emptyKind valueKind = iota // a key without a value
+	emptyKind valueShape = iota // a key without a value
 	scalarKind
 	listKind
 	mappingKind

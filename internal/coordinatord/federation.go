@@ -231,7 +231,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	if err != nil {
 		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
 	}
-	f.statusTracker.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: task.Version,
+	f.statusTracker.RecordCoordinatorStart(coordinatorstatus.TaskVersionInEffect{Version: task.Version,
 		AppliedAt: task.AppliedAt}, &s.Round,
 		past)
 	return c, nil

@@ -58,9 +58,9 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 func TestCoordinatorPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
-	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20,
+	v.RecordCoordinatorStart(coordinatorstatus.TaskVersionInEffect{Version: 1}, &round.Config{MaxAggregations: 20,
 		RoundTimeout: 2 * time.Minute},
-		runs.RunSummary{})
+		runs.EarlierRunSummary{})
 	v.Observe(coordinator.AgentListChanged{ListedAgents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
 	tell := func(events ...observe.Event) {
@@ -117,7 +117,7 @@ func TestCoordinatorPage(t *testing.T) {
 	tell(host.BrokerLinkChanged{Err: errors.New("connection reset by peer")},
 		host.BrokerSelfTestEnded{SelfTestReport: mqtt.SelfTestReport{Result: mqtt.SelfTestPassed}},
 		host.RefusedSubscriptionsChanged{},
-		publish.BlobChecked{Parts: 9, Missing: 2}, devices.CloneSeen{Agent: "s1"},
+		publish.BlobReadBackEnded{Parts: 9, Missing: 2}, devices.CloneSeen{Agent: "s1"},
 		duplicate.ForeignAnnouncementSeen{}, cleanup.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
 		duplicate.AheadAgentsChanged{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
@@ -136,9 +136,10 @@ func TestCoordinatorPage(t *testing.T) {
 func TestRecall(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	r2 := 0.5
-	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{}, &round.Config{}, runs.RunSummary{Version: 7,
-		MeanAgentRisks: []float64{3, 2},
-		R2:             &r2})
+	v.RecordCoordinatorStart(coordinatorstatus.TaskVersionInEffect{}, &round.Config{},
+		runs.EarlierRunSummary{Version: 7,
+			MeanAgentRisks: []float64{3, 2},
+			R2:             &r2})
 	v.Observe(aggregation.ModelReady{Version: 8, MeanReportedRisk: 1,
 		HeldOutScore: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Status().Draw(80); !strings.Contains(got, "version 8") ||
@@ -192,11 +193,11 @@ func TestRejectedModel(t *testing.T) {
 func TestMixingPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newCoordinatorPage(c.Now)
-	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4},
+	v.RecordCoordinatorStart(coordinatorstatus.TaskVersionInEffect{Version: 3, NextVersion: 4},
 		&round.Config{Algorithm: spec.FedDec,
 			Participants: 2,
 			RoundTimeout: time.Minute},
-		runs.RunSummary{})
+		runs.EarlierRunSummary{})
 	for _, f := range []observe.Event{
 		coordinator.AgentListChanged{ListedAgents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 4,

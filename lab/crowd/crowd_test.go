@@ -209,14 +209,14 @@ func (c *crowd) hear(k int32, retained bool) {
 	}
 	m.read, m.anew = last, false
 	apart := a.body.Phase == wire.PhaseOpen && len(a.body.Selection.AgentTags) > 0
-	if r := a.body.ResponsePolicy; r.DisconnectMillis+r.DisconnectSpreadMillis > 0 && (m.undrawn || apart) {
+	if r := a.body.ResponsePolicy; r.DisconnectMillis+r.AbsenceSpreadMillis > 0 && (m.undrawn || apart) {
 		c.away(k, leaves(&m.pcg, &r).Milliseconds())
 	}
 }
 
 // leaves is for how long an agent goes away.
 func leaves(pcg *rand.PCG, r *wire.AgentResponsePolicy) time.Duration {
-	within := int64(time.Duration(r.DisconnectSpreadMillis) * time.Millisecond)
+	within := int64(time.Duration(r.AbsenceSpreadMillis) * time.Millisecond)
 	return time.Duration(r.DisconnectMillis)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
 }
 

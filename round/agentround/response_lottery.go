@@ -74,7 +74,7 @@ func (a *Machine) requestDisconnect() {
 	a.disconnectState.disconnectRequested = true
 	r := &a.currentAnnouncement.Announcement.ResponsePolicy
 	a.emitEffect(AllowDisconnect{time.Duration(r.DisconnectMillis)*time.Millisecond +
-		a.jitter(time.Duration(r.DisconnectSpreadMillis)*time.Millisecond)})
+		a.jitter(time.Duration(r.AbsenceSpreadMillis)*time.Millisecond)})
 }
 
 // recordNonSelection takes note of an open round that names others.

@@ -28,7 +28,7 @@ type coordinatorStatus struct {
 	Broker         status.Link        `json:"broker"`
 	Conditions     []status.Condition `json:"conditions,omitempty"`
 
-	Task CurrentTask `json:"task"`
+	Task TaskVersionInEffect `json:"task"`
 
 	Phase               string        `json:"phase"`
 	PhaseSince          time.Time     `json:"phase_since"`
@@ -78,14 +78,14 @@ type modelEvaluation struct {
 	evaluation.Result
 }
 
-// CurrentTask is the task that is in effect.
-type CurrentTask struct {
+// TaskVersionInEffect is the task that is in effect.
+type TaskVersionInEffect struct {
 	Version     uint64    `json:"version"`
 	AppliedAt   time.Time `json:"at"`             // it was applied
 	NextVersion uint64    `json:"next,omitempty"` // takes over when the round under way is over
 }
 
-// findOrAddParticipant is an agent in the round under way.
+// participant is an agent in the open round.
 type participant struct {
 	Agent          string  `json:"agent"`
 	State          string  `json:"state"` // invited, at work, accepted or out
@@ -212,7 +212,7 @@ func New(version, federation string, now func() time.Time, board *status.Conditi
 }
 
 // RecordCoordinatorStart takes the configuration of a coordinator that begins now, and what was recorded of its run.
-func (v *StatusTracker) RecordCoordinatorStart(task CurrentTask, cfg *round.Config, p runs.RunSummary) {
+func (v *StatusTracker) RecordCoordinatorStart(task TaskVersionInEffect, cfg *round.Config, p runs.EarlierRunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.largeUpdatesByAgent)

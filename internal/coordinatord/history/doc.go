@@ -1,3 +1,3 @@
 // Package history writes a federation's history for other tools: as CSV, as JSON, as TensorBoard's event files,
-// and to an MLflowSink server, also while rounds go on.
+// and to an MLflow server, also while rounds go on.
 package history

@@ -12,14 +12,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MLflowTracking says where and as what rounds are logged to an MLflowSink tracking server.
+// MLflowTracking says where and as what rounds are logged to an MLflow tracking server.
 type MLflowTracking struct {
 	URL            string // http://host:port, without /api
 	Token          string // sent as a bearer token; "" = none
 	Experiment     string // made if it is not there
 	Federation     string
 	ProgramVersion string // of the program
-	// ReadAppliedTask returns the applied task and the number of its run. MLflowSink has it as the run's parameters.
+	// ReadAppliedTask returns the applied task and the number of its run. MLflow has it as the run's parameters.
 	ReadAppliedTask func() (run wire.RunID, keys []config.Setting)
 	HTTP            *http.Client
 }
@@ -49,7 +49,7 @@ type tagOrParam struct {
 	Value string `json:"value"`
 }
 
-// MLflowSink logs training rounds to an MLflowSink server, as they are in TensorBoard's files: a run of MLflowSink for
+// MLflowSink logs training rounds to an MLflow server, as they are in TensorBoard's files: a run of MLflow for
 // each run, a metric for each number, with the model's version as the step. Nothing that the server has is logged
 // again: it is asked for it when a run begins here, and after Again.
 type MLflowSink struct {

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// mlflowClient speaks MLflowSink's REST API, https://mlflow.org/docs/latest/rest-api.html.
+// mlflowClient speaks MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
 type mlflowClient struct {
 	ctx      context.Context
 	tracking *MLflowTracking

@@ -16,7 +16,7 @@ const (
 	mostPause = 5 * time.Minute
 )
 
-// FollowToMLflow logs the history of a state folder to an MLflowSink server until ctx ends: first what the server
+// FollowToMLflow logs the history of a state folder to an MLflow server until ctx ends: first what the server
 // lacks, then each round soon after its line is written. It only reads the file, which is the queue: no round waits for
 // it, it holds no more than the versions that the server has of a run while it catches up, and what the server has
 // missed is logged when it is back, also by a later process. told gets the result of each try.

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
-// TestMLflowServer logs to MLflowSink's own server, from PyPI, with each of its stores: twice by an export, and by
+// TestMLflowServer logs to MLflow's own server, from PyPI, with each of its stores: twice by an export, and by
 // Follow across a kill of the server.
 func TestMLflowServer(t *testing.T) {
 	python := virtualenv(t, "mlflow==3.17.2")

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// standIn answers as MLflowSink's REST API is documented, and keeps what is logged, values that come twice as two.
+// standIn answers as MLflow's REST API is documented, and keeps what is logged, values that come twice as two.
 type standIn struct {
 	t           *testing.T
 	mu          sync.Mutex

@@ -90,7 +90,7 @@ func TestMLflow(t *testing.T) {
 	}
 }
 
-// TestMLflowLimits: batches are as small as MLflowSink wants them, values of parameters too, and all of a long history
+// TestMLflowLimits: batches are as small as MLflow wants them, values of parameters too, and all of a long history
 // that comes in pages is found.
 func TestMLflowLimits(t *testing.T) {
 	s := newStandIn(t)
