@@ -96,8 +96,8 @@ type OperatorCondition struct {
 
 // StatusValue is a value that a status shows under a name, until another value with that name replaces it.
 type StatusValue struct {
-	Name  string
-	Value string
+	Name  string // unique in a program
+	Value any    // plain data that no longer changes: a text, a struct, or a pointer to a struct; nil removes the value
 }
 
 // The names of the values that make the status line of a service.
@@ -209,8 +209,9 @@ func (d *EventDescription) ResolveCondition(name string) {
 	d.Conditions = append(d.Conditions, OperatorCondition{Name: name})
 }
 
-// ShowStatusValue shows a value until another one with that name replaces it.
-func (d *EventDescription) ShowStatusValue(name, value string) {
+// ShowStatusValue shows plain data under a name, until another value with that name replaces it. The value nil removes
+// the previous one.
+func (d *EventDescription) ShowStatusValue(name string, value any) {
 	d.StatusValues = append(d.StatusValues, StatusValue{name, value})
 }
 

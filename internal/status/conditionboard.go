@@ -27,22 +27,22 @@ var StartingCondition = Condition{Name: "starting", Problem: "the state folder i
 // String returns the problem with its remedy.
 func (c Condition) String() string { return c.Problem + "; " + c.Remedy }
 
-// ConditionBoard reads the descriptions of events and keeps the conditions of a program and the values of its status
-// line. Status page, HTTP API and readiness show its conditions. Several goroutines may use it at once.
+// ConditionBoard reads the descriptions of events and keeps the conditions and the status values of a program. Status
+// page, HTTP API and readiness show its conditions. Several goroutines may use it at once.
 type ConditionBoard struct {
 	now     func() time.Time
 	changed chan<- struct{} // may be nil; gets an element after a change, unless it is full
 
-	mu              sync.Mutex
-	conditions      map[string]Condition // by name
-	shownTextByName map[string]string    // by name
+	mu               sync.Mutex
+	conditions       map[string]Condition // by name
+	shownValueByName map[string]any
 }
 
 // NewBoard returns a board without conditions. changed, if not nil, gets an element after each change, unless it is
 // full.
 func NewBoard(now func() time.Time, changed chan<- struct{}) *ConditionBoard {
 	return &ConditionBoard{now: now, changed: changed, conditions: map[string]Condition{},
-		shownTextByName: map[string]string{observe.ConnectionStatus: "connecting to the broker"}}
+		shownValueByName: map[string]any{observe.ConnectionStatus: "connecting to the broker"}}
 }
 
 // ApplyDescription takes the conditions and shown values of an event.
@@ -67,8 +67,11 @@ func (b *ConditionBoard) ApplyDescription(d *observe.EventDescription) {
 		changed = changed || now != before
 	}
 	for _, s := range d.StatusValues {
-		changed = changed || b.shownTextByName[s.Name] != s.Value
-		b.shownTextByName[s.Name] = s.Value
+		before := b.shownText(s.Name)
+		if b.shownValueByName[s.Name] = s.Value; s.Value == nil {
+			delete(b.shownValueByName, s.Name)
+		}
+		changed = changed || before != b.shownText(s.Name) // only the status line has to follow at once
 	}
 	b.mu.Unlock()
 	if changed && b.changed != nil {
@@ -120,12 +123,26 @@ func (b *ConditionBoard) ReadinessErr() error {
 func (b *ConditionBoard) StatusLine() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	line := b.shownTextByName[observe.ConnectionStatus]
-	if activity := b.shownTextByName[observe.ActivityStatus]; activity != "" {
+	line := b.shownText(observe.ConnectionStatus)
+	if activity := b.shownText(observe.ActivityStatus); activity != "" {
 		line += "; " + activity
 	}
 	if len(b.conditions) > 0 {
 		line += "; see `status` for: " + observe.JoinNames(slices.Sorted(maps.Keys(b.conditions)))
 	}
 	return line
+}
+
+// shownText returns the text that is shown under a name; empty if there is none. The caller holds the lock.
+func (b *ConditionBoard) shownText(name string) string {
+	text, _ := b.shownValueByName[name].(string)
+	return text
+}
+
+// ShownValue returns the value that is shown under a name; the zero value if there is none.
+func ShownValue[T any](b *ConditionBoard, name string) T {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	value, _ := b.shownValueByName[name].(T)
+	return value
 }

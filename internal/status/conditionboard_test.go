@@ -59,3 +59,26 @@ func TestBoard(t *testing.T) {
 		t.Error("an event that changes nothing is signalled")
 	}
 }
+
+// TestShownValues wants a value to be shown until nil removes it, and only a text to change the status line.
+func TestShownValues(t *testing.T) {
+	const name = "rows"
+	changed := make(chan struct{}, 1)
+	b := status.NewBoard(surface.NewClock().Now, changed)
+	for _, value := range []map[string]int{{"a.csv": 7}, {"a.csv": 8}} { // == would panic for maps
+		b.ApplyDescription(&observe.EventDescription{StatusValues: []observe.StatusValue{{Name: name, Value: value}}})
+		if got := status.ShownValue[map[string]int](b, name); got["a.csv"] != value["a.csv"] {
+			t.Errorf("shown %v, want %v", got, value)
+		}
+	}
+	if got := status.ShownValue[string](b, name); got != "" {
+		t.Errorf("a value of another type is shown as %q", got)
+	}
+	b.ApplyDescription(&observe.EventDescription{StatusValues: []observe.StatusValue{{Name: name}}})
+	if got := status.ShownValue[map[string]int](b, name); got != nil {
+		t.Errorf("%v is shown after its removal", got)
+	}
+	if len(changed) != 0 {
+		t.Error("a value outside the status line is signalled")
+	}
+}
