@@ -73,6 +73,15 @@ var (
 			"exceed, in the units of the target, at most 19 % too large.", "share")
 )
 
+// ModelEvaluationValue is the name of the status value *ModelEvaluation.
+const ModelEvaluationValue = "evaluation"
+
+// ModelEvaluation is the quality of a model at the agents, as a status shows it.
+type ModelEvaluation struct {
+	Version wire.ModelVersion `json:"version"`
+	evaluation.Result
+}
+
 // ModelEvaluated: agents reported the quality of a model on the rows that they hold out.
 type ModelEvaluated struct {
 	Version          wire.ModelVersion
@@ -86,6 +95,9 @@ type ModelEvaluated struct {
 func (e ModelEvaluated) Describe(d *observe.EventDescription) {
 	const condition = "evaluation"
 	e.describeMetrics(d)
+	if !e.TooFewAgents { // otherwise the previous result remains
+		d.ShowStatusValue(ModelEvaluationValue, &ModelEvaluation{e.Version, e.Result})
+	}
 	r := &e.Result
 	switch {
 	case e.TooFewAgents:

@@ -335,6 +335,7 @@ type PhaseEntered struct {
 // is not observed.
 func (e PhaseEntered) Describe(d *observe.EventDescription) {
 	d.SelectGaugeState(coordinatorPhaseMetric, string(e.Phase))
+	d.ShowStatusValue(ScheduleWaitValue, nil)
 	if e.Phase != CoordinatorIdle {
 		d.SelectGaugeState(scheduleWaitingMetric, "")
 	}

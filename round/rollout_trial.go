@@ -116,6 +116,21 @@ const (
 	rolloutShareCondition = "rollout share" // too few agents predict with the candidate
 )
 
+// The names of the status values *RolloutStatus.
+const (
+	RolloutValue        = "rollout"         // the state of the rollout that runs, without an outcome
+	RolloutOutcomeValue = "rollout outcome" // the state after the last rollout that ended in this process
+)
+
+// RolloutStatus is the state of the rollout of models, as a status shows it. Models are named RUN/VERSION.
+type RolloutStatus struct {
+	ReleasedModel      string         `json:"released"`
+	Candidate          string         `json:"candidate,omitempty"`
+	CandidateAgents    int            `json:"agents,omitempty"` // agents of the share that were present at the beginning
+	LastRolloutOutcome rollout.Result `json:"last,omitempty"`
+	LastRolloutModel   string         `json:"of,omitempty"`
+}
+
 // RolloutBegan: a share of the agents predicts with a candidate, and all others with the released model. At the start
 // of a process the event is repeated with IsResumed, also if there is no candidate.
 type RolloutBegan struct {
@@ -129,6 +144,11 @@ type RolloutBegan struct {
 func (e RolloutBegan) Describe(d *observe.EventDescription) {
 	d.SetGauge(releasedVersionMetric, float64(e.Released.Version))
 	d.SetGauge(candidateVersionMetric, float64(e.Candidate.Version))
+	running := &RolloutStatus{ReleasedModel: e.Released.String(), CandidateAgents: e.TrialAgents}
+	if e.Candidate.IsSet() {
+		running.Candidate = e.Candidate.String()
+	}
+	d.ShowStatusValue(RolloutValue, running)
 	switch {
 	case e.IsResumed && !e.Candidate.IsSet():
 		d.Log(observe.Info, "agents predict with the released model", "released", e.Released.String())
@@ -162,6 +182,9 @@ func (e RolloutEnded) Describe(d *observe.EventDescription) {
 	d.IncCounter(rolloutResultsMetric, string(e.Result))
 	d.SetGauge(releasedVersionMetric, float64(e.Released.Version))
 	d.SetGauge(candidateVersionMetric, 0)
+	d.ShowStatusValue(RolloutValue, nil)
+	d.ShowStatusValue(RolloutOutcomeValue, &RolloutStatus{ReleasedModel: e.Released.String(),
+		LastRolloutOutcome: e.Result, LastRolloutModel: e.Candidate.String()})
 	d.ResolveCondition(rolloutShareCondition)
 	if e.Result == rollout.FirstModelReleased {
 		d.Log(observe.Info, "first model released to all agents", "model", e.Candidate.String())

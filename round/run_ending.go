@@ -98,6 +98,28 @@ var (
 			"accepted, since round.stop counts them.")
 )
 
+// StopProgressValue is the name of the status value *StopProgress.
+const StopProgressValue = "stop progress"
+
+// StopProgress is the progress of a run toward its stop rules, as a status shows it.
+type StopProgress struct {
+	CountingStartedAt time.Time `json:"since"`             // start of the time and of the bytes
+	MaxRunSeconds     float64   `json:"seconds,omitempty"` // 0 = no limit
+	UsedBytes         uint64    `json:"bytes"`
+	MaxBytes          uint64    `json:"most_bytes,omitempty"` // 0 = no limit
+	// The targets; 0 = none.
+	TargetRisk     float64 `json:"target_risk,omitempty"`
+	TargetR2       float64 `json:"target_r2,omitempty"`
+	TargetAccuracy float64 `json:"target_accuracy,omitempty"`
+	// The judged risks; nil and 0 before the first.
+	JudgedRisk       *float64          `json:"risk,omitempty"`
+	BestRisk         *float64          `json:"best_risk,omitempty"`
+	BestModelVersion wire.ModelVersion `json:"best_version,omitempty"`
+
+	AggregationsWithoutImprovement int `json:"without_improvement"`
+	PatienceAggregations           int `json:"patience,omitempty"` // 0 = no limit
+}
+
 // StopProgressReported: the progress of the run toward its stop rules, at a start and after each aggregation.
 type StopProgressReported struct {
 	StopRules stop.Config
@@ -107,7 +129,15 @@ type StopProgressReported struct {
 // Describe implements observe.Event.
 func (e StopProgressReported) Describe(d *observe.EventDescription) {
 	d.SetGauge(runTransferredBytesMetric, float64(e.TransferredBytes))
+	r := &e.StopRules
+	p := &StopProgress{CountingStartedAt: e.TimeLimitStartedAt, MaxRunSeconds: r.TimeLimit.Seconds(),
+		UsedBytes: e.TransferredBytes, MaxBytes: uint64(r.ByteLimit), TargetRisk: r.TargetRisk, TargetR2: r.TargetR2,
+		TargetAccuracy: r.TargetAccuracy, AggregationsWithoutImprovement: e.AggregationsSinceBest,
+		PatienceAggregations: r.Patience}
+	d.ShowStatusValue(StopProgressValue, p)
 	if e.JudgedRiskCount > 0 {
+		p.JudgedRisk, p.BestRisk = observe.FiniteOrNil(e.LatestRisk), observe.FiniteOrNil(e.BestRisk)
+		p.BestModelVersion = e.BestVersion
 		d.SetGauge(runRiskMetric, e.LatestRisk)
 		d.SetGauge(bestRunRiskMetric, e.BestRisk)
 		d.SetGauge(bestRunVersionMetric, float64(e.BestVersion))

@@ -133,20 +133,24 @@ var (
 			"next round last waited for them.")
 )
 
+// ScheduleWaitValue is the name of the status value *ScheduleWait. The next phase removes it.
+const ScheduleWaitValue = "schedule wait"
+
 // ScheduleWait: the schedule does not allow a round to open yet. The event is repeated with IsRepeated when more of the
 // awaited rows are there.
 type ScheduleWait struct {
-	Reason                ScheduleWaitReason
-	WindowOpensAt         time.Time // zero if the wait is for new rows
-	AgentsWithNewRows     int       // agents that have RequiredNewRows
-	RequiredAgents        int       // agents that must have RequiredNewRows
-	RequiredNewRows       int       // new rows of one agent
-	AgentsWithoutRowCount int       // agents that have not reported their number of rows
-	IsRepeated            bool
+	Reason                ScheduleWaitReason `json:"for"`
+	WindowOpensAt         time.Time          `json:"until,omitzero"`          // zero if the wait is for new rows
+	AgentsWithNewRows     int                `json:"agents_with_new_rows"`    // agents that have RequiredNewRows
+	RequiredAgents        int                `json:"agents_wanted,omitempty"` // agents that must have RequiredNewRows
+	RequiredNewRows       int                `json:"rows_wanted,omitempty"`   // new rows of one agent
+	AgentsWithoutRowCount int                `json:"agents_without_row_count,omitempty"`
+	IsRepeated            bool               `json:"-"`
 }
 
 // Describe implements observe.Event.
 func (e ScheduleWait) Describe(d *observe.EventDescription) {
+	d.ShowStatusValue(ScheduleWaitValue, &e)
 	d.SelectGaugeState(scheduleWaitingMetric, string(e.Reason))
 	if e.Reason == WaitForWindow {
 		d.Log(observe.Info, "rounds rest until the next window of round.schedule",

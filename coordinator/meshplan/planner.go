@@ -91,6 +91,18 @@ var (
 		"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite.")
 )
 
+// MeshValue is the name of the status value *Mesh.
+const MeshValue = "mesh"
+
+// Mesh is the graph of the agents that mix, as a status shows it.
+type Mesh struct {
+	Agents              int      `json:"agents"`
+	Edges               int      `json:"edges"`
+	ConnectedComponents int      `json:"parts"`
+	SecondEigenvalue    *float64 `json:"second_eigenvalue,omitempty"`
+	EigenvalueRatio     *float64 `json:"alpha,omitempty"`
+}
+
 // MeshComputed: the edges of a round are known.
 type MeshComputed struct {
 	Round wire.RoundID
@@ -106,6 +118,8 @@ func (e MeshComputed) Describe(d *observe.EventDescription) {
 	d.SetGauge(meshParts, float64(len(e.ConnectedComponents)))
 	d.SetGauge(meshEigenvalue, e.SecondEigenvalue)
 	d.SetGauge(meshEigenvalueRatio, e.EigenvalueRatio)
+	d.ShowStatusValue(MeshValue, &Mesh{e.MixingAgents, len(e.Edges), len(e.ConnectedComponents),
+		observe.FiniteOrNil(e.SecondEigenvalue), observe.FiniteOrNil(e.EigenvalueRatio)})
 	if e.Err != nil {
 		d.Log(observe.Error, "no edges between the agents, so they do not mix in this round", "round", e.Round,
 			"err", e.Err)

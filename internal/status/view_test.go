@@ -130,6 +130,17 @@ func TestCoordinatorPage(t *testing.T) {
 		tell(round.UpdateRefused{Agent: "s1", Round: wire.RoundID(100 + i), Reason: wire.RefuseLate})
 	}
 	surface.ComparePage(t, *update, "coordinator_finished", v.Status())
+	v.Observe(aggregation.RepeatedLargeUpdates{Agent: "s1", ConsecutiveUpdates: 3, Norm: 9, UsualNorm: 1})
+	if page := v.Status().Draw(100); !strings.Contains(page, "large updates: s1") {
+		t.Errorf("large updates are missing:\n%s", page)
+	}
+	v.RecordCoordinatorStart(coordinatorstatus.CurrentTask{Version: 2}, &round.Config{}, runs.RunSummary{})
+	page := v.Status().Draw(100)
+	for _, ofEarlierRun := range []string{"mesh", "predictions", "ends ", "(bytes)", "large updates"} {
+		if strings.Contains(page, ofEarlierRun) {
+			t.Errorf("%q of an earlier run is on the page:\n%s", ofEarlierRun, page)
+		}
+	}
 }
 
 // TestRecall: a coordinator that was restarted knows its run.

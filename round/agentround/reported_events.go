@@ -30,12 +30,16 @@ const (
 
 var obeyedRoundMetric = observe.OptionalGauge("round", "Number of the round in the announcement that is obeyed.")
 
+// AnnouncementObeyedValue is the name of the status value *wire.AnnouncementPosition.
+const AnnouncementObeyedValue = "announcement obeyed"
+
 // AnnouncementObeyed: the agent follows a new announcement.
 type AnnouncementObeyed struct{ Position wire.AnnouncementPosition }
 
 // Describe implements observe.Event.
 func (e AnnouncementObeyed) Describe(d *observe.EventDescription) {
 	d.SetGauge(obeyedRoundMetric, float64(e.Position.Round))
+	d.ShowStatusValue(AnnouncementObeyedValue, &e.Position)
 	d.ResolveCondition(AnnouncementVersionCondition)
 }
 
@@ -144,6 +148,9 @@ var (
 	fittingRowsMetric = observe.OptionalGauge("samples", "Rows of local data that fit the announced task.")
 )
 
+// TaskFitnessValue is the name of the status value *TaskFitnessChecked.
+const TaskFitnessValue = "task fitness"
+
 // TaskFitnessChecked: the agent has compared the local data with the task.
 type TaskFitnessChecked struct {
 	UnfitReason wire.DeclineReason // 0 = the data fit
@@ -161,6 +168,7 @@ func (e TaskFitnessChecked) Fitness() string {
 // Describe implements observe.Event. The event of the data (taskdata.RowsLoaded) is logged.
 func (e TaskFitnessChecked) Describe(d *observe.EventDescription) {
 	d.SetGauge(fittingRowsMetric, float64(e.RowCount))
+	d.ShowStatusValue(TaskFitnessValue, &e)
 	d.SelectGaugeState(taskFitnessMetric, e.Fitness())
 }
 

@@ -3,7 +3,6 @@ package coordinatorstatus
 import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
-	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
@@ -20,7 +19,7 @@ func (v *StatusTracker) Observe(event observe.Event) {
 	defer v.mu.Unlock()
 	switch f := event.(type) {
 	case round.PhaseEntered:
-		v.current.Phase, v.current.PhaseSince, v.current.ScheduleWait = string(f.Phase), v.now(), nil
+		v.current.Phase, v.current.PhaseSince = string(f.Phase), v.now()
 	case round.AgentEligible:
 		v.current.EligibleAgents = f.EligibleAgents
 		delete(v.unfitAgentByID, f.Agent)
@@ -34,12 +33,6 @@ func (v *StatusTracker) Observe(event observe.Event) {
 		v.recordAgentLeft(f)
 	case round.GatheringExtended:
 		v.current.EligibleAgents = f.PresentAgents
-	case round.ScheduleWait:
-		v.current.ScheduleWait = &scheduleWait{string(f.Reason), f.WindowOpensAt, f.AgentsWithNewRows, f.RequiredAgents,
-			f.RequiredNewRows,
-			f.AgentsWithoutRowCount}
-	case round.StopProgressReported:
-		v.current.StopProgress = newStopProgress(f)
 	case round.RunFinished:
 		v.current.Aggregations, v.current.RunEndReason = uint64(f.ModelVersion), string(f.Reason)
 	case round.RoundOpened:
@@ -71,18 +64,6 @@ func (v *StatusTracker) Observe(event observe.Event) {
 		v.addRefusal("", f.Round, "abandoned", string(f.Reason))
 	case round.RoundClosed:
 		v.current.AggregatedUpdates += f.AggregatedUpdates
-	case round.RolloutBegan:
-		r := &rolloutStatus{ReleasedModel: f.Released.String(), CandidateAgents: f.TrialAgents}
-		if was := v.current.Rollout; was != nil {
-			r.LastRolloutOutcome, r.LastRolloutModel = was.LastRolloutOutcome, was.LastRolloutModel
-		}
-		v.current.Rollout = r
-		if f.Candidate.IsSet() {
-			r.Candidate = f.Candidate.String()
-		}
-	case round.RolloutEnded:
-		v.current.Rollout = &rolloutStatus{ReleasedModel: f.Released.String(), LastRolloutOutcome: string(f.Result),
-			LastRolloutModel: f.Candidate.String()}
 	case coordinator.AgentListChanged:
 		v.current.EnrolledAgents = f.ListedAgents
 		for _, agent := range f.RemovedAgents {
@@ -99,18 +80,10 @@ func (v *StatusTracker) Observe(event observe.Event) {
 			v.largeUpdatesByAgent[f.Agent] = largeUpdates{string(f.Agent), f.ConsecutiveUpdates, f.Norm / f.UsualNorm,
 				f.ClippedNorm / f.UsualNorm}
 		}
-	case coordinator.ModelEvaluated:
-		if !f.TooFewAgents { // the last result stays
-			v.current.LastAgentEvaluation = &modelEvaluation{uint64(f.Version), f.Result}
-		}
 	case host.BrokerLinkChanged:
 		v.current.Broker.SetConnected(v.now(), f.IsConnected, f.Err)
 	case aggregation.UpdateLeftOut:
 		v.addRefusal(f.Agent, f.Round, "left out", string(f.Reason))
-	case meshplan.MeshComputed:
-		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
-			observe.FiniteOrNil(f.SecondEigenvalue),
-			observe.FiniteOrNil(f.EigenvalueRatio)}
 	}
 }
 

@@ -3,10 +3,13 @@ package coordinatorstatus
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 )
 
@@ -35,7 +38,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 	drawAgentEvaluation(p, c.LastAgentEvaluation)
 	p.AddLossLine(c.Losses)
 	if c.StopProgress != nil {
-		p.AddParagraph("ends", c.StopProgress.drawStopProgress(c))
+		p.AddParagraph("ends", c.describeStopProgress())
 	}
 	p.AddLine("agents", "%d may be drawn, of %d in the list", c.EligibleAgents, c.EnrolledAgents)
 	if c.EstimatedHelloAgents > 0 {
@@ -85,8 +88,40 @@ func (c *coordinatorStatus) Draw(width int) string {
 	return p.Text.String()
 }
 
+// describeStopProgress lists the stop rules, the first of which to be met ends the run, with the progress toward each.
+func (c *coordinatorStatus) describeStopProgress() string {
+	s := c.StopProgress
+	var all []string
+	add := func(on bool, format string, args ...any) {
+		if on {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	target := func(name string, want float64, is *float64, sign string) {
+		now := "not known yet"
+		if is != nil {
+			now = fmt.Sprintf("now %.4g", *is)
+		}
+		add(want > 0, "%s %s %.4g (%s)", name, sign, want, now)
+	}
+	target("risk", s.TargetRisk, s.JudgedRisk, "≤")
+	target("R²", s.TargetR2, c.HeldOutR2, "≥")
+	target("accuracy", s.TargetAccuracy, c.HeldOutAccuracy, "≥")
+	best := ""
+	if s.BestRisk != nil {
+		best = fmt.Sprintf(" (best risk %.4g, version %d)", *s.BestRisk, s.BestModelVersion)
+	}
+	add(s.PatienceAggregations > 0, "aggregations without improvement %d of %d%s", s.AggregationsWithoutImprovement,
+		s.PatienceAggregations,
+		best)
+	add(s.MaxRunSeconds > 0, "time %s of %s", status.FormatDuration(c.GeneratedAt.Sub(s.CountingStartedAt)),
+		status.FormatSeconds(s.MaxRunSeconds))
+	add(s.MaxBytes > 0, "data %.1f of %.1f MB", float64(s.UsedBytes)/1e6, float64(s.MaxBytes)/1e6)
+	return strings.Join(all, "; ")
+}
+
 // drawAgentEvaluation adds what agents have said of a model.
-func drawAgentEvaluation(p *status.Page, e *modelEvaluation) {
+func drawAgentEvaluation(p *status.Page, e *coordinator.ModelEvaluation) {
 	if e == nil || e.ReportingAgents == 0 {
 		return
 	}
@@ -121,7 +156,7 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 				"or a key of round.stop; 0 is without limit)")
 	}
 	if c.ScheduleWait != nil {
-		p.AddParagraph("", c.ScheduleWait.drawScheduleWait(c.GeneratedAt))
+		p.AddParagraph("", describeScheduleWait(c.ScheduleWait, c.GeneratedAt))
 	}
 	if c.Round == 0 || c.RoundOpenedAt.IsZero() {
 		return
@@ -155,6 +190,20 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 			p.AddLine("  "+label, "%s", observe.JoinNames(all))
 		}
 	}
+}
+
+// describeScheduleWait describes what the next round waits for.
+func describeScheduleWait(w *round.ScheduleWait, now time.Time) string {
+	if !w.WindowOpensAt.IsZero() {
+		return fmt.Sprintf("waits for the window that opens %s, in %s", w.WindowOpensAt.Format("Mon 15:04 MST"),
+			status.FormatDuration(w.WindowOpensAt.Sub(now)))
+	}
+	text := fmt.Sprintf("waits for new rows: %d of %d agents have %d that no round has used", w.AgentsWithNewRows,
+		w.RequiredAgents, w.RequiredNewRows)
+	if w.AgentsWithoutRowCount > 0 {
+		text += fmt.Sprintf("; %d have not reported their number of rows", w.AgentsWithoutRowCount)
+	}
+	return text
 }
 
 // States that are shown instead of invited and working: late when an agent takes more than twice as long as the

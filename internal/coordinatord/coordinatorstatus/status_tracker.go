@@ -9,11 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -54,28 +56,22 @@ type coordinatorStatus struct {
 	// LargeUpdates are the agents whose last updates were all unusually large.
 	LargeUpdates []largeUpdates `json:"large_updates,omitempty"`
 
-	Aggregations        uint64           `json:"aggregations"`     // in the newest model
-	MaxAggregations     uint64           `json:"wanted,omitempty"` // aggregations until the run is finished
-	AbandonedRounds     int              `json:"abandoned"`        // rounds, since the start
-	AcceptedUpdates     int              `json:"accepted"`         // updates, since the start
-	AggregatedUpdates   int              `json:"folded"`           // of these, in a model that is on disk
-	HeldOutRisk         *float64         `json:"held_out_risk,omitempty"`
-	HeldOutR2           *float64         `json:"held_out_r2,omitempty"`
-	HeldOutAccuracy     *float64         `json:"held_out_accuracy,omitempty"`
-	LastAgentEvaluation *modelEvaluation `json:"evaluation,omitempty"` // the last on agents' held-out rows
-	Losses              []float64        `json:"losses"`               // mean risk of the participants, of the newest rounds
-	Mesh                *mesh            `json:"mesh,omitempty"`
-	Rollout             *rolloutStatus   `json:"rollout,omitempty"`
-	StopProgress        *stopProgress    `json:"stop,omitempty"`  // where a rule ends the run
-	RunEndReason        string           `json:"ended,omitempty"` // why the run is finished
-	ScheduleWait        *scheduleWait    `json:"waits,omitempty"` // for the schedule
-	Refusals            []status.Refusal `json:"refusals"`
-}
-
-// modelEvaluation is what agents have said of a model.
-type modelEvaluation struct {
-	Version uint64 `json:"version"`
-	evaluation.Result
+	Aggregations        uint64                       `json:"aggregations"`     // in the newest model
+	MaxAggregations     uint64                       `json:"wanted,omitempty"` // aggregations until the run is finished
+	AbandonedRounds     int                          `json:"abandoned"`        // rounds, since the start
+	AcceptedUpdates     int                          `json:"accepted"`         // updates, since the start
+	AggregatedUpdates   int                          `json:"folded"`           // of these, in a model that is on disk
+	HeldOutRisk         *float64                     `json:"held_out_risk,omitempty"`
+	HeldOutR2           *float64                     `json:"held_out_r2,omitempty"`
+	HeldOutAccuracy     *float64                     `json:"held_out_accuracy,omitempty"`
+	LastAgentEvaluation *coordinator.ModelEvaluation `json:"evaluation,omitempty"` // the last on agents' held-out rows
+	Losses              []float64                    `json:"losses"`               // mean risk of the participants, of the newest rounds
+	Mesh                *meshplan.Mesh               `json:"mesh,omitempty"`
+	Rollout             *round.RolloutStatus         `json:"rollout,omitempty"`
+	StopProgress        *round.StopProgress          `json:"stop,omitempty"`  // where a rule ends the run
+	RunEndReason        string                       `json:"ended,omitempty"` // why the run is finished
+	ScheduleWait        *round.ScheduleWait          `json:"waits,omitempty"` // for the schedule
+	Refusals            []status.Refusal             `json:"refusals"`
 }
 
 // TaskVersionInEffect is the task that is in effect.
@@ -164,24 +160,6 @@ type sidelinedAgent struct {
 	LastSidelinedRound uint64 `json:"until"` // the last round without it
 }
 
-// mesh describes the graph of the agents that mix.
-type mesh struct {
-	Agents              int      `json:"agents"`
-	Edges               int      `json:"edges"`
-	ConnectedComponents int      `json:"parts"`
-	SecondEigenvalue    *float64 `json:"second_eigenvalue,omitempty"`
-	EigenvalueRatio     *float64 `json:"alpha,omitempty"`
-}
-
-// rolloutStatus is where the rollout of models stands.
-type rolloutStatus struct {
-	ReleasedModel      string `json:"released"`            // RUN/VERSION
-	Candidate          string `json:"candidate,omitempty"` // for a share of the agents
-	CandidateAgents    int    `json:"agents,omitempty"`    // that were there of the share when it began
-	LastRolloutOutcome string `json:"last,omitempty"`      // how the rollout before ended
-	LastRolloutModel   string `json:"of,omitempty"`        // the model that it was of
-}
-
 // StatusTracker keeps the status of a coordinator up to date from its events.
 type StatusTracker struct {
 	now                             func() time.Time
@@ -223,10 +201,13 @@ func (v *StatusTracker) RecordCoordinatorStart(task TaskVersionInEffect, cfg *ro
 	}
 	v.current.Aggregations, v.current.HeldOutR2, v.current.HeldOutAccuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.current.Losses = slices.Clone(p.MeanAgentRisks)
-	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.RunEndReason = nil,
-		nil,
-		nil, nil,
-		"" // its events tell
+	v.current.RunEndReason = ""
+	var removed observe.EventDescription // its own events show them again
+	for _, name := range []string{meshplan.MeshValue, round.RolloutValue, round.RolloutOutcomeValue,
+		round.StopProgressValue, round.ScheduleWaitValue} {
+		removed.ShowStatusValue(name, nil)
+	}
+	v.board.ApplyDescription(&removed)
 }
 
 // SetNextTaskVersion notes that another task takes over when the round under way is over; 0 = none does.
@@ -263,7 +244,25 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 		p.LargeUpdates = append(p.LargeUpdates, v.largeUpdatesByAgent[agent])
 	}
 	p.Conditions = v.board.Conditions()
+	p.addShownValues(v.board)
 	return &p
+}
+
+// addShownValues adds what single events show.
+func (c *coordinatorStatus) addShownValues(b *status.ConditionBoard) {
+	c.LastAgentEvaluation = status.ShownValue[*coordinator.ModelEvaluation](b, coordinator.ModelEvaluationValue)
+	c.Mesh = status.ShownValue[*meshplan.Mesh](b, meshplan.MeshValue)
+	c.StopProgress = status.ShownValue[*round.StopProgress](b, round.StopProgressValue)
+	c.ScheduleWait = status.ShownValue[*round.ScheduleWait](b, round.ScheduleWaitValue)
+	running := status.ShownValue[*round.RolloutStatus](b, round.RolloutValue)
+	c.Rollout = status.ShownValue[*round.RolloutStatus](b, round.RolloutOutcomeValue)
+	if running != nil {
+		now := *running
+		if last := c.Rollout; last != nil {
+			now.LastRolloutOutcome, now.LastRolloutModel = last.LastRolloutOutcome, last.LastRolloutModel
+		}
+		c.Rollout = &now
+	}
 }
 
 // findOrAddParticipant returns an agent's entry in the round. It adds one for an agent that replaces another.
