@@ -26,6 +26,9 @@ const (
 	AccessDenied MissingReason = "access"
 )
 
+// AnnouncementMissingValue is the name of the status value AnnouncementMissing.
+const AnnouncementMissingValue = "missing announcement"
+
 // AnnouncementMissing: no valid announcement has arrived since the agent connected. Reason is empty when one has
 // arrived.
 type AnnouncementMissing struct {
@@ -39,6 +42,7 @@ type AnnouncementMissing struct {
 // Describe implements observe.Event.
 func (e AnnouncementMissing) Describe(d *observe.EventDescription) {
 	const name = "announcement"
+	d.ShowStatusValue(AnnouncementMissingValue, e)
 	if e.Reason == "" {
 		d.Log(observe.Info, "announcement received")
 		d.ResolveCondition(name)

@@ -168,6 +168,16 @@ var (
 			"it; only with a budget.")
 )
 
+// TrafficBudgetValue is the name of the status value *TrafficBudget.
+const TrafficBudgetValue = "traffic budget"
+
+// TrafficBudget is the traffic of a month against its limit, as a status shows it.
+type TrafficBudget struct {
+	Month      string `json:"month"` // such as 2026-03
+	UsedBytes  uint64 `json:"used"`
+	LimitBytes uint64 `json:"limit"`
+}
+
 // UplinkUsageChanged: the count of the bytes that the uplink has carried in this month has changed.
 type UplinkUsageChanged struct {
 	Month                 string // such as 2026-03
@@ -180,6 +190,7 @@ func (e UplinkUsageChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(budgetBytes, float64(e.LimitBytes))
 	d.SetGauge(budgetUsedBytes, float64(e.UsedBytes))
 	d.SetGauge(roundEstimateBytes, float64(e.EstimatedRoundBytes))
+	d.ShowStatusValue(TrafficBudgetValue, &TrafficBudget{e.Month, e.UsedBytes, e.LimitBytes})
 	if e.LimitBytes-min(e.LimitBytes, e.UsedBytes) >= e.EstimatedRoundBytes {
 		d.ResolveCondition(agentround.UplinkBudgetCondition)
 	}

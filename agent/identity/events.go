@@ -19,6 +19,9 @@ const (
 	renewalCondition     = "renewal"
 )
 
+// CertificateExpiryValue is the name of the status value that has the time at which the broker certificate expires.
+const CertificateExpiryValue = "certificate expiry"
+
 // CertificateUsed: the next connection to the broker uses this certificate.
 type CertificateUsed struct {
 	ExpiresAt time.Time
@@ -28,6 +31,7 @@ type CertificateUsed struct {
 // Describe implements observe.Event.
 func (e CertificateUsed) Describe(d *observe.EventDescription) {
 	d.SetGauge(certificateExpires, observe.UnixSeconds(e.ExpiresAt))
+	d.ShowStatusValue(CertificateExpiryValue, e.ExpiresAt)
 	d.ResolveCondition(certificateCondition)
 	if e.IsRenewal {
 		d.Log(observe.Info, "certificate renewed", "expires", e.ExpiresAt.UTC().Format(time.DateTime))

@@ -429,6 +429,17 @@ var (
 
 const modelHookCondition = "hook"
 
+// ModelInUseValue is the name of the status value *ModelInUse.
+const ModelInUseValue = "model in use"
+
+// ModelInUse is the model that the device predicts with, as a status shows it.
+type ModelInUse struct {
+	Run        wire.RunID        `json:"run"`
+	Version    wire.ModelVersion `json:"version"`
+	InUseSince time.Time         `json:"since"`
+	IsPinned   bool              `json:"pinned"` // by the device's owner
+}
+
 // ModelInUseChanged: the device predicts with another model from now on.
 type ModelInUseChanged struct {
 	Run         wire.RunID
@@ -442,6 +453,7 @@ type ModelInUseChanged struct {
 func (e ModelInUseChanged) Describe(d *observe.EventDescription) {
 	d.SetGauge(modelInUseVersion, float64(e.Version))
 	d.SetGauge(modelInUseSince, observe.UnixSeconds(e.InstalledAt))
+	d.ShowStatusValue(ModelInUseValue, &ModelInUse{e.Run, e.Version, e.InstalledAt, e.IsPinned})
 	d.Log(observe.Info, "model in use changed", "run", e.Run, "version", e.Version, "task", e.Task, "pinned",
 		e.IsPinned)
 }

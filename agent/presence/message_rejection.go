@@ -76,6 +76,9 @@ var rejections = observe.GaugeByLabel("rejected",
 	"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
 		"it accepts them.", "reason", observe.StringerNames(wire.MessageRejectionReasons()))
 
+// MessagesRejectedValue is the name of the status value MessagesRejected.
+const MessagesRejectedValue = "rejected messages"
+
 // MessagesRejected: the coordinator ignores this agent's messages. Reason is 0 when it accepts them again. A rejection
 // because of a clone lasts until the next start.
 type MessagesRejected struct{ Reason wire.MessageRejectionReason }
@@ -84,6 +87,7 @@ type MessagesRejected struct{ Reason wire.MessageRejectionReason }
 func (e MessagesRejected) Describe(d *observe.EventDescription) {
 	const condition = "rejected messages"
 	d.SelectGaugeState(rejections, e.Reason.String())
+	d.ShowStatusValue(MessagesRejectedValue, e)
 	if e.Reason == 0 {
 		d.Log(observe.Info, "coordinator accepts this device's messages again")
 		d.ResolveCondition(condition)

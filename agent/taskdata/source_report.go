@@ -72,6 +72,9 @@ func troubleKinds(doubtful bool) []data.TroubleKind {
 		func(k data.TroubleKind) bool { return k.ReadingsStillArrive() != doubtful })
 }
 
+// SourceReportValue is the name of the status value data.QualityReport.
+const SourceReportValue = "source report"
+
 // SourceReportReceived: the agent has queried its data source, which reported its received and unused values.
 type SourceReportReceived struct {
 	data.QualityReport
@@ -81,6 +84,7 @@ type SourceReportReceived struct {
 // Describe implements observe.Event.
 func (e SourceReportReceived) Describe(d *observe.EventDescription) {
 	e.describeColumns(d)
+	d.ShowStatusValue(SourceReportValue, e.QualityReport)
 	d.SetGauge(unusableRatio, e.LargestWrongShare)
 	texts := map[data.TroubleKind][]string{}
 	for _, t := range e.Troubles {

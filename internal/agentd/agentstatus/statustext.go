@@ -39,7 +39,7 @@ func (a *agentStatus) Draw(width int) string {
 		p.AddLine("predicts", "with model %d/%d, for %s%s", m.Run, m.Version,
 			a.GeneratedAt.Sub(m.InUseSince).Round(time.Second), pinned)
 	}
-	if c := a.CertificateEndsAt; c != nil {
+	if c := a.CertificateEndsAt; !c.IsZero() {
 		p.AddLine("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime),
 			identity.FormatDays(c.Sub(a.GeneratedAt)))
 	}

@@ -51,10 +51,10 @@ type agentStatus struct {
 	UpdatesByFate       map[string]int             `json:"updates"`           // whose rounds are over, by what became of them
 	RecentLosses        []float64                  `json:"losses"`            // risk of the base model on the local data, of the newest rounds
 	RecentRefusals      []status.Refusal           `json:"refusals"`
-	Budget              *trafficBudget             `json:"budget,omitempty"`
-	Model               *modelInUse                `json:"model,omitempty"` // that the device predicts with
+	Budget              *budget.TrafficBudget      `json:"budget,omitempty"`
+	Model               *predict.ModelInUse        `json:"model,omitempty"` // that the device predicts with
 
-	CertificateEndsAt *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
+	CertificateEndsAt time.Time `json:"certificate_expires,omitzero"` // of the one for the broker
 }
 
 // inputStatus is what has come of an input, or of a column of a file.
@@ -83,14 +83,6 @@ func inputStatusesFromReport(r data.QualityReport) []inputStatus {
 		all = append(all, in)
 	}
 	return all
-}
-
-// modelInUse is the model that the device predicts with.
-type modelInUse struct {
-	Run        uint64    `json:"run"`
-	Version    uint64    `json:"version"`
-	InUseSince time.Time `json:"since"` // or since the start
-	IsPinned   bool      `json:"pinned"`
 }
 
 // roundWork is the agent's work in a round.
@@ -122,21 +114,12 @@ type trainingSummary struct {
 	LateNeighborFlows    uint64   `json:"late,omitempty"`  // of these
 }
 
-// trafficBudget is the traffic of a month, against its limit.
-type trafficBudget struct {
-	Month      string `json:"month"`
-	UsedBytes  uint64 `json:"used"` // bytes
-	LimitBytes uint64 `json:"limit"`
-}
-
 // StatusTracker keeps the status page of an agent up to date.
 type StatusTracker struct {
-	now                 func() time.Time
-	mu                  sync.Mutex // pictures are asked for from other goroutines
-	current             agentStatus
-	board               *status.ConditionBoard
-	missingAnnouncement announcement.AnnouncementMissing
-	lastRejection       presence.MessagesRejected
+	now     func() time.Time
+	mu      sync.Mutex // pictures are asked for from other goroutines
+	current agentStatus
+	board   *status.ConditionBoard
 }
 
 var _ observe.Observer = (*StatusTracker)(nil)
@@ -160,28 +143,41 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 	p.RecentLosses, p.RecentRefusals = slices.Clone(p.RecentLosses), slices.Clone(p.RecentRefusals)
 	p.RoundsByResult, p.UpdatesByFate = maps.Clone(v.current.RoundsByResult), maps.Clone(v.current.UpdatesByFate)
 	p.Conditions = v.board.Conditions()
+	p.addShownValues(v.board)
 	return &p
+}
+
+// addShownValues adds what single events show.
+func (a *agentStatus) addShownValues(b *status.ConditionBoard) {
+	if at := status.ShownValue[*wire.AnnouncementPosition](b, agentround.AnnouncementObeyedValue); at != nil {
+		a.AnnouncedRound, a.AnnouncedPhase = uint64(at.Round), at.Phase.String()
+	}
+	if c := status.ShownValue[*agentround.TaskFitnessChecked](b, agentround.TaskFitnessValue); c != nil {
+		a.Rows, a.TaskFitness = c.RowCount, c.Fitness()
+	}
+	a.MissingAnnouncement = status.ShownValue[announcement.AnnouncementMissing](b,
+		announcement.AnnouncementMissingValue).Reason
+	report := status.ShownValue[data.QualityReport](b, taskdata.SourceReportValue)
+	a.RowsMissingValues, a.Inputs = report.BadRows, inputStatusesFromReport(report)
+	a.Budget = status.ShownValue[*budget.TrafficBudget](b, budget.TrafficBudgetValue)
+	a.Model = status.ShownValue[*predict.ModelInUse](b, predict.ModelInUseValue)
+	a.CertificateEndsAt = status.ShownValue[time.Time](b, identity.CertificateExpiryValue)
 }
 
 // TaskObstacles returns the last events that say why the agent has no task: without an announcement, or because the
 // coordinator ignores its messages. Both are zero while nothing is known to be wrong.
 func (v *StatusTracker) TaskObstacles() (announcement.AnnouncementMissing, presence.MessagesRejected) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.missingAnnouncement, v.lastRejection
+	return status.ShownValue[announcement.AnnouncementMissing](v.board, announcement.AnnouncementMissingValue),
+		status.ShownValue[presence.MessagesRejected](v.board, presence.MessagesRejectedValue)
 }
 
 // Observe implements observe.Observer. It keeps the parts of the page that combine several events or need the clock.
-// The board has the conditions.
+// The board has the conditions and what single events show.
 func (v *StatusTracker) Observe(e observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	p := &v.current
 	switch e := e.(type) {
-	case agentround.AnnouncementObeyed:
-		p.AnnouncedRound, p.AnnouncedPhase = uint64(e.Position.Round), e.Position.Phase.String()
-	case agentround.TaskFitnessChecked:
-		p.Rows, p.TaskFitness = e.RowCount, e.Fitness()
 	case agentround.WorkStarted:
 		p.Work = &roundWork{Round: uint64(e.Round), Kind: e.Kind.String(), StartedAt: v.now(),
 			Deadline: v.now().Add(e.TimeLeft)}
@@ -203,18 +199,6 @@ func (v *StatusTracker) Observe(e observe.Event) {
 		} else {
 			p.Broker.SetPaused(v.now(), e.ReconnectAt)
 		}
-	case announcement.AnnouncementMissing:
-		v.missingAnnouncement, p.MissingAnnouncement = e, e.Reason
-	case presence.MessagesRejected:
-		v.lastRejection = e
-	case identity.CertificateUsed:
-		p.CertificateEndsAt = &e.ExpiresAt
-	case taskdata.SourceReportReceived:
-		p.RowsMissingValues, p.Inputs = e.BadRows, inputStatusesFromReport(e.QualityReport)
-	case budget.UplinkUsageChanged:
-		p.Budget = &trafficBudget{e.Month, e.UsedBytes, e.LimitBytes}
-	case predict.ModelInUseChanged:
-		p.Model = &modelInUse{uint64(e.Run), uint64(e.Version), e.InstalledAt, e.IsPinned}
 	}
 }
 
