@@ -15,7 +15,7 @@
 //	}
 //
 // Readers of descriptions know no event: internal/daemon.EventDispatcher writes the log, metrics.EventMetrics keeps the
-// metrics, and internal/status.ConditionBoard keeps the conditions.
+// metrics, and internal/status.ConditionBoard keeps the conditions and the status values.
 package observe
 
 import (

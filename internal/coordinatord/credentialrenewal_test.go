@@ -213,7 +213,6 @@ func newTLSKey(t *testing.T) *ecdsa.PrivateKey {
 func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	p.t.Helper()
 	f := &Federation{file: &p.s, stateDir: p.s.StateDir, coordinatorChanged: make(chan struct{}),
-		deviceTracker: coordinatorstatus.NewDeviceTracker(time.Now),
 		statusTracker: coordinatorstatus.New("", "plant", time.Now, status.NewBoard(time.Now, nil)),
 		o:             testOptions(slog.New(slog.DiscardHandler), metrics.NewRegistry("coordinator"))}
 	whole := store.LocalDisk

@@ -38,7 +38,7 @@ func (f *Federation) devicesRoute() api.Route {
 		if s := r.FormValue("state"); s != "" {
 			states = strings.Split(s, ",")
 		}
-		l, err := f.deviceTracker.List(enrolled, states, r.FormValue("sort"))
+		l, err := f.statusTracker.ListDevices(enrolled, states, r.FormValue("sort"))
 		if err != nil {
 			return nil, api.BadRequest("%v", err)
 		}
@@ -248,7 +248,7 @@ func (f *Federation) loadDeviceHistory() {
 	if err == nil {
 		enrolled, listed := f.settings().AgentIDs()
 		if err = listed; err == nil {
-			err = f.deviceTracker.RestoreHistory(body, enrolled)
+			err = f.statusTracker.RestoreDeviceHistory(body, enrolled)
 		}
 	}
 	if err != nil {
@@ -267,12 +267,12 @@ func (f *Federation) saveDeviceHistoryPeriodically(ctx context.Context) {
 			ending = true
 		case <-tick.C:
 		}
-		body, changed := f.deviceTracker.EncodeHistoryIfChanged()
+		body, changed := f.statusTracker.EncodeDeviceHistoryIfChanged()
 		if !changed {
 			continue
 		}
 		if err := store.LocalDisk.SaveStateFile(f.stateDir, runs.DeviceHistory, body); err != nil {
-			f.deviceTracker.MarkHistoryUnsaved()
+			f.statusTracker.MarkDeviceHistoryUnsaved()
 			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
 		}
 	}

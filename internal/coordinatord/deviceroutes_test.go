@@ -47,8 +47,9 @@ func fleetOf(t testing.TB, n int, w io.Writer) *Federation {
 	if err := os.WriteFile(s.Identity.AgentListFile, []byte(list.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return &Federation{file: &s, stateDir: dir, deviceTracker: coordinatorstatus.NewDeviceTracker(time.Now),
-		o: testOptions(slog.New(slog.NewTextHandler(w, nil)), metrics.NewRegistry("coordinator"))}
+	o := testOptions(slog.New(slog.NewTextHandler(w, nil)), metrics.NewRegistry("coordinator"))
+	return &Federation{file: &s, stateDir: dir, o: o,
+		statusTracker: coordinatorstatus.New("", "air", time.Now, o.Board)}
 }
 
 // ask asks for the list of devices.
@@ -62,9 +63,9 @@ func (f *Federation) ask(query string) (code int, text string) {
 
 func TestDevicesRoute(t *testing.T) {
 	f := fleetOf(t, 3, io.Discard)
-	f.deviceTracker.Observe(coordinator.AgentListChanged{ListedAgents: 3})
-	f.deviceTracker.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
-	f.deviceTracker.Observe(round.AgentEligible{Agent: "device-00001", RowCount: 12})
+	f.statusTracker.Observe(coordinator.AgentListChanged{ListedAgents: 3})
+	f.statusTracker.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
+	f.statusTracker.Observe(round.AgentEligible{Agent: "device-00001", RowCount: 12})
 	if code, text := f.ask("sort=-rows"); code != http.StatusOK || !strings.Contains(text, "1 present, 2 never seen") {
 		t.Errorf("answer %d: %s", code, text)
 	}
@@ -85,7 +86,7 @@ func TestDevicesAreKept(t *testing.T) {
 	f := fleetOf(t, 2, &log)
 	path := filepath.Join(f.stateDir, runs.DeviceHistory.Name)
 	rounds := func() string {
-		f.deviceTracker = coordinatorstatus.NewDeviceTracker(time.Now)
+		f.statusTracker = coordinatorstatus.New("", "air", time.Now, f.o.Board)
 		f.loadDeviceHistory()
 		_, text := f.ask("sort=-rounds")
 		return strings.Join(strings.Fields(text), " ")
@@ -94,8 +95,8 @@ func TestDevicesAreKept(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		go f.saveDeviceHistoryPeriodically(ctx)
 		join := func(r wire.RoundID) {
-			f.deviceTracker.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
-			f.deviceTracker.Observe(round.AgentJoined{Agent: "device-00001", Round: r})
+			f.statusTracker.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
+			f.statusTracker.Observe(round.AgentJoined{Agent: "device-00001", Round: r})
 		}
 		join(1)
 		<-time.After(deviceHistoryInterval - time.Second)
@@ -187,11 +188,11 @@ func BenchmarkDevices(b *testing.B) {
 	}
 	for k := range n {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))
-		f.deviceTracker.Observe(coordinator.MessageAccepted{Agent: id})
-		f.deviceTracker.Observe(coordinator.AgentReportReceived{Agent: id, BootEpoch: 1,
+		f.statusTracker.Observe(coordinator.MessageAccepted{Agent: id})
+		f.statusTracker.Observe(coordinator.AgentReportReceived{Agent: id, BootEpoch: 1,
 			Report: wire.AgentMetricsReport{SoftwareVersion: "agentd v0.4.0",
 				Metrics: readings}})
-		f.deviceTracker.Observe(round.AgentEligible{Agent: id, RowCount: 100})
+		f.statusTracker.Observe(round.AgentEligible{Agent: id, RowCount: 100})
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -28,7 +28,6 @@ type Federation struct {
 	o             Options
 	stateDir      string
 	statusTracker *coordinatorstatus.StatusTracker
-	deviceTracker *coordinatorstatus.DeviceTracker
 	enrolment     *enrolmentService
 	audit         *auditor
 
@@ -49,8 +48,7 @@ type Federation struct {
 func newFederation(s *coordinatorsettings.ConfigFile, o Options) (*Federation, error) {
 	f := &Federation{file: s, o: o, stateDir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
 		noCoordinatorRunYet: true,
-		statusTracker:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now, o.Board),
-		deviceTracker:       coordinatorstatus.NewDeviceTracker(time.Now)}
+		statusTracker:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now, o.Board)}
 	f.enrolment = &enrolmentService{federation: f}
 	control, found, err := coordinator.LoadOperatorDecisions(f.stateDir)
 	if err != nil {
@@ -258,8 +256,7 @@ func (f *Federation) coordinatorConfig(s *coordinatorsettings.ConfigFile,
 	cfg.SelfTestTimeout, cfg.Rand, cfg.FillRandom = daemon.SelfTestTimeout(&s.Broker), daemon.NewRand(),
 		daemon.RandomBytes
 	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.enrolment.renewCredentials
-	cfg.Observer = observe.Observers{f.o.eventDispatcher, f.audit, f.o.Metrics, f.statusTracker, f.deviceTracker,
-		f.o.Observer}
+	cfg.Observer = observe.Observers{f.o.eventDispatcher, f.audit, f.o.Metrics, f.statusTracker, f.o.Observer}
 	if f.o.brokerLossMonitor != nil {
 		cfg.OnLinkChange = f.o.brokerLossMonitor.handleLinkChange
 	}

@@ -23,8 +23,7 @@ func BenchmarkObserve(b *testing.B) {
 		b.Fatal(err)
 	}
 	o := testOptions(log, prometheus.NewRegistry())
-	all := observe.Observers{o.eventDispatcher, &auditor{}, coordinatorstatus.New("", "air", time.Now, o.Board),
-		coordinatorstatus.NewDeviceTracker(time.Now)}
+	all := observe.Observers{o.eventDispatcher, &auditor{}, coordinatorstatus.New("", "air", time.Now, o.Board)}
 	for _, event := range []struct {
 		name string
 		of   func() observe.Event

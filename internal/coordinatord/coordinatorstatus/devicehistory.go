@@ -49,8 +49,9 @@ func monthNumber(t time.Time) uint64 {
 // A saved view has for each device the length of its id (1), the id, and the nine numbers of kept in their order, as
 // varints of package encoding/binary. Devices ascend by id.
 
-// EncodeHistoryIfChanged returns what is to outlive a restart, and false if that has not changed since the last call.
-func (v *DeviceTracker) EncodeHistoryIfChanged() ([]byte, bool) {
+// EncodeDeviceHistoryIfChanged returns the histories of all devices. It returns false if they have not changed since
+// the last call.
+func (v *StatusTracker) EncodeDeviceHistoryIfChanged() ([]byte, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hasUnsavedChanges {
@@ -79,16 +80,16 @@ func (v *DeviceTracker) EncodeHistoryIfChanged() ([]byte, bool) {
 	return b, true
 }
 
-// MarkHistoryUnsaved has Save return it again: it could not be written.
-func (v *DeviceTracker) MarkHistoryUnsaved() {
+// MarkDeviceHistoryUnsaved has EncodeDeviceHistoryIfChanged return the history again, because it could not be written.
+func (v *StatusTracker) MarkDeviceHistoryUnsaved() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.hasUnsavedChanges = true
 }
 
-// RestoreHistory takes what Save has returned, for devices that are in the list, whose ids ascend. The error is that it
-// is something else; nothing of it counts then.
-func (v *DeviceTracker) RestoreHistory(saved []byte, listed []wire.AgentID) error {
+// RestoreDeviceHistory restores the histories that EncodeDeviceHistoryIfChanged returned, for the devices in the list,
+// whose ids ascend. It restores none of them if it returns an error.
+func (v *StatusTracker) RestoreDeviceHistory(saved []byte, listed []wire.AgentID) error {
 	all := map[wire.AgentID]*deviceEntry{}
 	for len(saved) > 0 {
 		n := 1 + int(saved[0])

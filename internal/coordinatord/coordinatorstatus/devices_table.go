@@ -73,9 +73,9 @@ type Devices struct {
 	Devices              []*Device      `json:"devices"`
 }
 
-// List returns those of the enrolled devices that are in one of the states, or all of them if that is empty, in the
+// ListDevices returns the enrolled devices that are in one of the states, or all of them if no state is given, in the
 // order of a key of DeviceSortKeys.
-func (v *DeviceTracker) List(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
+func (v *StatusTracker) ListDevices(enrolled []wire.AgentID, states []string, by string) (*Devices, error) {
 	for _, s := range states {
 		if !slices.Contains(DeviceStates, s) {
 			return nil, fmt.Errorf("there is no state %q: use %s", s, strings.Join(DeviceStates, ", "))
@@ -96,11 +96,11 @@ func (v *DeviceTracker) List(enrolled []wire.AgentID, states []string, by string
 	return l, nil
 }
 
-func (v *DeviceTracker) describeDevices(enrolled []wire.AgentID, states []string) *Devices {
+func (v *StatusTracker) describeDevices(enrolled []wire.AgentID, states []string) *Devices {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	now := v.now()
-	l := &Devices{GeneratedAt: now, ListedAgentsInEffect: v.listedAgents, AgentsInListFile: len(enrolled),
+	l := &Devices{GeneratedAt: now, ListedAgentsInEffect: v.current.EnrolledAgents, AgentsInListFile: len(enrolled),
 		CountByState: map[string]int{},
 		Devices:      []*Device{}}
 	month := monthNumber(now)
@@ -115,7 +115,7 @@ func (v *DeviceTracker) describeDevices(enrolled []wire.AgentID, states []string
 }
 
 // describeDevice describes a device.
-func (v *DeviceTracker) describeDevice(id wire.AgentID, month uint64) *Device {
+func (v *StatusTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 	d := v.deviceByID[id]
 	if d == nil {
 		return &Device{Agent: string(id), State: deviceNever}
@@ -147,7 +147,7 @@ func (v *DeviceTracker) describeDevice(id wire.AgentID, month uint64) *Device {
 			d.lastSidelinedRound)
 	case d.hasSaidHello:
 		x.State = devicePresent
-	case d.onlineWithoutHelloSince > 0 && !v.areHellosSampled &&
+	case d.onlineWithoutHelloSince > 0 && v.current.EstimatedHelloAgents == 0 &&
 		v.now().Unix()-d.onlineWithoutHelloSince >= helloGraceSeconds:
 		x.State, x.StateReason = deviceAbsent, connectedOnlyReason
 	default:

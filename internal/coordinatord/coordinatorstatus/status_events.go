@@ -1,7 +1,6 @@
 package coordinatorstatus
 
 import (
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/status"
@@ -12,78 +11,90 @@ import (
 
 var _ observe.Observer = (*StatusTracker)(nil)
 
-// Observe implements observe.Observer. It keeps the parts of the page that combine several events: the round under way,
-// the tables of agents, and the last results.
+// Observe implements observe.Observer. It keeps the parts of page and table that combine several events. The board has
+// the conditions and the values that single events show.
 func (v *StatusTracker) Observe(event observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	v.observeRoundEvent(event)
+	v.observeDeviceEvent(event)
+	v.observeModelEvent(event)
+}
+
+func (v *StatusTracker) observeRoundEvent(event observe.Event) {
 	switch f := event.(type) {
+	case host.BrokerLinkChanged:
+		v.current.Broker.SetConnected(v.now(), f.IsConnected, f.Err)
 	case round.PhaseEntered:
 		v.current.Phase, v.current.PhaseSince = string(f.Phase), v.now()
-	case round.AgentEligible:
-		v.current.EligibleAgents = f.EligibleAgents
-		delete(v.unfitAgentByID, f.Agent)
-	case round.AgentUnfit:
-		v.current.EligibleAgents = f.EligibleAgents
-		m := f.DataProblem
-		v.unfitAgentByID[f.Agent] = unfitAgent{string(f.Agent), f.Reason.String(), m.Column, m.Reason,
-			m.ExampleLocation,
-			m.UnusableValues, m.TotalValues}
-	case round.AgentLeft:
-		v.recordAgentLeft(f)
 	case round.GatheringExtended:
 		v.current.EligibleAgents = f.PresentAgents
 	case round.RunFinished:
 		v.current.Aggregations, v.current.RunEndReason = uint64(f.ModelVersion), string(f.Reason)
 	case round.RoundOpened:
 		v.recordRoundOpened(f)
-	case round.AgentSidelined:
-		v.current.EligibleAgents = f.EligibleAgents
-		v.sidelinedAgentByID[f.Agent] = sidelinedAgent{string(f.Agent), string(f.Reason), uint64(f.LastSidelinedRound)}
-	case round.AgentReadmitted:
-		v.current.EligibleAgents = f.EligibleAgents
-		delete(v.sidelinedAgentByID, f.Agent)
 	case round.AgentJoined:
 		v.setParticipantState(f.Agent, stateWorking, "")
+		d := v.findOrAddDevice(f.Agent)
+		v.trainingDeviceByID[f.Agent] = d
+		if d.lastJoinedRound != f.Round { // else it goes on after a restart of the coordinator
+			d.lastJoinedRound = f.Round
+			d.workedRounds++
+			v.hasUnsavedChanges = true
+		}
 	case round.AgentDeclined:
 		v.setParticipantState(f.Agent, stateOut, f.Reason.String())
 		v.addRefusal(f.Agent, f.Round, "declined", f.Reason.String())
+		v.recordFailedTraining(f.Agent)
 	case round.UploaderReplaced:
 		v.setParticipantState(f.ReplacedAgent, stateOut, "another agent sends in its place")
 		v.findOrAddParticipant(f.ReplacementAgent)
 	case round.UpdateAccepted:
-		v.current.AcceptedUpdates++
-		v.setParticipantState(f.Agent, stateAccepted, "").LocalSteps = f.Update.LocalSteps
+		v.recordAcceptedUpdate(f)
 	case round.UpdateRefused:
 		if f.Round == wire.RoundID(v.current.Round) {
 			v.setParticipantState(f.Agent, stateOut, f.Reason.String())
+			v.recordFailedTraining(f.Agent)
 		}
 		v.addRefusal(f.Agent, f.Round, "refused", f.Reason.String())
 	case round.RoundAbandoned:
 		v.current.AbandonedRounds++
 		v.addRefusal("", f.Round, "abandoned", string(f.Reason))
+		clear(v.trainingDeviceByID)
 	case round.RoundClosed:
 		v.current.AggregatedUpdates += f.AggregatedUpdates
-	case coordinator.AgentListChanged:
-		v.current.EnrolledAgents = f.ListedAgents
-		for _, agent := range f.RemovedAgents {
-			delete(v.unfitAgentByID, agent)
-			delete(v.largeUpdatesByAgent, agent)
-		}
+		clear(v.trainingDeviceByID)
+	}
+}
+
+func (v *StatusTracker) observeModelEvent(event observe.Event) {
+	switch f := event.(type) {
 	case aggregation.ModelReady:
 		v.recordModelReady(f)
 	case aggregation.ModelRejected:
 		v.rejectedModelReplacementVersion = f.NextVersion
-	case aggregation.RepeatedLargeUpdates:
-		delete(v.largeUpdatesByAgent, f.Agent)
-		if f.ConsecutiveUpdates > 0 && f.UsualNorm > 0 {
-			v.largeUpdatesByAgent[f.Agent] = largeUpdates{string(f.Agent), f.ConsecutiveUpdates, f.Norm / f.UsualNorm,
-				f.ClippedNorm / f.UsualNorm}
-		}
-	case host.BrokerLinkChanged:
-		v.current.Broker.SetConnected(v.now(), f.IsConnected, f.Err)
+		v.countLeftOutUpdates(f.SuspectAgents...)
 	case aggregation.UpdateLeftOut:
 		v.addRefusal(f.Agent, f.Round, "left out", string(f.Reason))
+		v.countLeftOutUpdates(f.Agent)
+	case aggregation.UpdatesExcludedByRule:
+		v.countLeftOutUpdates(f.Agents...)
+	case aggregation.UpdatesClipped:
+		for _, a := range f.Agents {
+			v.findOrAddDevice(a).clippedUpdates++
+		}
+	case aggregation.RepeatedLargeUpdates:
+		d := v.findOrAddDevice(f.Agent)
+		if d.largeUpdates = nil; f.ConsecutiveUpdates > 0 && f.UsualNorm > 0 {
+			d.largeUpdates = &largeUpdates{string(f.Agent), f.ConsecutiveUpdates, f.Norm / f.UsualNorm,
+				f.ClippedNorm / f.UsualNorm}
+		}
+	}
+}
+
+func (v *StatusTracker) countLeftOutUpdates(agents ...wire.AgentID) {
+	for _, a := range agents {
+		v.findOrAddDevice(a).leftOutUpdates++
 	}
 }
 
@@ -97,26 +108,17 @@ func (v *StatusTracker) recordRoundOpened(f round.RoundOpened) {
 		0; v.current.EstimatedHelloAgents > 0 {
 		v.current.HelloAskedAgentShare = f.ResponseLottery.AnswerProbability()
 	}
-	clear(v.sidelinedAgentByID)
-	for _, s := range f.SidelinedAgents {
-		v.sidelinedAgentByID[s.Agent] = sidelinedAgent{string(s.Agent), string(s.Reason), uint64(s.LastSidelinedRound)}
+	for _, d := range v.deviceByID {
+		d.lastSidelinedRound = 0
+	}
+	for _, s := range f.SidelinedAgents { // all that do
+		d := v.findOrAddDevice(s.Agent)
+		d.lastSidelinedRound, d.sidelineReason = s.LastSidelinedRound, s.Reason
 	}
 	v.current.Participants = make([]participant, 0, len(f.Participants))
 	clear(v.participantIndexByAgent)
 	for _, agent := range f.Participants {
 		v.findOrAddParticipant(agent)
-	}
-}
-
-func (v *StatusTracker) recordAgentLeft(f round.AgentLeft) {
-	v.current.EligibleAgents = f.EligibleAgents
-	delete(v.unfitAgentByID, f.Agent)
-	if f.Reason != round.LeftRevoked {
-		return
-	}
-	delete(v.sidelinedAgentByID, f.Agent)
-	if i, ok := v.participantIndexByAgent[f.Agent]; ok && v.current.Participants[i].State != stateAccepted {
-		v.setParticipantState(f.Agent, stateOut, string(f.Reason))
 	}
 }
 

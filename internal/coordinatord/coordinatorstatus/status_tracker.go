@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sort"
 	"sync"
 	"time"
 
@@ -160,26 +159,26 @@ type sidelinedAgent struct {
 	LastSidelinedRound uint64 `json:"until"` // the last round without it
 }
 
-// StatusTracker keeps the status of a coordinator up to date from its events.
+// StatusTracker keeps the status page of a coordinator and the table of its devices up to date from its events.
 type StatusTracker struct {
-	now                             func() time.Time
-	mu                              sync.Mutex // pictures are asked for from other goroutines
-	current                         coordinatorStatus
-	unfitAgentByID                  map[wire.AgentID]unfitAgent
-	sidelinedAgentByID              map[wire.AgentID]sidelinedAgent
-	largeUpdatesByAgent             map[wire.AgentID]largeUpdates
-	rejectedModelReplacementVersion wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
-	participantIndexByAgent         map[wire.AgentID]int // among the participants
-	board                           *status.ConditionBoard
+	now   func() time.Time
+	board *status.ConditionBoard
+
+	mu                      sync.Mutex // pages and lists are requested by other goroutines
+	current                 coordinatorStatus
+	participantIndexByAgent map[wire.AgentID]int          // index in current.Participants
+	deviceByID              map[wire.AgentID]*deviceEntry // the table of devices
+	trainingDeviceByID      map[wire.AgentID]*deviceEntry // the devices at work in the open round
+	hasUnsavedChanges       bool                          // the history of a device has changed since it was saved
+	// rejectedModelReplacementVersion is the version that replaced the last rejected model; 0 = none.
+	rejectedModelReplacementVersion wire.ModelVersion
 }
 
 // New returns the view of a coordinator that has just started.
 func New(version, federation string, now func() time.Time, board *status.ConditionBoard) *StatusTracker {
 	return &StatusTracker{
-		now: now, board: board, unfitAgentByID: map[wire.AgentID]unfitAgent{},
-		sidelinedAgentByID:      map[wire.AgentID]sidelinedAgent{},
-		participantIndexByAgent: map[wire.AgentID]int{},
-		largeUpdatesByAgent:     map[wire.AgentID]largeUpdates{},
+		now: now, board: board, participantIndexByAgent: map[wire.AgentID]int{},
+		deviceByID: map[wire.AgentID]*deviceEntry{}, trainingDeviceByID: map[wire.AgentID]*deviceEntry{},
 		current: coordinatorStatus{
 			Program: "coordinator", ProgramVersion: version, Federation: federation, Started: now(),
 			Broker: status.Link{Since: now()}, Phase: "idle", PhaseSince: now(),
@@ -193,7 +192,9 @@ func New(version, federation string, now func() time.Time, board *status.Conditi
 func (v *StatusTracker) RecordCoordinatorStart(task TaskVersionInEffect, cfg *round.Config, p runs.EarlierRunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	clear(v.largeUpdatesByAgent)
+	for _, d := range v.deviceByID {
+		d.largeUpdates = nil
+	}
 	v.current.Task, v.current.MaxAggregations, v.current.RoundTimeoutSeconds, v.current.UploaderDraws = task,
 		uint64(cfg.MaxAggregations), cfg.RoundTimeout.Seconds(), 0
 	if cfg.Algorithm == spec.FedDec {
@@ -232,16 +233,18 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 	p.GeneratedAt = v.now()
 	p.Participants, p.Losses, p.Refusals = slices.Clone(p.Participants), slices.Clone(p.Losses),
 		slices.Clone(p.Refusals)
-	for _, u := range v.unfitAgentByID {
-		p.Unfit = append(p.Unfit, u)
-	}
-	sort.Slice(p.Unfit, func(i, j int) bool { return p.Unfit[i].Agent < p.Unfit[j].Agent })
-	for _, agent := range slices.Sorted(maps.Keys(v.sidelinedAgentByID)) {
-		p.SidelinedAgents = append(p.SidelinedAgents, v.sidelinedAgentByID[agent])
-	}
-	p.LargeUpdates = nil
-	for _, agent := range slices.Sorted(maps.Keys(v.largeUpdatesByAgent)) {
-		p.LargeUpdates = append(p.LargeUpdates, v.largeUpdatesByAgent[agent])
+	for _, agent := range slices.Sorted(maps.Keys(v.deviceByID)) {
+		d := v.deviceByID[agent]
+		if d.unfit != nil {
+			p.Unfit = append(p.Unfit, *d.unfit)
+		}
+		if d.lastSidelinedRound > 0 {
+			p.SidelinedAgents = append(p.SidelinedAgents, sidelinedAgent{string(agent), string(d.sidelineReason),
+				uint64(d.lastSidelinedRound)})
+		}
+		if d.largeUpdates != nil {
+			p.LargeUpdates = append(p.LargeUpdates, *d.largeUpdates)
+		}
 	}
 	p.Conditions = v.board.Conditions()
 	p.addShownValues(v.board)

@@ -4,12 +4,9 @@ import (
 	"errors"
 	"math"
 	"strings"
-	"sync"
-	"time"
 	"unique"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/observe"
@@ -17,22 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DeviceTracker keeps what is known of each device up to date from a coordinator's events. It has an entry for each one
-// that was heard: about 250 bytes, and the texts of unfit ones (BenchmarkDevices in package daemon).
-type DeviceTracker struct {
-	now                func() time.Time
-	mu                 sync.Mutex // it is asked from other goroutines
-	deviceByID         map[wire.AgentID]*deviceEntry
-	trainingDeviceByID map[wire.AgentID]*deviceEntry // in the round that is open
-	openRound          wire.RoundID
-	listedAgents       int  // agents in the list that is in effect
-	hasUnsavedChanges  bool // since it was saved
-	areHellosSampled   bool // only some agents send a hello (round.gather.respond)
-}
-
-var _ observe.Observer = (*DeviceTracker)(nil)
-
-// deviceEntry is what is known of one.
+// deviceEntry is a row of the table of devices: about 250 bytes, and the texts of an unfit one (BenchmarkDevices in
+// package coordinatord).
 type deviceEntry struct {
 	deviceHistory
 	protocolVersion         uint8 // the version of the protocol, if that is another one than ours; 0 = ours
@@ -40,8 +23,9 @@ type deviceEntry struct {
 	hasSaidHello            bool  // it has said hello, and has not left since
 	onlineWithoutHelloSince int64 // Unix time of the newest presence online without a hello since; 0 = none
 	leaveReason             round.LeaveReason
-	unfit                   *unfitAgent
-	lastSidelinedRound      wire.RoundID // it sits out up to this round; 0 = it does not
+	unfit                   *unfitAgent   // nil = it has not reported that it cannot do the task
+	largeUpdates            *largeUpdates // nil = its last update was not unusually large
+	lastSidelinedRound      wire.RoundID  // it sits out up to this round; 0 = it does not
 	sidelineReason          round.SidelineReason
 	rejectionReason         wire.MessageRejectionReason // 0 = it is heard
 	rejectedAt              int64                       // that it is not, as kept.seen
@@ -55,14 +39,8 @@ type deviceEntry struct {
 	temperature             float64 // °C
 }
 
-// NewDeviceTracker returns the view of a coordinator that has just started.
-func NewDeviceTracker(now func() time.Time) *DeviceTracker {
-	return &DeviceTracker{now: now, deviceByID: map[wire.AgentID]*deviceEntry{},
-		trainingDeviceByID: map[wire.AgentID]*deviceEntry{}}
-}
-
 // findOrAddDevice returns an agent's entry, and makes it if there is none.
-func (v *DeviceTracker) findOrAddDevice(id wire.AgentID) *deviceEntry {
+func (v *StatusTracker) findOrAddDevice(id wire.AgentID) *deviceEntry {
 	d := v.deviceByID[id]
 	if d == nil {
 		d = newDevice()
@@ -76,63 +54,29 @@ func newDevice() *deviceEntry {
 		temperature: math.NaN()}
 }
 
-// Observe implements observe.Observer. Each row of the table combines the events of one device.
-func (v *DeviceTracker) Observe(event observe.Event) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
+// observeDeviceEvent records the events of a device outside the round, and those of the list of agents.
+func (v *StatusTracker) observeDeviceEvent(event observe.Event) {
 	switch f := event.(type) {
 	case round.AgentEligible:
+		v.current.EligibleAgents = f.EligibleAgents
 		d := v.findOrAddDevice(f.Agent)
 		d.hasSaidHello, d.onlineWithoutHelloSince, d.unfit, d.rows = true, 0, nil, f.RowCount
 	case round.AgentUnfit:
+		v.current.EligibleAgents = f.EligibleAgents
 		d, m := v.findOrAddDevice(f.Agent), f.DataProblem
 		d.hasSaidHello, d.onlineWithoutHelloSince = true, 0
-		d.unfit = &unfitAgent{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues,
-			m.TotalValues}
+		d.unfit = &unfitAgent{string(f.Agent), f.Reason.String(), m.Column, m.Reason, m.ExampleLocation,
+			m.UnusableValues, m.TotalValues}
 	case round.AgentLeft:
-		d := v.findOrAddDevice(f.Agent)
-		d.hasSaidHello, d.leaveReason, d.unfit = false, f.Reason, nil
-		if f.Reason == round.LeftRevoked {
-			d.lastSidelinedRound = 0
-		}
-		delete(v.trainingDeviceByID, f.Agent)
+		v.recordAgentLeft(f)
 	case round.AgentSidelined:
+		v.current.EligibleAgents = f.EligibleAgents
 		d := v.findOrAddDevice(f.Agent)
 		d.lastSidelinedRound, d.sidelineReason = f.LastSidelinedRound, f.Reason
 		v.countFailedRound(d)
 	case round.AgentReadmitted:
+		v.current.EligibleAgents = f.EligibleAgents
 		v.findOrAddDevice(f.Agent).lastSidelinedRound = 0
-	case round.RoundOpened:
-		v.openRound, v.areHellosSampled = f.Round, f.ResponseLottery.EstimatedAgents > 0
-		for _, d := range v.deviceByID {
-			d.lastSidelinedRound = 0
-		}
-		for _, s := range f.SidelinedAgents { // all that do
-			d := v.findOrAddDevice(s.Agent)
-			d.lastSidelinedRound, d.sidelineReason = s.LastSidelinedRound, s.Reason
-		}
-	case round.AgentJoined:
-		d := v.findOrAddDevice(f.Agent)
-		v.trainingDeviceByID[f.Agent] = d
-		if d.lastJoinedRound != f.Round { // else it goes on after a restart of the coordinator
-			d.lastJoinedRound = f.Round
-			d.workedRounds++
-			v.hasUnsavedChanges = true
-		}
-	case round.AgentDeclined:
-		if _, worked := v.trainingDeviceByID[f.Agent]; worked {
-			v.countFailedRound(v.findOrAddDevice(f.Agent))
-		}
-		delete(v.trainingDeviceByID, f.Agent)
-	case round.UpdateAccepted:
-		v.recordAcceptedUpdate(f)
-	case round.UpdateRefused:
-		if _, worked := v.trainingDeviceByID[f.Agent]; worked && f.Round == v.openRound {
-			v.countFailedRound(v.findOrAddDevice(f.Agent))
-			delete(v.trainingDeviceByID, f.Agent)
-		}
-	case round.RoundClosed, round.RoundAbandoned:
-		clear(v.trainingDeviceByID)
 	case coordinator.MessageAccepted:
 		v.recordSignOfLife(f)
 	case coordinator.AgentReportReceived:
@@ -147,22 +91,8 @@ func (v *DeviceTracker) Observe(event observe.Event) {
 			errors.As(f.Err, &other) {
 			v.findOrAddDevice(f.Agent).protocolVersion = other.MessageVersion
 		}
-	case aggregation.UpdateLeftOut:
-		v.findOrAddDevice(f.Agent).leftOutUpdates++
-	case aggregation.ModelRejected:
-		for _, a := range f.SuspectAgents {
-			v.findOrAddDevice(a).leftOutUpdates++
-		}
-	case aggregation.UpdatesExcludedByRule:
-		for _, a := range f.Agents {
-			v.findOrAddDevice(a).leftOutUpdates++
-		}
-	case aggregation.UpdatesClipped:
-		for _, a := range f.Agents {
-			v.findOrAddDevice(a).clippedUpdates++
-		}
 	case coordinator.AgentListChanged:
-		v.listedAgents = f.ListedAgents
+		v.current.EnrolledAgents = f.ListedAgents
 		for _, gone := range f.RemovedAgents {
 			delete(v.deviceByID, gone)
 			delete(v.trainingDeviceByID, gone)
@@ -170,12 +100,36 @@ func (v *DeviceTracker) Observe(event observe.Event) {
 	}
 }
 
-func (v *DeviceTracker) countFailedRound(d *deviceEntry) {
+func (v *StatusTracker) recordAgentLeft(f round.AgentLeft) {
+	v.current.EligibleAgents = f.EligibleAgents
+	d := v.findOrAddDevice(f.Agent)
+	d.hasSaidHello, d.leaveReason, d.unfit = false, f.Reason, nil
+	delete(v.trainingDeviceByID, f.Agent)
+	if f.Reason != round.LeftRevoked {
+		return
+	}
+	d.lastSidelinedRound = 0
+	if i, ok := v.participantIndexByAgent[f.Agent]; ok && v.current.Participants[i].State != stateAccepted {
+		v.setParticipantState(f.Agent, stateOut, string(f.Reason))
+	}
+}
+
+func (v *StatusTracker) countFailedRound(d *deviceEntry) {
 	d.failedRounds++
 	v.hasUnsavedChanges = true
 }
 
-func (v *DeviceTracker) recordAcceptedUpdate(f round.UpdateAccepted) {
+// recordFailedTraining counts the round as failed for a device that is at work in it.
+func (v *StatusTracker) recordFailedTraining(agent wire.AgentID) {
+	if d := v.trainingDeviceByID[agent]; d != nil {
+		v.countFailedRound(d)
+		delete(v.trainingDeviceByID, agent)
+	}
+}
+
+func (v *StatusTracker) recordAcceptedUpdate(f round.UpdateAccepted) {
+	v.current.AcceptedUpdates++
+	v.setParticipantState(f.Agent, stateAccepted, "").LocalSteps = f.Update.LocalSteps
 	d := v.findOrAddDevice(f.Agent)
 	d.acceptedUpdates++
 	v.hasUnsavedChanges = true
@@ -193,7 +147,7 @@ const cloneProblemSeconds = 2 * 60 * 60
 
 // recordSignOfLife takes note that a device is alive. A presence that the broker has kept tells so only if it says
 // online: the broker replaces it when it loses the device.
-func (v *DeviceTracker) recordSignOfLife(f coordinator.MessageAccepted) {
+func (v *StatusTracker) recordSignOfLife(f coordinator.MessageAccepted) {
 	d := v.findOrAddDevice(f.Agent)
 	if p := f.Presence; p != nil {
 		d.programVersionHandle = unique.Make(p.SoftwareVersion)
@@ -213,7 +167,7 @@ func (v *DeviceTracker) recordSignOfLife(f coordinator.MessageAccepted) {
 }
 
 // recordAgentReport takes a report, in which an agent may say anything.
-func (v *DeviceTracker) recordAgentReport(f coordinator.AgentReportReceived) {
+func (v *StatusTracker) recordAgentReport(f coordinator.AgentReportReceived) {
 	d := v.findOrAddDevice(f.Agent)
 	d.programVersionHandle = unique.Make(f.Report.SoftwareVersion)
 	traffic := 0.

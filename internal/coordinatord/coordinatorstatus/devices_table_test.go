@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/internal/testkit/surface"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -22,8 +23,12 @@ var enrolledSix = []wire.AgentID{"five", "four", "one", "six", "three", "two"}
 // update has a device in each state.
 var update = flag.Bool("update", false, "rewrite testdata")
 
-func sixDevices(c *surface.Clock) *DeviceTracker {
-	v := NewDeviceTracker(c.Now)
+func newTracker(c *surface.Clock) *StatusTracker {
+	return New("v0.1.0", "air", c.Now, status.NewBoard(c.Now, nil))
+}
+
+func sixDevices(c *surface.Clock) *StatusTracker {
+	v := newTracker(c)
 	tell := func(events ...observe.Event) {
 		for _, f := range events {
 			v.Observe(f)
@@ -108,7 +113,7 @@ func TestDevicesSitOut(t *testing.T) {
 // TestDeviceConnectedOnly: a device that is connected and says no hello within a minute has a wrong key, or no access.
 func TestDeviceConnectedOnly(t *testing.T) {
 	c := surface.NewClock()
-	v := NewDeviceTracker(c.Now)
+	v := newTracker(c)
 	online := &wire.Presence{State: wire.PresenceOnline}
 	v.Observe(coordinator.MessageAccepted{Agent: "one", Presence: online})
 	v.Observe(coordinator.MessageAccepted{Agent: "two", Presence: online})
@@ -133,9 +138,9 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	}
 }
 
-func mustList(t testing.TB, v *DeviceTracker, by string, states ...string) *Devices {
+func mustList(t testing.TB, v *StatusTracker, by string, states ...string) *Devices {
 	t.Helper()
-	l, err := v.List(enrolledSix, states, by)
+	l, err := v.ListDevices(enrolledSix, states, by)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +149,7 @@ func mustList(t testing.TB, v *DeviceTracker, by string, states ...string) *Devi
 
 func TestDevicesPage(t *testing.T) {
 	c := surface.NewClock()
-	surface.ComparePage(t, *update, "devices_new", mustList(t, NewDeviceTracker(c.Now), ""))
+	surface.ComparePage(t, *update, "devices_new", mustList(t, newTracker(c), ""))
 	v := sixDevices(c)
 	surface.ComparePage(t, *update, "devices", mustList(t, v, "state"))
 	v.Observe(coordinator.AgentListChanged{ListedAgents: 5, RemovedAgents: []wire.AgentID{"one"}})
@@ -165,10 +170,11 @@ func TestDevicesOrder(t *testing.T) {
 			t.Errorf("by %q the first is %s, want %s", by, is, first)
 		}
 	}
-	if _, err := v.List(enrolledSix, nil, "weight"); err == nil || !strings.Contains(err.Error(), "battery") {
+	if _, err := v.ListDevices(enrolledSix, nil, "weight"); err == nil || !strings.Contains(err.Error(), "battery") {
 		t.Errorf("sorted by weight: error %v", err)
 	}
-	if _, err := v.List(enrolledSix, []string{"asleep"}, ""); err == nil || !strings.Contains(err.Error(), "sits out") {
+	if _, err := v.ListDevices(enrolledSix, []string{"asleep"}, ""); err == nil ||
+		!strings.Contains(err.Error(), "sits out") {
 		t.Errorf("state asleep: error %v", err)
 	}
 }
@@ -177,12 +183,12 @@ func TestDevicesOrder(t *testing.T) {
 func TestDevicesKept(t *testing.T) {
 	c := surface.NewClock()
 	v := sixDevices(c)
-	saved, changed := v.EncodeHistoryIfChanged()
-	if _, again := v.EncodeHistoryIfChanged(); !changed || again {
+	saved, changed := v.EncodeDeviceHistoryIfChanged()
+	if _, again := v.EncodeDeviceHistoryIfChanged(); !changed || again {
 		t.Errorf("changed %t, and again %t", changed, again)
 	}
-	w := NewDeviceTracker(c.Now)
-	if err := w.RestoreHistory(saved, []wire.AgentID{"five", "four", "one", "six", "three"}); err != nil {
+	w := newTracker(c)
+	if err := w.RestoreDeviceHistory(saved, []wire.AgentID{"five", "four", "one", "six", "three"}); err != nil {
 		t.Fatal(err)
 	}
 	for k, was := range mustList(t, v, "").Devices {
@@ -198,11 +204,11 @@ func TestDevicesKept(t *testing.T) {
 		}
 	}
 	for n := range len(saved) { // it ends between two devices, or it is damaged
-		x := NewDeviceTracker(c.Now)
-		err := x.RestoreHistory(saved[:n], enrolledSix)
+		x := newTracker(c)
+		err := x.RestoreDeviceHistory(saved[:n], enrolledSix)
 		x.hasUnsavedChanges = true
-		if again, _ := x.EncodeHistoryIfChanged(); err != nil && len(again) > 0 || err == nil && !bytes.Equal(again,
-			saved[:n]) {
+		if again, _ := x.EncodeDeviceHistoryIfChanged(); err != nil && len(again) > 0 ||
+			err == nil && !bytes.Equal(again, saved[:n]) {
 			t.Errorf("cut off at %d of %d bytes: error %v, and %d bytes are saved again", n, len(saved), err,
 				len(again))
 		}
