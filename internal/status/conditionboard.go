@@ -133,13 +133,13 @@ func (b *ConditionBoard) StatusLine() string {
 	return line
 }
 
-// shownText returns the text that is shown under a name; empty if there is none. The caller holds the lock.
+// shownText returns the text under a name. It returns "" without a text. The caller holds the lock.
 func (b *ConditionBoard) shownText(name string) string {
 	text, _ := b.shownValueByName[name].(string)
 	return text
 }
 
-// ShownValue returns the value that is shown under a name; the zero value if there is none.
+// ShownValue returns the value under a name. It returns the zero value without a value of type T.
 func ShownValue[T any](b *ConditionBoard, name string) T {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,7 +54,7 @@ func newDevice() *deviceEntry {
 		temperature: math.NaN()}
 }
 
-// observeDeviceEvent records the events of a device outside the round, and those of the list of agents.
+// observeDeviceEvent records the presence and the reports of devices, and changes of the agent list.
 func (v *StatusTracker) observeDeviceEvent(event observe.Event) {
 	switch f := event.(type) {
 	case round.AgentEligible:

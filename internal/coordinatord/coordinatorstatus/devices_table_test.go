@@ -20,13 +20,13 @@ import (
 
 var enrolledSix = []wire.AgentID{"five", "four", "one", "six", "three", "two"}
 
-// update has a device in each state.
 var update = flag.Bool("update", false, "rewrite testdata")
 
 func newTracker(c *surface.Clock) *StatusTracker {
 	return New("v0.1.0", "air", c.Now, status.NewBoard(c.Now, nil))
 }
 
+// sixDevices returns a tracker with a device in each state.
 func sixDevices(c *surface.Clock) *StatusTracker {
 	v := newTracker(c)
 	tell := func(events ...observe.Event) {

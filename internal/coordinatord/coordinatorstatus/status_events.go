@@ -37,7 +37,7 @@ func (v *StatusTracker) observeRoundEvent(event observe.Event) {
 		v.setParticipantState(f.Agent, stateWorking, "")
 		d := v.findOrAddDevice(f.Agent)
 		v.trainingDeviceByID[f.Agent] = d
-		if d.lastJoinedRound != f.Round { // else it goes on after a restart of the coordinator
+		if d.lastJoinedRound != f.Round { // not a repetition after a restart of the coordinator
 			d.lastJoinedRound = f.Round
 			d.workedRounds++
 			v.hasUnsavedChanges = true

@@ -88,7 +88,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 	return p.Text.String()
 }
 
-// describeStopProgress lists the stop rules, the first of which to be met ends the run, with the progress toward each.
+// describeStopProgress lists the stop rules with the progress toward each. The first rule that is met ends the run.
 func (c *coordinatorStatus) describeStopProgress() string {
 	s := c.StopProgress
 	var all []string
@@ -192,7 +192,7 @@ func (c *coordinatorStatus) drawCurrentRound(p *status.Page) {
 	}
 }
 
-// describeScheduleWait describes what the next round waits for.
+// describeScheduleWait describes the window or the new rows that the next round waits for.
 func describeScheduleWait(w *round.ScheduleWait, now time.Time) string {
 	if !w.WindowOpensAt.IsZero() {
 		return fmt.Sprintf("waits for the window that opens %s, in %s", w.WindowOpensAt.Format("Mon 15:04 MST"),
