@@ -311,7 +311,7 @@ func (c *conv1d[T]) RestandardizeParameters(w []T, from, to Standardization) (mo
 		}
 		moved = addToBias(w, f.layer, o, shift) || moved
 	}
-	if c.risk.IsRegression() {
+	if c.risk.StandardizesTarget() {
 		moved = restandardizeOutput(w, c.layers[len(c.layers)-1], 0, len(from.Mean)-1, from, to) || moved
 	}
 	return moved, nil

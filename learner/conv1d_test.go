@@ -212,7 +212,7 @@ func TestConv1DRestandardize(t *testing.T) {
 			x := slices.Clone(raw)
 			standardizeRowFeatures(st, x)
 			z := slices.Clone(m.objective.RowOutputs(w, Batch[float64]{X: x, Y: []float64{0}}))
-			if a.Risk.IsRegression() {
+			if a.Risk.StandardizesTarget() {
 				z[0] = st.RestoreTarget(z[0])
 			}
 			return z

@@ -40,7 +40,7 @@ func (m *Model[T]) Architecture() Architecture { return m.arch }
 // st, if they are: those of a regression times the square of the target's scale. δ of the huber risk is in units of
 // that scale.
 func (m *Model[T]) SetReportedRiskUnits(st Standardization) {
-	if m.arch.Risk.IsRegression() && m.arch.HasTarget() && len(st.Scale) > 0 {
+	if m.arch.Risk.StandardizesTarget() && m.arch.HasTarget() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
 		m.reportedRiskFactor = float64(scale * scale)
 	}

@@ -21,7 +21,7 @@ func TestPredictor(t *testing.T) {
 	} {
 		rng := rand.New(rand.NewPCG(3, 4))
 		st := Standardization{Mean: []float64{5, 0, -2, 100}, Scale: []float64{3, 0.5, 1, 40}, Clip: 1.25}
-		if !a.Risk.IsRegression() {
+		if !a.Risk.StandardizesTarget() {
 			st.Mean[3], st.Scale[3] = 0, 1
 		}
 		w := make([]float32, a.ParameterCount())

@@ -44,7 +44,7 @@ func (m *Model[T]) RestandardizeParameters(w []T, from, to Standardization) erro
 // restandardizeLayers is Objective.Restandardize of layers, of which these are the first and the last.
 func restandardizeLayers[T Float](w []T, first, last layer, risk spec.LossKind, from, to Standardization) (moved bool) {
 	moved = restandardizeInputs(w, first, from, to)
-	if !risk.IsRegression() {
+	if !risk.StandardizesTarget() {
 		return moved
 	}
 	return restandardizeOutput(w, last, 0, first.in, from, to) || moved

@@ -32,7 +32,7 @@ func TestRestandardize(t *testing.T) {
 			t.Fatal(err)
 		}
 		from, to := some(a.Inputs+1), some(a.Inputs+1)
-		if !a.Risk.IsRegression() {
+		if !a.Risk.StandardizesTarget() {
 			from.Mean[a.Inputs], from.Scale[a.Inputs], to.Mean[a.Inputs], to.Scale[a.Inputs] = 0, 1, 0, 1
 		}
 		before := make([]float64, a.ParameterCount())
@@ -50,7 +50,7 @@ func TestRestandardize(t *testing.T) {
 			}
 			x, _ := s.Row(0)
 			for _, z := range outputs(m, w, x) {
-				if a.Risk.IsRegression() {
+				if a.Risk.StandardizesTarget() {
 					z = st.RestoreTarget(z)
 				}
 				all = append(all, z)

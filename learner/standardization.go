@@ -40,7 +40,7 @@ func (st *Standardization) KeepTargetUnscaled() {
 
 // keepLabelsUnscaled keeps labels from being centred and scaled.
 func (st *Standardization) keepLabelsUnscaled(risk spec.LossKind) {
-	if !risk.IsRegression() {
+	if !risk.StandardizesTarget() {
 		st.KeepTargetUnscaled()
 	}
 }

@@ -2,6 +2,7 @@ package modelfile_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -23,7 +24,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// models are one of each kind, with a target whose scale is not 1 where that means something.
+// models returns at least one model of each kind and each loss. The scale of a standardised target is not 1. A loss
+// without an entry of its own gets a model without hidden layers.
 func models() map[string]*modelfile.Model {
 	of := func(a learner.Architecture, standardized bool) *modelfile.Model {
 		a.Inputs, a.HasBias = 3, a.Risk != spec.LossHuber
@@ -40,7 +42,7 @@ func models() map[string]*modelfile.Model {
 		if standardized {
 			t.Standardization = wire.Standardization{Mean: []float64{10, -3, 0.5, 80}, Scale: []float64{4, 0.1, 2, 25},
 				Clip: 1.5}
-			if !a.Risk.IsRegression() || !a.HasTarget() {
+			if !a.Risk.StandardizesTarget() || !a.HasTarget() {
 				t.Standardization.Mean[3], t.Standardization.Scale[3] = 0, 1
 			}
 		}
@@ -69,7 +71,7 @@ func models() map[string]*modelfile.Model {
 		return m
 	}
 	type arch = learner.Architecture
-	return map[string]*modelfile.Model{
+	all := map[string]*modelfile.Model{
 		"linear": of(arch{Risk: spec.LossSquared}, true), "plain": of(arch{Risk: spec.LossSquared}, false),
 		"huber":    of(arch{Risk: spec.LossHuber, HuberDelta: 1}, true),
 		"logistic": of(arch{Risk: spec.LossLogistic}, true),
@@ -89,6 +91,36 @@ func models() map[string]*modelfile.Model {
 			Activation: spec.ActivationReLU,
 			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, FiltersPerLayer: []int{5, 4},
 				PoolSteps: 1}}, true),
+	}
+	for _, loss := range spec.DeviceLossKinds() {
+		if !hasLoss(all, loss) {
+			all[string(loss)] = of(arch{Risk: loss}, true)
+		}
+	}
+	return all
+}
+
+// hasLoss reports whether a model has the loss.
+func hasLoss(all map[string]*modelfile.Model, loss spec.LossKind) bool {
+	for _, m := range all {
+		if m.Architecture.Risk == loss {
+			return true
+		}
+	}
+	return false
+}
+
+// TestModelsHaveEveryKind: the other tests cover every kind of model that agents train.
+func TestModelsHaveEveryKind(t *testing.T) {
+	tested := map[spec.ModelKind]bool{}
+	for _, m := range models() {
+		a := m.Architecture
+		tested[cmp.Or(a.Kind, spec.ModelKindFromLayers(len(a.HiddenUnits), a.Risk))] = true
+	}
+	for _, kind := range spec.ModelKinds() {
+		if !tested[kind] {
+			t.Errorf("kind %s: add a model to models()", kind)
+		}
 	}
 }
 

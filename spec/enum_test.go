@@ -81,12 +81,22 @@ func TestWords(t *testing.T) {
 	}
 }
 
+// TestRegression states the two predicates of every loss.
 func TestRegression(t *testing.T) {
-	for risk, want := range map[spec.LossKind]bool{
-		spec.LossSquared: true, spec.LossFullSquared: true, spec.LossLogistic: false, spec.LossSoftmax: false,
-	} {
-		if risk.IsRegression() != want {
-			t.Errorf("%s: regression is %v", risk, !want)
+	tests := map[spec.LossKind]struct{ isRegression, standardizesTarget bool }{
+		spec.LossSquared: {true, true}, spec.LossFullSquared: {true, true}, spec.LossHuber: {true, true},
+		spec.LossLogistic: {false, false}, spec.LossSoftmax: {false, false},
+	}
+	for _, loss := range spec.LossKinds() {
+		want, known := tests[loss]
+		if !known {
+			t.Errorf("loss %s is missing in this test", loss)
+		}
+		if got := loss.IsRegression(); got != want.isRegression {
+			t.Errorf("%s.IsRegression() = %v", loss, got)
+		}
+		if got := loss.StandardizesTarget(); got != want.standardizesTarget {
+			t.Errorf("%s.StandardizesTarget() = %v", loss, got)
 		}
 	}
 }

@@ -23,20 +23,29 @@ const (
 
 var lossKinds = []LossKind{LossSquared, LossLogistic, LossSoftmax, LossHuber, LossFullSquared}
 
+// LossKinds returns all losses.
+func LossKinds() []LossKind { return slices.Clone(lossKinds) }
+
+// DeviceLossKinds returns the losses that devices can train on. Each has a code in the protocol.
+func DeviceLossKinds() []LossKind {
+	return slices.DeleteFunc(LossKinds(), func(r LossKind) bool { return r == LossFullSquared })
+}
+
 // UnmarshalText reads a risk.
 func (r *LossKind) UnmarshalText(text []byte) error { return parseEnum(r, text, lossKinds) }
 
 // Validate reports a word that is no risk.
 func (r LossKind) Validate() error { return checkEnum(r, lossKinds) }
 
-// DeviceLossNames returns the risks that devices can train on, as "squared, logistic or softmax".
-func DeviceLossNames() string {
-	return JoinWithOr(slices.DeleteFunc(slices.Clone(lossKinds), func(r LossKind) bool { return r == LossFullSquared }))
+// IsRegression reports whether targets are numbers and not classes. Evaluations then have an R² instead of an
+// accuracy.
+func (r LossKind) IsRegression() bool {
+	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
 
-// IsRegression reports whether targets are numbers and not classes. A statistics round then standardises the target,
-// and evaluations have an R².
-func (r LossKind) IsRegression() bool {
+// StandardizesTarget reports whether a statistics round standardises the target. It is false for a loss that accepts
+// only some numbers as targets, because a standardised target can be any number.
+func (r LossKind) StandardizesTarget() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }
 

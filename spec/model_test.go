@@ -13,9 +13,9 @@ func TestModel(t *testing.T) {
 		"\n": func(m *spec.Model) {
 			m.Kind, m.HiddenUnits, m.Risk, m.Classes, m.Ridge = spec.ModelMLP, []int{3}, spec.LossSoftmax, 2, 0.1
 		},
-		`m.kind: want linear, logistic, softmax, mlp, autoencoder, conv1d or external, got "cubic"`: func(m *spec.Model) { m.Kind = "cubic" },
-		`m.risk: want squared, logistic, softmax, huber or full_squared, got ""`:                    func(m *spec.Model) { m.Risk = "" },
-		`m.activation: want tanh, relu or identity, got "step"`:                                     func(m *spec.Model) { m.Activation = "step" },
+		"m.kind: " + spec.ModelKind("cubic").Validate().Error(): func(m *spec.Model) { m.Kind = "cubic" },
+		"m.risk: " + spec.LossKind("").Validate().Error():       func(m *spec.Model) { m.Risk = "" },
+		`m.activation: want tanh, relu or identity, got "step"`: func(m *spec.Model) { m.Activation = "step" },
 		"m.hidden: is [3]; it goes with the kinds mlp, autoencoder and conv1d, and with no other": func(m *spec.Model) {
 			m.HiddenUnits = []int{3}
 		},
@@ -63,10 +63,16 @@ func TestLoss(t *testing.T) {
 	if m := (spec.Model{Kind: spec.ModelLinear, Risk: spec.LossHuber}); m.EffectiveLossKind() != spec.LossHuber {
 		t.Errorf("a linear model with the risk huber has the risk %s", m.EffectiveLossKind())
 	}
-	for kind, want := range map[spec.ModelKind]spec.LossKind{
+	tests := map[spec.ModelKind]spec.LossKind{
 		spec.ModelLinear: spec.LossSquared, spec.ModelLogistic: spec.LossLogistic, spec.ModelSoftmax: spec.LossSoftmax,
-		spec.ModelMLP: spec.LossFullSquared,
-	} {
+		spec.ModelMLP: spec.LossFullSquared, spec.ModelAutoencoder: spec.LossSquared,
+		spec.ModelConv1D: spec.LossFullSquared,
+	}
+	for _, kind := range spec.ModelKinds() {
+		want, known := tests[kind]
+		if !known {
+			t.Errorf("kind %s is missing in this test", kind)
+		}
 		if m := (spec.Model{Kind: kind,
 			Risk: spec.LossFullSquared}); m.EffectiveLossKind() != want || m.OutputCount() != 1 {
 			t.Errorf("%s: risk %s with %d outputs, want %s with 1", kind, m.EffectiveLossKind(), m.OutputCount(), want)

@@ -72,6 +72,26 @@ func TestWordsOfATask(t *testing.T) {
 	}
 }
 
+// TestEveryLossHasACode: each loss of devices has a code in [wordFields] and a golden task. TestGoldenFiles of
+// internal/interop decodes every golden task with Python, so it fails if _wire.py does not know the code.
+func TestEveryLossHasACode(t *testing.T) {
+	inGoldenTask := map[spec.LossKind]bool{}
+	for _, g := range goldens() {
+		if task, ok := g.value.(*wire.Task); ok {
+			inGoldenTask[task.Model.Risk] = true
+		}
+	}
+	risk := wordFields()[0]
+	for _, loss := range spec.DeviceLossKinds() {
+		if !slices.Contains(risk.words, string(loss)) {
+			t.Errorf("loss %s: add its code to wordFields", loss)
+		}
+		if !inGoldenTask[loss] {
+			t.Errorf("loss %s: add a golden task with it to goldens", loss)
+		}
+	}
+}
+
 // TestCodecOfALaterVersion: an agent that does not know the codec of updates cannot read the task, and declines it.
 func TestCodecOfALaterVersion(t *testing.T) {
 	raw, packed := linearTask(), linearTask()

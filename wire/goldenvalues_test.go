@@ -66,6 +66,8 @@ func goldens() []golden {
 	return append(slices.Concat(goldensOfCoordinator(), goldensOfAgent(), goldensOfNeighbors(), goldensOfJoining(),
 		goldensOfSeals()),
 		golden{"task", "task", wire.Header{}, linearTask()},
+		golden{"task_logistic", "task", wire.Header{}, lossTask(spec.LossLogistic, 0)},
+		golden{"task_huber", "task", wire.Header{}, lossTask(spec.LossHuber, 1.5)},
 		golden{"task_network", "task", wire.Header{}, networkTask()},
 		golden{"task_signs", "task", wire.Header{}, packedTask(spec.CodecSigns)},
 		golden{"task_top_k", "task", wire.Header{}, packedTask(spec.TopKCodec(0.0625))},
@@ -396,6 +398,13 @@ func linearTask() *wire.Task {
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}
+}
+
+// lossTask returns a linear task with another loss.
+func lossTask(loss spec.LossKind, huberDelta float64) *wire.Task {
+	t := linearTask()
+	t.Model.Risk, t.Model.HuberDelta = loss, huberDelta
+	return t
 }
 
 func packedTask(word spec.Codec) *wire.Task {

@@ -425,8 +425,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 		Name: randomString(rng), TargetColumn: randomString(rng), MinSamples: rng.Uint64(),
 		Model: wire.ModelSpec{
 			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU,
-				spec.ActivationIdentity), Risk: oneOf(rng, spec.LossSquared, spec.LossLogistic, spec.LossSoftmax,
-				spec.LossHuber),
+				spec.ActivationIdentity), Risk: oneOf(rng, spec.DeviceLossKinds()...),
 			HasBias: rng.IntN(2) == 0, Ridge: randomFloat(rng), HuberDelta: randomFloat(rng),
 		},
 		Training: wire.TrainingSettings{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/clitest"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/setup"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TestInit: where nobody can be asked, flags and a sample are enough, and what lacks is named.
@@ -83,7 +84,7 @@ func TestInitAsks(t *testing.T) {
 		{initWizard{}, "plant\n\n" + sample + "\n\n\n\n\n7\n\n", []string{"Name of the federation [air]: ",
 			"Broker [tcp://127.0.0.1:1883]: ", "Columns of numbers: heat, wind, power\n",
 			"Target: the column to predict [power]: ", "Features: input columns, with commas between [heat,wind]: ",
-			"Model: linear, logistic, softmax or mlp [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
+			"Model: " + spec.JoinWithOr(setup.ModelKinds()) + " [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
 			"Number of devices [5]: ", "unusual data, yes or no [no]: "},
 			"plant learns power from heat, wind: linear, fedavg, at most 100 rounds"},
 		{initWizard{csvSamplePath: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\nyes\n", nil,

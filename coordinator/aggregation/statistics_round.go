@@ -129,7 +129,7 @@ func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.UpdateSpoo
 			f.DistanceInSigmas})
 	}
 	for _, column := range same.constantColumnIndices() {
-		if column < len(t.Features) || t.Model.Risk.IsRegression() && t.TargetColumn != "" {
+		if column < len(t.Features) || t.Model.Risk.StandardizesTarget() && t.TargetColumn != "" {
 			ready.ConstantColumns = append(ready.ConstantColumns, name(column))
 		}
 	}

@@ -166,7 +166,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	t.Model.CheckTensorNames(c, "task.personal.layers", t.Personal.Layers, t.externalTensorNames())
 	spec.CheckFinetuneOptions(c, "task.finetune", &t.Finetune)
 	c.Require(t.Model.Risk != spec.LossFullSquared, "task.model.risk",
-		"must be %s, is %q: devices know no other", spec.DeviceLossNames(), t.Model.Risk)
+		"must be %s, is %q: devices know no other", spec.JoinWithOr(spec.DeviceLossKinds()), t.Model.Risk)
 	c.AddError("task.exchange", t.Exchange.Validate())
 	c.AddError("task.codec", t.UpdateCodec.Validate())
 	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",

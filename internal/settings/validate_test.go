@@ -14,6 +14,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // problem is a configuration with one mistake.
@@ -228,8 +229,8 @@ var coordinatorProblems = []problem{
 		`:12:14: task.features[0]: "a lag 90m": want a multiple of the grid's step (1h)`},
 	{" ->   inputs: [{name: a, unt: m}]", `:14:22: unknown key "unt"; did you mean "unit"?`},
 	{"target: y -> target: a", `:10:1: task: `},
-	{" ->   model: {kind: cubic}", ":14:17: task.model.kind: want linear, logistic, softmax, mlp, autoencoder, " +
-		`conv1d or external, got "cubic"`},
+	{" ->   model: {kind: cubic}", ":14:17: task.model.kind: want " +
+		spec.JoinWithOr(append(spec.ModelKinds(), spec.ModelExternal)) + `, got "cubic"`},
 	{" ->   model: {kind: conv1d, channels: 3, kernel: 2, filters: [3], pool: 1}",
 		":14:35: task.model.channels: is 3, and there are 2 features, which are not as many channels of one length"},
 	{" ->   model: {kind: conv1d, channels: 1, kernel: 3, filters: [3], pool: 1}",
@@ -241,9 +242,10 @@ var coordinatorProblems = []problem{
 	{" ->   model: {kind: autoencoder, hidden: [1]}",
 		`:13:11: task.target: is "y", and the kind autoencoder has none: remove it`},
 	{" ->   model: {risk: cubic}",
-		`:14:17: task.model.risk: want squared, logistic, softmax, huber or full_squared, got "cubic"`},
+		":14:17: task.model.risk: want " + spec.JoinWithOr(spec.LossKinds()) + `, got "cubic"`},
 	{" ->   model: {risk: full_squared}",
-		`:14:17: task.model.risk: must be squared, logistic, softmax or huber, is "full_squared": devices know no other`},
+		":14:17: task.model.risk: must be " + spec.JoinWithOr(spec.DeviceLossKinds()) +
+			`, is "full_squared": devices know no other`},
 	{" ->   model: {activation: step}", `:14:23: task.model.activation: want tanh, relu or identity, got "step"`},
 	{" ->   model: {hidden: [3]}",
 		`:14:11: task.model.hidden: is [3]; it goes with the kinds mlp, autoencoder and conv1d, and with no other`},

@@ -255,8 +255,7 @@ var spoilers = map[string]func(t *testing.T, dir string){
 		array(t, dir, "optima", []int{2, 1}, 1, 2)
 		array(t, dir, "regressors", []int{1, 1}, 1)
 	},
-	"problem.json: want squared, logistic, softmax, huber or full_squared, " +
-		"got \"cubed\"": func(t *testing.T, dir string) {
+	"problem.json: want " + spec.JoinWithOr(spec.LossKinds()) + `, got "cubed"`: func(t *testing.T, dir string) {
 		must(t, os.WriteFile(filepath.Join(dir, "problem.json"),
 			[]byte(`{"agents": 2, "model": {"inputs": 1, "outputs": 1, "risk": "cubed"}}`), 0o600))
 	},

@@ -63,7 +63,7 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		if a.HasBias {
 			m.Standardization = learner.Standardization{Mean: []float64{20.5, 101325, 0, 40},
 				Scale: []float64{7.25, 11.5, 1, 12.5}, Clip: float64(len(name) % 2 * 2)}
-			if !a.Risk.IsRegression() || !a.HasTarget() {
+			if !a.Risk.StandardizesTarget() || !a.HasTarget() {
 				m.Standardization.Mean[3], m.Standardization.Scale[3] = 0, 1
 			}
 		}
