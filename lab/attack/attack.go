@@ -117,8 +117,7 @@ func Collude[T learner.Float](a Attack, dst []T, honest [][]T) {
 	}
 }
 
-// Flip returns rows with false targets, in memory: of classes 0 … C−1 the class c becomes C−1−c, of others γ becomes
-// −γ.
+// Flip returns rows with false targets, in memory. [FlipLabel] returns the false target of one row.
 func Flip[T learner.Float](model learner.Architecture, s *learner.Samples[T]) *learner.Samples[T] {
 	all := s.All()
 	var x, y []T
@@ -134,10 +133,17 @@ func Flip[T learner.Float](model learner.Architecture, s *learner.Samples[T]) *l
 
 const rowsAtATime = 1024
 
-// FlipLabel is the false target in the place of one.
+// FlipLabel returns a false target that the model's loss accepts. Class c of C classes becomes C−1−c, and other targets
+// become −y. Where the loss does not accept −y, the target becomes 1/y. If the loss accepts neither, FlipLabel returns y.
 func FlipLabel[T learner.Float](model learner.Architecture, y T) T {
-	if !model.Risk.IsRegression() && model.Outputs > 1 {
-		return T(model.Outputs-1) - y
+	set := model.LabelSet()
+	if set.ClassCount > 0 {
+		return T(set.ClassCount-1) - y
 	}
-	return -y
+	for _, flipped := range []T{-y, 1 / y} {
+		if flipped-flipped == 0 && set.Contains(float64(flipped)) {
+			return flipped
+		}
+	}
+	return y
 }

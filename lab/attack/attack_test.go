@@ -85,6 +85,32 @@ func TestFlip(t *testing.T) {
 	}
 }
 
+// TestFlipEveryLoss: for each loss the false targets are valid, and some differ from the true targets.
+func TestFlipEveryLoss(t *testing.T) {
+	for _, loss := range spec.LossKinds() {
+		model := learner.Architecture{Inputs: 1, Outputs: 1, Risk: loss, HuberDelta: 1}
+		if loss == spec.LossSoftmax {
+			model.Outputs = 3
+		}
+		set, flips := model.LabelSet(), 0
+		for _, y := range []float64{-2, -1, 0, 0.25, 0.5, 1, 2, 40} {
+			if !set.Contains(y) {
+				continue
+			}
+			flipped := attack.FlipLabel(model, y)
+			if !set.Contains(flipped) {
+				t.Errorf("%s: target %v becomes %v, which is not one of %v", loss, y, flipped, set)
+			}
+			if flipped != y {
+				flips++
+			}
+		}
+		if flips == 0 {
+			t.Errorf("%s: no target is changed", loss)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, name := range attack.Names() {
 		parse(t, name)

@@ -21,7 +21,7 @@ const (
 // heldBy returns the rows that an agent holds out.
 func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
 	if c.held[k] == nil {
-		all, err := rows{uint64(k), c.w.plan.Opposed}.load(nil, "")
+		all, err := c.w.plan.rowsOf(k).load(nil, "")
 		if err != nil {
 			panic(err)
 		}

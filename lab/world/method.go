@@ -53,7 +53,11 @@ var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 		t.TargetColumn, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{2}
 		t.Training.ExchangeKind, t.Training.MaxLocalSteps = spec.ExchangeGradient, 1
 	},
-	"conv1d": func(_ *round.Config, t *wire.Task) { convolves(t) },
+	"conv1d":   func(_ *round.Config, t *wire.Task) { convolves(t) },
+	"logistic": func(_ *round.Config, t *wire.Task) { t.Model.Risk = spec.LossLogistic },
+	"softmax":  func(_ *round.Config, t *wire.Task) { t.Model.Risk, t.Model.Outputs = spec.LossSoftmax, 3 },
+	"huber":    func(_ *round.Config, t *wire.Task) { t.Model.Risk, t.Model.HuberDelta = spec.LossHuber, 0.5 },
+	"mlp":      func(_ *round.Config, t *wire.Task) { t.Model.HiddenUnits = []uint32{4} },
 	"conv1d, feddec, int8, filters frozen": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
 		convolves(t)

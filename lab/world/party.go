@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -314,7 +315,7 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 	return agent.Config{
 		Federation: federation, ID: p.id, Identity: identity.Config{Key: p.key, Coordinator: w.parties[0].public()},
 		Topics: topics(), TaskData: taskdata.Config{HeldOutShare: heldOut, MinRows: 3,
-			Source: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load)},
+			Source: data.MemorySource(w.plan.rowsOf(p.number).load)},
 		StateDir: stateDir, Disk: disk, Runtime: l, SignatureScheme: signatures{w}, Now: l.Now,
 		MaxBlobBytes: 1 << 20, Training: training.Config{DeclaredStepTime: stepTime(p.number),
 			Trainer: trainer{slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l},
@@ -338,10 +339,34 @@ type observer func(event observe.Event)
 
 func (o observer) Observe(event observe.Event) { o(event) }
 
-// rows are an agent's data.
+// rows generates an agent's data.
 type rows struct {
 	seed    uint64
 	opposed bool
+	labels  learner.LabelSet // of the task's loss
+}
+
+// rowsOf returns the data of an agent. The targets are valid for the loss of the plan's task.
+func (p *Plan) rowsOf(agent int) rows {
+	_, t := p.configure()
+	model := learner.Architecture{Outputs: int(t.Model.Outputs), Risk: t.Model.Risk}
+	return rows{uint64(agent), p.Opposed, model.LabelSet()}
+}
+
+// validTarget maps a number to a target that the set contains. It is monotone, and returns y if every number is valid.
+func validTarget(labels learner.LabelSet, y float64) float64 {
+	unit := 0.5 + 0.5*y/(1+math.Abs(y)) // between 0 and 1
+	switch {
+	case labels == (learner.LabelSet{}):
+		return y
+	case labels.ClassCount > 0:
+		return min(math.Floor(unit*float64(labels.ClassCount)), float64(labels.ClassCount-1))
+	case labels.IsBinary:
+		return 2*math.Round(unit) - 1 // the form that the loss computes with
+	case labels.Contains(unit):
+		return unit
+	}
+	return math.Round(unit)
 }
 
 func (r rows) load([]string, string) (*learner.Samples[float32], error) {
@@ -356,7 +381,7 @@ func (r rows) load([]string, string) (*learner.Samples[float32], error) {
 	for range n {
 		a, b, c := rng.NormFloat64(), rng.NormFloat64()+0.1*float64(r.seed), rng.Float64()
 		x = append(x, float32(a), float32(b), float32(c))
-		y = append(y, float32(huge+1-1.5*a-0.1*b+2*c+0.1*rng.NormFloat64()))
+		y = append(y, float32(validTarget(r.labels, huge+1-1.5*a-0.1*b+2*c+0.1*rng.NormFloat64())))
 	}
 	return learner.NewSamples(3, x, y), nil
 }

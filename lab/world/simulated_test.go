@@ -48,14 +48,18 @@ func TestSimulatorIsTheWorld(t *testing.T) {
 	})
 }
 
-// TestEveryNameHasAMethod: each optimiser, rule and codec is compared with the simulator in some method.
+// TestEveryNameHasAMethod: each optimiser, rule, codec, kind of model and loss is compared with the simulator in some
+// method.
 func TestEveryNameHasAMethod(t *testing.T) {
 	tried := map[string]bool{}
 	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, undrawnMethods, {"": nil}} {
 		for method := range of {
 			r, task := (&Plan{Method: method}).configure()
 			for _, name := range []string{"optimiser " + r.ServerOptimizer.Name, "rule " + r.Aggregation.Rule,
-				"codec " + cmp.Or(task.Training.UpdateCodec, spec.CodecRaw).Name()} {
+				"codec " + cmp.Or(task.Training.UpdateCodec, spec.CodecRaw).Name(),
+				"loss " + string(task.Model.Risk),
+				"kind " + string(cmp.Or(task.Model.Kind,
+					spec.ModelKindFromLayers(len(task.Model.HiddenUnits), task.Model.Risk)))} {
 				tried[name] = true
 			}
 		}
@@ -70,9 +74,42 @@ func TestEveryNameHasAMethod(t *testing.T) {
 	for _, name := range spec.CodecNames() {
 		wanted = append(wanted, "codec "+name)
 	}
+	for _, kind := range spec.ModelKinds() {
+		wanted = append(wanted, "kind "+string(kind))
+	}
+	for _, loss := range spec.DeviceLossKinds() {
+		wanted = append(wanted, "loss "+string(loss))
+	}
 	for _, name := range wanted {
 		if !tried[name] {
 			t.Errorf("no method has the %s: add one to undrawnMethods", name)
+		}
+	}
+}
+
+// TestTargetsAreValid: every target of an agent is valid for each loss.
+func TestTargetsAreValid(t *testing.T) {
+	for _, loss := range spec.LossKinds() {
+		a := learner.Architecture{Inputs: 3, Outputs: 1, Risk: loss, HuberDelta: 1}
+		if loss == spec.LossSoftmax {
+			a.Outputs = 3
+		}
+		different := map[float32]bool{}
+		for seed := range uint64(6) {
+			for _, opposed := range []bool{false, true} {
+				s, err := rows{seed, opposed, a.LabelSet()}.load(nil, "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, y := range s.All().Y {
+					if different[y] = true; !a.LabelSet().Contains(float64(y)) {
+						t.Fatalf("%s: target %v is not one of %v", loss, y, a.LabelSet())
+					}
+				}
+			}
+		}
+		if len(different) < 2 || a.Outputs > 1 && len(different) < a.Outputs {
+			t.Errorf("%s: the only targets are %v", loss, different)
 		}
 	}
 }
@@ -217,7 +254,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	var held []*learner.Samples[float32]
 	var weights, steps []float64
 	for k := range p.Agents {
-		s, err := rows{uint64(k), p.Opposed}.load(nil, "")
+		s, err := p.rowsOf(k).load(nil, "")
 		if err != nil {
 			t.Fatal(err)
 		}
