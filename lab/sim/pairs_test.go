@@ -1,6 +1,11 @@
 package sim_test
 
 import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,8 +66,35 @@ var choose = map[spec.OptionName]func(e *sim.Experiment, word string){
 		case "softmax":
 			e.Data.Kind, e.Data.Model.Classes, e.Data.Rows, e.Data.Model.HasBias = data.KindBlobs, 3, 60, true
 			e.Data.OwnHeldOut = 0.3
+		default:
+			if e.Data.Model.HiddenUnits = map[string][]int{"autoencoder": {1}}[word]; !e.Data.Model.Kind.HasTarget() {
+				e.Data.Target = ""
+			} else {
+				e.Data.Target = "y"
+			}
+			e.Data.Kind, e.Data.File, e.Data.Features = data.KindCSV, csvFile, []string{"a", "b"}
+			e.Data.Model.HasBias, e.Data.OwnHeldOut = true, 0.3
 		}
 	},
+}
+
+// csvFile is the path of the rows of kinds of models without synthetic data. TestPairs sets it.
+var csvFile string
+
+// writeCSVFile writes a file with the features a and b, and targets y between 0.3 and 3.
+func writeCSVFile(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("a,b,y\n")
+	for i := range 60 {
+		x := float64(i)
+		fmt.Fprintf(&b, "%v,%v,%v\n", math.Sin(x), math.Cos(2*x), math.Exp(math.Sin(3*x)))
+	}
+	path := filepath.Join(t.TempDir(), "rows.csv")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // TestTooFewForTheRule: a round with fewer updates than the rule needs leaves the model as it was, as one that a
@@ -90,6 +122,10 @@ func codecOf(name string) (c spec.Codec) {
 
 // TestPairs: of every two words an experiment runs exactly if the table of package spec does not refuse them.
 func TestPairs(t *testing.T) {
+	csvFile = writeCSVFile(t)
+	kinds := testkit.Words(spec.ModelKinds())
+	mlp := slices.Index(kinds, "mlp") // the first kind completes the choices of the other options
+	kinds[0], kinds[mlp] = kinds[mlp], kinds[0]
 	testkit.EachPair(t, spec.InExperimentFile, map[spec.OptionName][]string{
 		spec.OptionAlgorithm: {"fedavg", "feddec"}, spec.OptionSampling: {"without_replacement", "with_replacement",
 			"importance"},
@@ -97,7 +133,7 @@ func TestPairs(t *testing.T) {
 		spec.OptionExchange: {"parameters", "gradient"}, spec.OptionAggregationRule: rule.Names(),
 		spec.OptionServerOptimizer: optimizer.Names(), spec.OptionNormalize: {"true", "false"},
 		spec.OptionProximal: {"0", "0.1"}, spec.OptionCodec: spec.CodecNames(),
-		spec.OptionModelKind: {"mlp", "linear", "logistic", "softmax"},
+		spec.OptionModelKind: kinds,
 		spec.OptionPersonal:  {"none", "layers", "ditto"}, spec.OptionFinetune: {"0", "100"},
 	}, func(c spec.ChosenOptions, refused []spec.Incompatibility) {
 		e := sim.Default()
@@ -106,8 +142,7 @@ func TestPairs(t *testing.T) {
 		for option, word := range c {
 			choose[option](&e, word)
 		}
-		kind := c[spec.OptionModelKind]
-		if c[spec.OptionPersonal] == "layers" && kind != "mlp" && kind != "softmax" {
+		if c[spec.OptionPersonal] == "layers" && !e.Data.Model.HasBias {
 			return // the model of these data is one tensor
 		}
 		err := e.Validate()

@@ -83,8 +83,11 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 	return out
 }
 
-// Scores is the metric `accuracy`, or of a regression `r2`, on samples.
+// Scores returns the metric `accuracy`, or for a regression `r2`, on samples. A model without a target has neither.
 func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
+	if !model.HasTarget() {
+		return nil
+	}
 	name := "accuracy"
 	if model.Risk.IsRegression() {
 		name = "r2"
