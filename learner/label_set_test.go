@@ -23,7 +23,13 @@ func TestLabelSets(t *testing.T) {
 					set.Contains(y))
 			}
 		}
+		if none := len(loss.ClassProbabilities(nil, make([]float64, a.Outputs))) == 0; none != risk.IsRegression() {
+			t.Errorf("%s: a regression: %v; it has no classes: %v", risk, risk.IsRegression(), none)
+		}
 		everything := set == (LabelSet{})
+		if risk.StandardizesTarget() && !everything {
+			t.Errorf("%s: the target is standardised, but only %v are valid", risk, set)
+		}
 		if everything != (set.String() == "") || everything != set.Contains(math.Pi) {
 			t.Errorf("%s: the set %+v is described as %q", risk, set, set)
 		}

@@ -6,22 +6,34 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Loss is the risk Q of one sample with outputs z and target y. The suite in loss_test.go compares its derivatives with
-// differences. docs/ARCHITECTURE.md lists the steps to add one.
+// Loss is the risk Q of one sample with outputs z and target y. docs/ARCHITECTURE.md lists the steps to add a loss. The
+// suite in loss_test.go checks every loss.
+//
+// A loss guarantees that Q ≥ 0 and that Q has the infimum 0 over z for every valid target. A loss that is a negative
+// log-likelihood subtracts the value at the best z. The coordinator relies on this where it compares risks by a factor:
+//   - The guard (round.RiskExploded, round.Plan.BaseModelDiverged) rejects a model whose risk is over 10 times an
+//     earlier one. If the earlier risks are 0 or negative, only the risk of a model of zeros limits it, or nothing.
+//   - The condition "model risk" of coordinator/aggregation ignores risks that are 0 or negative.
+//   - The target round.stop.risk is positive. Patience (round/stop) and the choice between two models for predictions
+//     (agent/predict) accept any sign, because they compare differences with the absolute value of a risk.
+//
+// Q may be +Inf where it overflows: such a model is rejected as diverged.
 type Loss[T Float] interface {
-	// Risk returns Q and, if delta is not nil, fills it with the derivatives by z. Its exponentials do not overflow,
-	// and a NaN gives a NaN.
+	// Risk returns Q and, if delta is not nil, fills it with the derivatives by z. The result does not depend on
+	// delta. No exponential overflows where Q is finite. If an output is NaN, so is Q.
 	Risk(delta, z []T, y T) float64
-	// LabelSet returns the set of valid targets of a model with that many outputs.
+	// LabelSet returns the set of valid targets of a model with that many outputs: those that MapLabels accepts. A loss
+	// with StandardizesTarget accepts every number.
 	LabelSet(outputs int) LabelSet
 	// MapLabels checks targets, which are finite, and converts them to the form of the loss, in place. The error names
 	// the first bad target and its row, counted from 1 after the rows in seen; then nothing is changed. MapLabels
 	// records in seen what it needs to know about these rows when more follow, except their number.
 	MapLabels(y []T, outputs int, seen *LabelHistory) error
-	// Predict returns the prediction for outputs z: the number, or the label of the most probable class.
+	// Predict returns the prediction for outputs z: the number, or the label of the most probable class. If the number
+	// is not z[0], modelfile/export and the Python package apply the same function.
 	Predict(z []T) T
 	// ClassProbabilities appends the probability of each class to dst, in the order of the classes. It appends nothing
-	// for a regression.
+	// if and only if the loss is a regression ([spec.LossKind.IsRegression]).
 	ClassProbabilities(dst []float64, z []T) []float64
 }
 

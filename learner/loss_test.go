@@ -123,6 +123,46 @@ func TestLossDerivatives(t *testing.T) {
 	})
 }
 
+// TestLossInfimum: the risk has the infimum 0 for each target, so that ratios of risks mean something.
+func TestLossInfimum(t *testing.T) {
+	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
+		for _, y := range labels {
+			z, delta, step := make([]float64, outputs), make([]float64, outputs), 1.0
+			risk := l.Risk(delta, z, y)
+			for range 200 {
+				next := slices.Clone(z)
+				for c := range next {
+					next[c] -= step * delta[c]
+				}
+				if l.Risk(nil, next, y) < risk {
+					z, step = next, 2*step
+					risk = l.Risk(delta, z, y)
+				} else {
+					step /= 2
+				}
+			}
+			if !(risk >= 0 && risk < 1e-3) {
+				t.Errorf("target %v: the lowest risk is %v, at the outputs %v", y, risk, z)
+			}
+		}
+	})
+}
+
+// TestLossUnits: if the target is standardised, the risk is in the square of the target's unit.
+func TestLossUnits(t *testing.T) {
+	for risk, make := range lossConstructorByKind[float64]() {
+		if !risk.StandardizesTarget() {
+			continue
+		}
+		small := make(Architecture{Outputs: 1, HuberDelta: 0.75})
+		large := make(Architecture{Outputs: 1, HuberDelta: 7.5})
+		for _, z := range []float64{-2, 0.3, 0.9, 4} {
+			compare(t, string(risk), []float64{large.Risk(nil, []float64{10 * z}, 6)},
+				[]float64{100 * small.Risk(nil, []float64{z}, 0.6)}, 1e-9)
+		}
+	}
+}
+
 // TestLossOfNaN: it reaches the risk, so that a step that has left the numbers is noticed.
 func TestLossOfNaN(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {

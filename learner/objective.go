@@ -10,8 +10,8 @@ import (
 // Q of a row is at w and how it changes with w. A [Model] makes everything else of it: means over any number of rows,
 // the ridge, local steps, corrections.
 //
-// A new kind costs a file, a line in objectives, its word in package spec and a line in docs/ALGORITHMS.md; cases of it
-// in conformance_test.go put it through the suite that all kinds pass.
+// docs/ARCHITECTURE.md lists the steps to add a kind of model. Its entry in objectiveConstructorByKind and its cases in
+// conformance_test.go put it through the suite that all kinds pass.
 //
 // Vectors w and dst have length d, the elements of Layout. A block b has 1 to 32 rows of [Architecture].Inputs
 // features, and a target each, which a kind without a target passes over.

@@ -44,7 +44,8 @@ func (r LossKind) IsRegression() bool {
 }
 
 // StandardizesTarget reports whether a statistics round standardises the target. It is false for a loss that accepts
-// only some numbers as targets, because a standardised target can be any number.
+// only some numbers as targets, because a standardised target can be any number. If it is true and targets and outputs
+// are multiplied by s, the risk must become s² times as large: reported risks are converted with that factor.
 func (r LossKind) StandardizesTarget() bool {
 	return r == LossSquared || r == LossFullSquared || r == LossHuber
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // TestFrozen: version 2 is frozen. testdata/version2.sha256 has the SHA-256 of each of its golden files, and nothing
-// rewrites it. A new file, of a new section, is a new line; a line that is there never changes.
+// rewrites it. A new file is a new line; a line that is there never changes.
 func TestFrozen(t *testing.T) {
 	if wire.ProtocolVersion != 2 {
 		t.Fatalf("version %d has golden files of its own: those of version 2 stay, and this build still reads them",
@@ -41,8 +41,8 @@ func TestFrozen(t *testing.T) {
 		case !is:
 			t.Errorf("%s is new: add the line\n%x  %s", name, sum, name)
 		case want != hex.EncodeToString(sum[:]):
-			t.Errorf("%s has changed, but version 2 is frozen: what is new is a section, all else is version 3 "+
-				"(docs/PROTOCOL.md, section 11)", name)
+			t.Errorf("%s has changed, but version 2 is frozen: an extension is a section or an enum value, all else "+
+				"is version 3 (docs/PROTOCOL.md, section 11)", name)
 		}
 		delete(frozen, name)
 	}

@@ -133,8 +133,8 @@ func Flip[T learner.Float](model learner.Architecture, s *learner.Samples[T]) *l
 
 const rowsAtATime = 1024
 
-// FlipLabel returns a false target that the model's loss accepts. Class c of C classes becomes C−1−c, and other targets
-// become −y. Where the loss does not accept −y, the target becomes 1/y. If the loss accepts neither, FlipLabel returns y.
+// FlipLabel returns a false target that the model's loss accepts. Class c of C classes becomes C−1−c, and any other
+// target y becomes −y. If the loss does not accept −y, it becomes 1/y. If neither is valid, FlipLabel returns y.
 func FlipLabel[T learner.Float](model learner.Architecture, y T) T {
 	set := model.LabelSet()
 	if set.ClassCount > 0 {

@@ -23,7 +23,7 @@ import (
 func models(t testing.TB) map[string]*modelfile.Model {
 	t.Helper()
 	all := map[string]*modelfile.Model{}
-	for name, a := range map[string]learner.Architecture{
+	architectures := map[string]learner.Architecture{
 		"linear":   {Outputs: 1, Risk: spec.LossSquared, HasBias: true},
 		"plain":    {Outputs: 1, Risk: spec.LossSquared},
 		"huber":    {Outputs: 1, Risk: spec.LossHuber, HuberDelta: 1, HasBias: true},
@@ -48,7 +48,13 @@ func models(t testing.TB) map[string]*modelfile.Model {
 			Convolution: spec.Convolution{InputChannels: 1, KernelSteps: 5, FiltersPerLayer: []int{2}, PoolSteps: 1}},
 		"identity": {HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 			Risk: spec.LossLogistic},
-	} {
+	}
+	for _, loss := range spec.DeviceLossKinds() {
+		if _, known := architectures[string(loss)]; !known && loss != spec.LossSquared { // squared is "linear"
+			architectures[string(loss)] = learner.Architecture{Outputs: 1, Risk: loss, HasBias: true}
+		}
+	}
+	for name, a := range architectures {
 		if a.Inputs = 3; a.Kind == spec.ModelConv1D {
 			a.Inputs = 24 // in 3 channels of 8 steps, of which pools of 3 leave no rest, and those of 2 one
 		}
