@@ -38,6 +38,16 @@ func TestSampleIsFounded(t *testing.T) {
 	}
 }
 
+// TestModelKinds: every kind with a target can be chosen, except conv1d, whose shape no answer gives.
+func TestModelKinds(t *testing.T) {
+	for _, kind := range spec.ModelKinds() {
+		want := kind.HasTarget() && kind != spec.ModelConv1D
+		if got := slices.Contains(ModelKinds(), string(kind)); got != want {
+			t.Errorf("%s can be chosen: %v, want %v", kind, got, want)
+		}
+	}
+}
+
 // TestWrite: each kind of federation is good as it is written, once its devices are in the list.
 func TestWrite(t *testing.T) {
 	for _, kind := range spec.ModelKinds() {
