@@ -12,7 +12,7 @@ import (
 // A loss guarantees that Q ≥ 0 and that Q has the infimum 0 over z for every valid target. A loss that is a negative
 // log-likelihood subtracts the value at the best z. The coordinator relies on this where it compares risks by a factor:
 //   - The guard (round.RiskExploded, round.Plan.BaseModelDiverged) rejects a model whose risk is over 10 times an
-//     earlier one. If the earlier risks are 0 or negative, only the risk of a model of zeros limits it, or nothing.
+//     earlier one. The guard does not work if the earlier risks are 0 or negative.
 //   - The condition "model risk" of coordinator/aggregation ignores risks that are 0 or negative.
 //   - The target round.stop.risk is positive. Patience (round/stop) and the choice between two models for predictions
 //     (agent/predict) accept any sign, because they compare differences with the absolute value of a risk.
@@ -22,8 +22,8 @@ type Loss[T Float] interface {
 	// Risk returns Q and, if delta is not nil, fills it with the derivatives by z. The result does not depend on
 	// delta. No exponential overflows where Q is finite. If an output is NaN, so is Q.
 	Risk(delta, z []T, y T) float64
-	// LabelSet returns the set of valid targets of a model with that many outputs: those that MapLabels accepts. A loss
-	// with StandardizesTarget accepts every number.
+	// LabelSet returns the set of valid targets of a model with that many outputs. MapLabels accepts exactly these. A
+	// loss with StandardizesTarget accepts every number.
 	LabelSet(outputs int) LabelSet
 	// MapLabels checks targets, which are finite, and converts them to the form of the loss, in place. The error names
 	// the first bad target and its row, counted from 1 after the rows in seen; then nothing is changed. MapLabels

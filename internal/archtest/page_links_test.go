@@ -42,7 +42,7 @@ func brokenLinks(t *testing.T, fsys fs.FS) []string {
 	return complaints
 }
 
-// linkProblem returns what is wrong with a link of a page; empty for a good link, or one to another site.
+// linkProblem describes the fault of a link. It returns an empty text for a good link, and for a link to another site.
 func linkProblem(fsys fs.FS, pages map[string][]string, file, link string) string {
 	target, anchor, hasAnchor := strings.Cut(link, "#")
 	if strings.Contains(target, ":") {
@@ -93,7 +93,8 @@ func markdownPages(t *testing.T, fsys fs.FS) map[string][]string {
 	return pages
 }
 
-// pageAnchors returns the anchors that GitHub gives to the headings of a page, and those that the page sets in HTML.
+// pageAnchors returns the anchors that GitHub gives to the headings of a page, and the anchors that the page sets in
+// HTML.
 func pageAnchors(lines []string) map[string]bool {
 	anchors, count := map[string]bool{}, map[string]int{}
 	for _, line := range lines {
