@@ -134,7 +134,8 @@ func TestCoordinatorPage(t *testing.T) {
 	if page := v.Status().Draw(100); !strings.Contains(page, "large updates: s1") {
 		t.Errorf("large updates are missing:\n%s", page)
 	}
-	v.RecordCoordinatorStart(coordinatorstatus.TaskVersionInEffect{Version: 2}, &round.Config{}, runs.EarlierRunSummary{})
+	v.RecordCoordinatorStart(coordinatorstatus.TaskVersionInEffect{Version: 2}, &round.Config{},
+		runs.EarlierRunSummary{})
 	page := v.Status().Draw(100)
 	for _, ofEarlierRun := range []string{"mesh", "predictions", "ends ", "(bytes)", "large updates"} {
 		if strings.Contains(page, ofEarlierRun) {
