@@ -136,6 +136,9 @@ test-arm: ## run the unit tests as ARM code under qemu-user: 32 bits (v7) and 64
 python: ## build the Python package, wheel and sdist, and test it in an environment of its own, from PyPI (WITH=all: with scikit-learn, PyTorch, Flower and mypy)
 	tools/python.sh $(WITH)
 
+site: ## build the documentation as a static site with search, into bin/site-out/ (from PyPI: Sphinx)
+	tools/site.sh bin/site-out
+
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
 

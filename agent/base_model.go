@@ -144,9 +144,9 @@ func trainerAsProgram[P any](c *Config) (P, error) {
 
 var (
 	modelVersion = observe.OptionalGauge("model_version",
-		"Version of the base model that was fetched last: the number of aggregations behind it.")
-	modelBytes   = observe.OptionalGauge("model_bytes", "Size of the base model that was fetched last.")
-	modelFetches = observe.Counter("model_fetches_total", "Base models that were fetched.")
+		"Version of the last fetched base model, which is its number of aggregations.")
+	modelBytes   = observe.OptionalGauge("model_bytes", "Size of the last fetched base model.")
+	modelFetches = observe.Counter("model_fetches_total", "Base models fetched.")
 )
 
 // BaseModelFetched: the agent has the base model of a round.

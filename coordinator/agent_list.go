@@ -90,7 +90,7 @@ func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 }
 
 var enrolledAgents = observe.OptionalGauge("agents_enrolled",
-	"Agents in the list of keys: those that may take part.")
+	"Number of agents in the list of agents.")
 
 // AgentListChanged: a list of agents took effect, at the start or later.
 type AgentListChanged struct {

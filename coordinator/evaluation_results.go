@@ -48,29 +48,30 @@ func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hell
 
 var (
 	evaluatedVersion = observe.OptionalGauge("evaluation_version",
-		"Version of the model that agents have evaluated last, on the rows "+
-			"that they hold out: see round.evaluation.")
-	evaluatingAgents = observe.OptionalGauge("evaluation_agents", "Agents that have evaluated it.")
-	evaluatedRows    = observe.OptionalGauge("evaluation_rows", "Rows on which they have.")
-	evaluatedRisk    = observe.OptionalGauge("evaluation_risk",
-		"Its mean risk on all these rows, without the ridge.")
+		"Version of the last model that agents evaluated (round.evaluation).")
+	evaluatingAgents = observe.OptionalGauge("evaluation_agents", "Agents that evaluated the last evaluated model.")
+	evaluatedRows    = observe.OptionalGauge("evaluation_rows",
+		"Number of held-out rows of the agents in the last evaluation.")
+	evaluatedRisk = observe.OptionalGauge("evaluation_risk",
+		"Mean risk of the last evaluated model over all held-out rows of the agents, without the ridge.")
 	evaluatedR2 = observe.OptionalGauge("evaluation_r2",
-		"Its coefficient of determination on all these rows, in regression.")
+		"Coefficient of determination of the last evaluated model over all held-out rows of the agents. Only for "+
+			"regression.")
 	evaluatedAccuracy = observe.OptionalGauge("evaluation_accuracy_ratio",
-		"Share of all these rows that it classifies rightly.")
+		"Accuracy of the last evaluated model over all held-out rows of the agents.")
 	evaluatedF1 = observe.OptionalGauge("evaluation_f1_ratio",
-		"Mean of its F1 over the classes that occur among these rows, or are predicted.")
+		"Macro F1 score of the last evaluated model, over the classes that occur or are predicted.")
 	evaluatedAgentRisk = observe.OptionalGauge("evaluation_agent_risk",
-		"Its risk at one agent: the mean over agents, the worst, or a "+
-			"quantile. Absent for fewer than 5 agents.", "stat")
+		"Risk of the last evaluated model per agent: mean, worst and quantiles. Absent for fewer than 5 agents.",
+		"stat")
 	evaluatedAgentAccuracy = observe.OptionalGauge("evaluation_agent_accuracy_ratio",
-		"Its accuracy at one agent: the mean over agents, "+
-			"the worst, or a quantile. Absent for fewer than 5 agents.", "stat")
+		"Accuracy of the last evaluated model per agent: mean, worst and quantiles. Absent for fewer than 5 agents.",
+		"stat")
 	evaluatedClassF1 = observe.OptionalGauge("evaluation_class_f1_ratio",
-		"Its F1 in each class, for up to 64 of them.", "class")
+		"F1 score of the last evaluated model by class, for at most 64 classes.", "class")
 	evaluatedResiduals = observe.OptionalGauge("evaluation_residual_size",
-		"Size that a share of the residuals on all these rows does not "+
-			"exceed, in the units of the target, at most 19 % too large.", "share")
+		"Magnitude that this share of the residuals does not exceed, in the target's unit, at most 19 % too large.",
+		"share")
 )
 
 // ModelEvaluationValue is the name of the status value *ModelEvaluation.

@@ -256,7 +256,7 @@ type MessageAccepted struct {
 // Describe implements observe.Event. Only the table of devices shows the event.
 func (MessageAccepted) Describe(*observe.EventDescription) {}
 
-var receivedReports = observe.Counter("reports_total", "Reports that agents sent of themselves.")
+var receivedReports = observe.Counter("reports_total", "Metrics reports received from agents.")
 
 // AgentReportReceived: an agent sent a report about itself.
 type AgentReportReceived struct {

@@ -33,13 +33,12 @@ var (
 
 var (
 	coordinatorEpoch = observe.OptionalGauge("epoch",
-		"Epoch of this coordinator: 1, and one more after each restore or takeover; "+
-			"known when the broker has been heard.")
+		"Epoch of this coordinator, which each restore or takeover increases. Absent until the broker answers.")
 	aggregationRule = observe.GaugeByLabel("aggregation_rule",
-		"The rule that makes a round's fold of its updates: 1 for the configured one, 0 for all others.",
+		"Aggregation rule of the run: 1 for the configured rule, 0 for all others.",
 		"rule", rule.Names())
 	serverOptimizer = observe.GaugeByLabel("server_optimizer",
-		"The optimiser that makes the model's step of a fold: 1 for the configured one, 0 for all others.",
+		"Server optimiser of the run: 1 for the configured optimiser, 0 for all others.",
 		"name", optimizer.Names())
 )
 

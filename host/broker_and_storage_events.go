@@ -14,9 +14,10 @@ var Metrics = []*observe.Metric{brokerConnected, brokerReconnects, refusedSubscr
 	ClonesSeen}
 
 var (
-	brokerConnected  = observe.Gauge("broker_connected", "Whether the broker is connected (1) or not (0).")
+	brokerConnected = observe.Gauge("broker_connected",
+		"Whether the program is connected to the broker (1) or not (0).")
 	brokerReconnects = &observe.Metric{Name: "broker_reconnects_total",
-		Help:          "Connections to the broker after the first one of this process.",
+		Help:          "Reconnections to the broker since the process started.",
 		InitialSeries: observe.UnlabeledSeries, SkipsFirstAdd: true}
 )
 
@@ -43,8 +44,7 @@ func (e BrokerLinkChanged) Describe(d *observe.EventDescription) {
 }
 
 var refusedSubscriptions = observe.Gauge("broker_subscriptions_refused",
-	"Filters that the broker refuses now; it is asked for each again after a minute at the latest. Its "+
-		"access rules forbid them, or it is a node of a cluster that has lost its peers.")
+	"Number of subscriptions that the broker currently refuses. Each is retried within a minute.")
 
 // RefusedSubscriptionsChanged: the list of the subscriptions that the broker refuses has changed. The program tries
 // them again.
@@ -77,9 +77,8 @@ func (e RefusedSubscriptionsChanged) Describe(d *observe.EventDescription) {
 }
 
 var brokerSelfTest = observe.GaugeByLabel("broker_self_test",
-	"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all "+
-		"others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a "+
-		"large one is dropped without a word; disconnected: the broker hangs up on it.",
+	"Result of the test with the largest messages: 1 for the result, 0 for the others. Denied: access rules; "+
+		"swallowed: dropped silently; disconnected: connection closed.",
 	"result", observe.NamesAsStrings(mqtt.SelfTestResults()))
 
 // BrokerSelfTestEnded: the test of whether the broker carries the largest messages has ended.
@@ -100,8 +99,7 @@ func (e BrokerSelfTestEnded) Describe(d *observe.EventDescription) {
 
 var storageOK = &observe.Metric{Name: "storage_ok", Kind: observe.GaugeKind, InitialSeries: observe.UnlabeledSeries,
 	InitialValue: 1,
-	Help: "Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, " +
-		"read-only, broken or gone."}
+	Help:         "Whether writes to the state folder succeed (1) or fail and are retried (0)."}
 
 // StorageFailing: a write to the state folder has begun to fail. It is tried again, and nothing that needs it continues
 // meanwhile.
@@ -150,11 +148,10 @@ func NewDroppedMessagesMetric(reasons []string) *observe.Metric {
 	}
 	return &observe.Metric{Name: "mqtt_dropped_messages_total", LabelNames: []string{"direction", "reason"},
 		InitialSeries: series,
-		Help: "MQTT messages that were not used. Received ones by the check they failed, overflow when the mailbox " +
-			"was full, or oversized when they had more than 131,072 bytes; sent ones are unsent: the link went " +
-			"down first."}
+		Help: "MQTT messages dropped, by reason. Overflow: full mailbox; oversized: more than 131,072 bytes; unsent: " +
+			"connection lost before sending."}
 }
 
 // ClonesSeen counts the clones that an agent, or the coordinator, has detected.
 var ClonesSeen = observe.Counter("clones_seen_total",
-	"Times that two devices with one identity were seen; the log names them.")
+	"Detections of two devices with one identity. The log names them.")

@@ -15,10 +15,10 @@ func NewHeldOutScoreMetrics(model string) HeldOutScoreMetrics {
 	return HeldOutScoreMetrics{
 		risk: observe.OptionalGauge("held_out_risk", "Risk of "+model+" on the held-out data."),
 		r2: observe.OptionalGauge("held_out_r2",
-			"Coefficient of determination of "+model+" on the held-out data, in regression."),
+			"Coefficient of determination of "+model+" on the held-out data. Only for regression."),
 		accuracy: observe.OptionalGauge("held_out_accuracy_ratio",
-			"Share of the held-out rows that "+model+" classifies rightly, in classification."),
-		samples: observe.OptionalGauge("held_out_samples", "Rows of held-out data that it is scored on."),
+			"Accuracy of "+model+" on the held-out data. Only for classification."),
+		samples: observe.OptionalGauge("held_out_samples", "Number of held-out rows."),
 	}
 }
 

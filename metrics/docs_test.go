@@ -14,25 +14,28 @@ const docsHead = `# Metrics
 
 <!-- The tables are written by go test ./metrics -update and checked by go test ./metrics. -->
 
-Both programs serve these at ` + "`/metrics`" + `, beside the metrics of the Go runtime (` + "`go_*`" + `) and of the process
-(` + "`process_*`" + `). ` + "`/-/healthy`" + ` tells that the process answers, ` + "`/-/ready`" + ` whether its state is open and it works (200, or 503
-with the reason); the broker may be away.
+Both programs serve the metrics below at ` + "`/metrics`" + `, together with the metrics of the Go runtime (` + "`go_*`" + `) and of the process
+(` + "`process_*`" + `). ` + "`/-/healthy`" + ` returns 200 while the process runs. ` + "`/-/ready`" + ` returns 200 if the program can write its state and
+works, or 503 with the reason. It does not require a connection to the broker.
 
-The coordinator also serves ` + "`/sd/agents`" + `, the list of agents for Prometheus (` + "`http_sd_configs`" + `), and for each agent
-` + "`/agents/{id}/metrics`" + `: what the agent last reported over the broker (PROTOCOL.md, 7.11), under the names that it has at the
-agent; status 503 when three reports in a row are missing. Agents that say where they can be reached (` + "`metrics.advertise`" + `) are
-listed at that address, unless the list is asked for with ` + "`?via=coordinator`" + `: then no agent can send Prometheus to an
-address of its choice.
+The coordinator also serves:
 
-- All times are in seconds, all sizes in bytes. Counters begin with 0 at each start of the process.
-- Labels have no values but those listed, and every such series exists from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work
-  before the first event. Exceptions: ` + "`stat`" + ` (spreads over agents), ` + "`class`" + ` and ` + "`share`" + ` (evaluations), and ` + "`input`" + ` (names of the
-  task's inputs or columns, from the first report of them on). No label names an agent: the series of the coordinator do not grow with the fleet.
-- Where ` + "`agentd.yaml`" + ` has ` + "`federations`" + `, each metric of agentd but ` + "`agentd_build_info`" + ` has one more label, ` + "`federation`" + `:
-  the name of the entry. The budget is the device's: all of its federations show the same numbers. A report to a
-  coordinator is of its federation only.
-- A gauge without labels may have no series: its value is not known, or not yet. It never shows NaN.
-- Histograms have classic buckets and, for scrapers that ask for them, native ones too.
+- ` + "`/sd/agents`" + `: the list of agents for Prometheus (` + "`http_sd_configs`" + `). An agent with ` + "`metrics.advertise`" + ` is listed at its own
+  address. With ` + "`?via=coordinator`" + ` all agents are listed at the coordinator, so that no agent can direct Prometheus to
+  another address.
+- ` + "`/agents/{id}/metrics`" + `: the last report of an agent (PROTOCOL.md, 7.11), with the metric names of the agent. The status
+  is 503 if three consecutive reports are missing.
+
+Conventions:
+
+- Times are in seconds, timestamps in Unix time, and sizes in bytes. Counters restart at 0 with the process.
+- Labels have only the listed values. All series exist from the start, so ` + "`rate()`" + ` and ` + "`== 0`" + ` work before the first
+  event. Exceptions are ` + "`stat`" + `, ` + "`class`" + `, ` + "`share`" + ` and ` + "`input`" + `, whose series appear with the first report.
+- No label contains an agent's id. The number of the coordinator's series does not depend on the number of agents.
+- With ` + "`federations`" + ` in ` + "`agentd.yaml`" + `, each metric of agentd except ` + "`agentd_build_info`" + ` has the label ` + "`federation`" + `. All
+  federations of a device show the same budget. A report contains only the metrics of the coordinator's federation.
+- A gauge without labels has no series while its value is unknown. No gauge is NaN.
+- Histograms have classic and native buckets.
 `
 
 // TestDocs compares docs/METRICS.md with what the programs register.

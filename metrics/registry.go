@@ -18,8 +18,7 @@ func NewRegistry(program string) *prometheus.Registry {
 	version, revision := buildVersionOf(info)
 	Registrar{Reg: reg, Namespace: program}.
 		NewGaugeVec("build_info",
-			"Always 1; the labels tell the program's version, its commit and the Go release that "+
-				"built it.",
+			"Always 1. The labels are the program's version, its commit and the Go release.",
 			"version", "revision", "goversion").
 		WithLabelValues(version, revision, runtime.Version()).Set(1)
 	return reg

@@ -20,10 +20,10 @@ func NewReloadMetrics(r Registrar, now func() time.Time) *ReloadMetrics {
 	l := &ReloadMetrics{
 		now: now,
 		lastReloadSucceeded: r.NewGauge("config_last_reload_successful",
-			"Whether the configuration was good (1) or not (0) when it was last read; if not, the one before is in "+
-				"effect."),
+			"Whether the last load of the configuration succeeded (1) or failed (0). After a failure the previous "+
+				"configuration remains in effect."),
 		lastSuccessAt: r.NewGauge("config_last_reload_success_timestamp_seconds",
-			"When a good configuration was last read, in Unix time."),
+			"Time of the last successful load of the configuration."),
 	}
 	l.RecordReload(true) // or there would be no process
 	return l

@@ -124,7 +124,7 @@ func TestSilentAgentIs503(t *testing.T) {
 	w.report("press-01", 1, 7, 0.5, 13, 10, 15, 1, 200, 3)
 	w.now = w.now.Add(3 * time.Minute)
 	got := w.get(path)
-	const want = `# HELP agentd_report_age_seconds Time since the coordinator got these numbers from the agent.
+	const want = `# HELP agentd_report_age_seconds Age of the agent's last report.
 # TYPE agentd_report_age_seconds gauge
 agentd_report_age_seconds 180
 # TYPE agentd_step_seconds gauge

@@ -8,9 +8,9 @@ import (
 
 var (
 	mqttMessages = trafficMetric("mqtt_messages_total",
-		"MQTT messages handed to the network and messages that came in, by direction and kind of topic.")
+		"MQTT messages sent and received, by kind of topic.")
 	payloadBytes = trafficMetric("mqtt_payload_bytes_total",
-		"Bytes of payload in these MQTT messages, topics and MQTT's own headers not counted.")
+		"MQTT payload bytes sent and received, by kind of topic.")
 )
 
 func trafficMetric(name, help string) *observe.Metric {

@@ -315,10 +315,10 @@ func (c *CoordinatorMachine) announcePhase(now time.Time, phase wire.Announcemen
 
 var (
 	coordinatorPhaseMetric = observe.GaugeByLabel("phase",
-		"The phase of the run: 1 for the present one, 0 for all others.", "phase",
+		"Phase of the run: 1 for the current phase, 0 for all others.", "phase",
 		observe.NamesAsStrings(CoordinatorPhases()))
 	phaseDurationMetric = observe.HistogramByLabel("phase_duration_seconds",
-		"Time spent in a phase, observed when it is left; of the last one, and of a pause, it never is.",
+		"Duration of each completed phase.",
 		roundDurationBuckets, "phase", observe.NamesAsStrings(timedPhases))
 )
 

@@ -30,10 +30,10 @@ var CoordinatorMetrics = []*observe.Metric{
 // Metrics that several events change.
 var (
 	eligibleAgentsMetric = observe.Gauge("agents_eligible",
-		"Agents K that are present, fit for the task and may be drawn.")
+		"Number of agents K that are present, fit for the task and eligible for the draw.")
 	// ModelVersion is also changed by events of the coordinator's host.
 	ModelVersion = observe.OptionalGauge("model_version",
-		"Version of the newest model: the number of aggregations behind it.")
+		"Version of the newest model, which is its number of aggregations.")
 )
 
 var roundDurationBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600}
@@ -75,8 +75,7 @@ func LeaveReasons() []LeaveReason {
 }
 
 var largeRowCountsMetric = observe.Counter("agents_samples_large_total",
-	"Agents that began to report more than five times the median number of rows, with weights samples; "+
-		"round.robust caps their weights there.")
+	"Agents that began to report more than five times the median number of rows, with weights samples.")
 
 // RowCountsTooLarge: the list of agents that report more rows than RowLimit, five times the median of all agents, has
 // changed. The list may be empty.

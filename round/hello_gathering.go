@@ -184,7 +184,7 @@ func (c *CoordinatorMachine) handlePresence(now time.Time, e PresenceReceived) {
 }
 
 var eligibleHellosMetric = observe.Counter("agents_counted_total",
-	"Hellos by which an agent became eligible, again after each of its starts.")
+	"Hellos that made an agent eligible, at most once per start of the agent.")
 
 // AgentEligible: an agent sent a hello and may be drawn.
 type AgentEligible struct {
@@ -201,7 +201,7 @@ func (e AgentEligible) Describe(d *observe.EventDescription) {
 }
 
 var unfitAgentsMetric = observe.CounterByLabel("agents_unfit_total",
-	"Hellos by which an agent became unable to do the task, by reason.",
+	"Hellos that made an agent unfit for the task, by reason.",
 	"reason", observe.StringerNames(wire.DeclineReasons()))
 
 // AgentUnfit: an agent sent a hello and cannot do the task.
@@ -232,8 +232,8 @@ func (e AgentUnfit) Describe(d *observe.EventDescription) {
 }
 
 var departedAgentsMetric = observe.CounterByLabel("agents_left_total",
-	"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer "+
-		"an invitation, revoked ones are no longer in the list.",
+	"Agents no longer counted. Offline: signed off; lost: reported by the broker; silent: invitation not answered; "+
+		"revoked: removed from the list of agents.",
 	"reason", observe.NamesAsStrings(LeaveReasons()))
 
 // AgentLeft: an agent is not counted until its next hello.
@@ -251,7 +251,7 @@ func (e AgentLeft) Describe(d *observe.EventDescription) {
 }
 
 var extendedGatheringsMetric = observe.Counter("gatherings_extended_total",
-	"Times that gathering went on because too few agents had come.")
+	"Times that gathering was extended because too few agents had answered.")
 
 // GatheringExtended: too few agents are present, so gathering continues.
 type GatheringExtended struct{ PresentAgents, MinAgents int }

@@ -250,8 +250,7 @@ func (c *CoordinatorMachine) clipBoundHasChanged() bool {
 }
 
 var mixingDistanceMetric = observe.OptionalGauge("mesh_distance",
-	"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; "+
-		"with task.mixing.clip only.")
+	"Median over the edges of the mean distance ‖x_j − x_i‖ in the last block. Only with task.mixing.clip.")
 
 // EdgesJudged: the distances that the two ends of each edge measured in a block were compared.
 type EdgesJudged struct {
@@ -267,7 +266,7 @@ func (e EdgesJudged) Describe(d *observe.EventDescription) {
 }
 
 var endedEdgesMetric = observe.CounterByLabel("mesh_edges_ended_total",
-	"Edges that are left out for some rounds, by reason.", "reason", observe.StringerNames(wire.EdgeEndReasons()))
+	"Edges suspended for some rounds, by reason.", "reason", observe.StringerNames(wire.EdgeEndReasons()))
 
 // EdgeEnded: an edge is left out for some rounds.
 type EdgeEnded struct {

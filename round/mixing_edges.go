@@ -265,7 +265,7 @@ func (c *CoordinatorMachine) mixingPeersOf(p *participantProgress) []wire.Mixing
 }
 
 var replacedUploadersMetric = observe.Counter("uploaders_replaced_total",
-	"Agents that were drawn to send and will not, where agents mix; others were drawn in their place.")
+	"Agents drawn to send an update with mixing, and replaced because they will not send it.")
 
 // UploaderReplaced: an agent that was drawn to send its model will not send it, and another agent was drawn instead.
 type UploaderReplaced struct {

@@ -97,17 +97,16 @@ func (c *CoordinatorMachine) repeatAnnouncement(now time.Time, phase wire.Announ
 
 var (
 	rolloutResultsMetric = observe.CounterByLabel("rollouts_total",
-		"Rollouts of a model that ended, by result: first (there was none before), widened (released to all agents), "+
-			"worse or no_reports (withdrawn).", "result", observe.NamesAsStrings(rollout.AllResults()))
+		"Completed rollouts by result: first (no earlier model), widened (released to all), worse or no_reports "+
+			"(withdrawn).", "result", observe.NamesAsStrings(rollout.AllResults()))
 	releasedVersionMetric = observe.OptionalGauge("rollout_released_version",
-		"Version of the model that all agents may predict with.")
+		"Version of the model released to all agents for predictions.")
 	candidateVersionMetric = observe.OptionalGauge("rollout_candidate_version",
-		"Version of the model that a share of the agents predicts with; 0 if there is none.")
+		"Version of the model in rollout to a share of the agents, or 0.")
 	trialAgentsMetric = observe.OptionalGauge("rollout_agents",
-		"Agents of that share that were there when it began.")
+		"Agents of the rollout share that were present at its start.")
 	candidateErrorRatioMetric = observe.OptionalGauge("rollout_residuals_ratio",
-		"Mean square of the residuals of the last candidate, as a multiple of the released model's, at the median "+
-			"agent.")
+		"Mean squared residual of the last candidate relative to the released model, at the median agent.")
 )
 
 // The names of conditions.

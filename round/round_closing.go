@@ -301,25 +301,23 @@ var (
 		"Time from the announcement of a round to its end, by outcome.", roundDurationBuckets,
 		"outcome", []string{publishedRoundLabel, abandonedRoundLabel})
 	roundsClosedByDeadlineMetric = observe.Counter("rounds_closed_by_deadline_total",
-		"Published rounds that were closed by their deadline, with updates still missing.")
-	aggregatedUpdatesMetric = observe.Counter("updates_folded_total", "Updates that are in a model which is on disk.")
+		"Published rounds closed by the deadline with updates missing.")
+	aggregatedUpdatesMetric = observe.Counter("updates_folded_total", "Updates aggregated into a stored model.")
 	lastRoundTimeMetric     = observe.OptionalGauge("last_round_timestamp_seconds",
-		"When a round was last published, in Unix time.")
+		"Time of the last published round.")
 	selectedParticipantsMetric = observe.Counter("participants_selected_total",
-		"Agents drawn for a round, counted when the round ends.")
+		"Agents drawn for a round, counted at the end of the round.")
 	missingParticipantsMetric = observe.Counter("participants_missing_total",
-		"Participants that gave no result at all, counted when the round ends.")
+		"Participants without any result at the end of the round.")
 	lastRoundParticipantsMetric = observe.GaugeByLabel("last_round_participants",
-		"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined "+
-			"or refused).",
+		"Participants of the last round by fate: accepted, missing (sent no result) or out (declined or refused).",
 		"fate", []string{acceptedParticipantLabel, missingParticipantLabel, droppedOutParticipantLabel})
 )
 
 func newEndedRoundsMetric() *observe.Metric {
 	m := &observe.Metric{Name: "rounds_total", LabelNames: []string{"kind", "outcome", "reason"},
-		Help: "Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold " +
-			"an aggregate that is no model, rule fewer updates than aggregation.rule needs, model a base model and " +
-			"spool an update that the coordinator's disk has lost or changed, asked a command."}
+		Help: "Completed rounds by kind, outcome and reason for abandoning. Fold: invalid aggregate; rule: too few " +
+			"updates for the aggregation rule; model, spool: file lost or changed; asked: by command."}
 	for _, kind := range wire.RoundKinds() {
 		m.InitialSeries = append(m.InitialSeries, []string{kind.String(), publishedRoundLabel, noAbandonReasonLabel})
 		for _, reason := range AbandonReasons() {

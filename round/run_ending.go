@@ -85,17 +85,15 @@ func (c *CoordinatorMachine) finishRun(now time.Time, why stop.Reason) {
 
 var (
 	runRiskMetric = observe.OptionalGauge("run_risk",
-		"The risk that round.stop judged last: on held-out data, else the mean of the "+
-			"last 5 medians of what participants told.")
+		"Last risk judged by round.stop: on held-out data, or the mean of the last 5 medians reported by participants.")
 	bestRunRiskMetric = observe.OptionalGauge("run_best_risk",
-		"The lowest of these risks that counted as an improvement.")
+		"Lowest risk of the run that counted as an improvement.")
 	bestRunVersionMetric = observe.OptionalGauge("run_best_version",
-		"Version of the model whose aggregation had it.")
+		"Version of the model with the lowest risk of the run.")
 	aggregationsSinceBestMetric = observe.OptionalGauge("run_aggregations_without_improvement",
-		"Aggregations since then; round.stop.patience bounds them.")
+		"Aggregations since the last improvement of the risk (round.stop.patience).")
 	runTransferredBytesMetric = observe.OptionalGauge("run_bytes",
-		"Bytes of the models that participants fetched and of the updates that were "+
-			"accepted, since round.stop counts them.")
+		"Bytes of models fetched by participants and updates accepted, as counted for round.stop.")
 )
 
 // StopProgressValue is the name of the status value *StopProgress.
@@ -147,10 +145,10 @@ func (e StopProgressReported) Describe(d *observe.EventDescription) {
 
 var (
 	runFinishedMetric = observe.Gauge("run_finished",
-		"Whether all rounds of the run are done (1) or not (0).")
+		"Whether the run is finished (1) or not (0).")
 	runEndReasonMetric = observe.GaugeByLabel("run_ended",
-		"Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
-			"it goes on.", "reason", observe.NamesAsStrings(stop.AllReasons()))
+		"Reason for the end of the run: 1 for the reason, 0 for all others.",
+		"reason", observe.NamesAsStrings(stop.AllReasons()))
 )
 
 // RunFinished: the run is over.

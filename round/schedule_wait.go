@@ -125,12 +125,10 @@ func (c *CoordinatorMachine) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 
 var (
 	scheduleWaitingMetric = observe.GaugeByLabel("schedule_waiting",
-		"What the next round waits for by round.schedule: 1 for a window, or "+
-			"new rows of agents, 0 for the other, and for both while it does not wait.", "for",
+		"1 for the condition of round.schedule for which the next round waits, 0 otherwise.", "for",
 		observe.NamesAsStrings(ScheduleWaitReasons()))
 	agentsWithNewRowsMetric = observe.OptionalGauge("agents_with_new_rows",
-		"Agents with enough new rows for round.schedule.new_rows, when the "+
-			"next round last waited for them.")
+		"Agents with enough new rows for round.schedule.new_rows, at the last wait.")
 )
 
 // ScheduleWaitValue is the name of the status value *ScheduleWait. The next phase removes it.

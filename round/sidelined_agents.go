@@ -148,8 +148,8 @@ func (c *CoordinatorMachine) sidelinedAgentsFromRound(from wire.RoundID) (list [
 }
 
 var sidelineCountMetric = observe.CounterByLabel("agents_sidelined_total",
-	"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at "+
-		"the deadline, those of the fold spoiled the model.",
+	"Times that an agent was excluded from the next draws. Silent: sent no update by the deadline; fold: spoiled the "+
+		"model.",
 	"reason", observe.NamesAsStrings(SidelineReasons()))
 
 // AgentSidelined: an agent failed in a round. It is not drawn for a while, nor counted in K.
@@ -172,7 +172,7 @@ func (e AgentSidelined) Describe(d *observe.EventDescription) {
 }
 
 var earlyReadmissionsMetric = observe.Counter("agents_readmitted_early_total",
-	"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there.")
+	"Sidelined agents drawn early because fewer than gather.minimum others were present.")
 
 // AgentReadmitted: an agent that sat out may be drawn again.
 type AgentReadmitted struct {

@@ -287,15 +287,15 @@ func (c *CoordinatorMachine) handleUpdateRejected(now time.Time, e UpdateRejecte
 
 var (
 	openedRoundMetric = observe.OptionalGauge("round",
-		"Number of the round that was opened last; abandoned ones count.")
+		"Number of the last opened round, including abandoned rounds.")
 	openedAttemptMetric = observe.OptionalGauge("round_attempt",
-		"Attempt at which this round was opened: more than 1 after a restart or a longer gathering.")
+		"Attempt number of the open round. It grows after a restart or an extended gathering.")
 	answerShareMetric = observe.Gauge("respond_share",
-		"Share of the agents that were asked for a hello before the round that was opened last: 1 = all.")
+		"Share of the agents asked for a hello before the last opened round. 1 = all.")
 	estimatedAgentsMetric = observe.OptionalGauge("agents_estimated",
-		"Agents that would say hello if all were asked, by those that were heard; known where a share is asked.")
+		"Estimated number of agents that would answer if all were asked. Only if a share is asked.")
 	sidelinedAgentsMetric = observe.Gauge("agents_sitting_out",
-		"Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K.")
+		"Agents excluded from the draw of the last opened round because they spoiled a round. K excludes them.")
 )
 
 // RoundOpened: the participants of a round are drawn.
@@ -330,7 +330,8 @@ func (e RoundOpened) Describe(d *observe.EventDescription) {
 		e.EligibleAgents))
 }
 
-var joinedParticipantsMetric = observe.Counter("participants_joined_total", "Participants that went to work.")
+var joinedParticipantsMetric = observe.Counter("participants_joined_total",
+	"Participants that started work in a round.")
 
 // AgentJoined: a participant has begun to work.
 type AgentJoined struct {
@@ -342,7 +343,7 @@ type AgentJoined struct {
 func (AgentJoined) Describe(d *observe.EventDescription) { d.IncCounter(joinedParticipantsMetric) }
 
 var declinedParticipantsMetric = observe.CounterByLabel("participants_declined_total",
-	"Participants that did not take part, by the reason they gave.",
+	"Participants that declined the round, by reason.",
 	"reason", observe.StringerNames(wire.DeclineReasons()))
 
 // AgentDeclined: a participant does not take part.
@@ -361,16 +362,16 @@ func (e AgentDeclined) Describe(d *observe.EventDescription) {
 // The norm of an update depends on the model, so its buckets span six decades. The number of local steps E_k is a
 // count.
 var (
-	acceptedUpdatesMetric = observe.Counter("updates_accepted_total", "Updates that passed all checks and are held.")
+	acceptedUpdatesMetric = observe.Counter("updates_accepted_total", "Updates that passed all checks.")
 	acceptanceDelayMetric = observe.Histogram("update_accepted_after_seconds",
 		"Time from the announcement of a round to the acceptance of an update.", roundDurationBuckets)
 	updateNormMetric = observe.Histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.",
 		[]float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 1000})
 	acceptedLocalStepsMetric = observe.Histogram("local_steps",
-		"Local steps E_k behind the accepted updates of training rounds.",
+		"Number of local steps E_k of the accepted updates of training rounds.",
 		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000})
 	savedUpdateBytesMetric = observe.Counter("update_bytes_saved_total",
-		"Bytes that accepted updates would have had more without task.codec.")
+		"Bytes of accepted updates saved by task.codec.")
 )
 
 // UpdateAccepted: the update of a participant passed all checks and is kept.
@@ -401,7 +402,7 @@ func (e UpdateAccepted) Describe(d *observe.EventDescription) {
 }
 
 var refusedUpdatesMetric = observe.CounterByLabel("updates_refused_total",
-	"Updates that were not taken, by reason; a refused update may be offered again and refused again.",
+	"Updates refused, by reason. A refused update may be offered and refused again.",
 	"reason", observe.StringerNames(wire.UpdateRefusalReasons()))
 
 // UpdateRefused: the update of an agent failed a check.

@@ -15,7 +15,7 @@ func TestPairsInDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const head = "| this | not with | in | since |\n|---|---|---|---|\n"
+	const head = "| option | incompatible with | file | reason |\n|---|---|---|---|\n"
 	var table strings.Builder
 	for _, p := range spec.Incompatibilities(spec.InBothFiles) {
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", pick(p.A), pick(p.B), p.FileScope, p.Reason)
@@ -38,8 +38,8 @@ func TestChoice(t *testing.T) {
 	var k spec.ProblemList
 	c.CheckIncompatibilities(&k, spec.InCoordinatorFile,
 		map[spec.OptionName]string{spec.OptionExchange: "task.exchange"})
-	want := "server_optimizer.name: fedavgm does not go with task.exchange gradient: gradients have a step size of " +
-		"their own"
+	want := "server_optimizer.name: fedavgm does not go with task.exchange gradient: the gradient exchange has its " +
+		"own step size"
 	if got := fmt.Sprint(k.Err()); got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}

@@ -27,6 +27,7 @@ chaos       make chaos
 python      make python WITH=all
 plans       make sim-soak
 vm          make test-install-vm
+site        make site
 powercut    make test-powercut CUTS=200
 "
 

@@ -67,8 +67,7 @@ func (w *AnnouncementWatch) reportIfStale(now time.Time) {
 }
 
 var stale = observe.Gauge("announcements_stale",
-	"1 if a round is open, but no new announcement has arrived for three times the maximum duration of a "+
-		"round: the coordinator is offline, or the broker withholds its announcements.")
+	"1 if a round is open but no new announcement has arrived for three times the maximum round duration.")
 
 // AnnouncementsStale: no new announcement has arrived for a time in which one was due. StaleFor is 0 when one has
 // arrived.

@@ -160,12 +160,11 @@ var Metrics = []*observe.Metric{budgetBytes, budgetUsedBytes, roundEstimateBytes
 
 var (
 	budgetBytes = observe.OptionalGauge("budget_bytes",
-		"Bytes that the uplink may carry in a calendar month, if that is bounded.")
+		"Traffic budget of the calendar month (budget.bytes_per_month), in bytes.")
 	budgetUsedBytes = observe.OptionalGauge("budget_used_bytes",
-		"Bytes that the uplink has carried in this calendar month, as an operator would count them.")
+		"Bytes sent and received in this calendar month, including protocol overhead.")
 	roundEstimateBytes = observe.OptionalGauge("round_estimate_bytes",
-		"Bytes that the announced round, or the next one, will move over the uplink, as estimated before joining "+
-			"it; only with a budget.")
+		"Estimated traffic of the announced or next round, in bytes. Only with a budget.")
 )
 
 // TrafficBudgetValue is the name of the status value *TrafficBudget.

@@ -25,7 +25,7 @@ type RuleWatch struct {
 
 // NewRuleWatch makes the part. Without rules, judge is nil, and everything is allowed.
 func NewRuleWatch(core *part.AgentCore, judge RuleJudge) *RuleWatch {
-	return &RuleWatch{core: core, judge: judge}
+	return &RuleWatch{core: core, judge: judge, nextCheckAt: core.Loop.Now()}
 }
 
 // checkRules asks the rules now.
@@ -68,19 +68,19 @@ var Metrics = []*observe.Metric{allowedStepShare, decisions, load, temperature, 
 
 var (
 	allowedStepShare = observe.OptionalGauge("device_share",
-		"Share of the local steps that the rules for this device allow now; 0 = it declines. Only with rules.")
+		"Share of the local steps that the device rules currently allow. At 0 the device declines rounds.")
 	decisions = &observe.Metric{Name: "device_decisions_total", LabelNames: []string{"rule", "decision"},
-		Help: "Times that the rules for this device began to spare it (ease) or to bar it (stop), by the " +
-			"rule.",
+		Help: "Times that a device rule began to reduce the local steps (ease) or to decline rounds (stop), " +
+			"by rule.",
 		InitialSeries: decisionLabelSeries()}
 	load = observe.OptionalGauge("device_load_ratio",
-		"Average number of programs that ran or wanted to, in the last minute, per core; only with rules.")
+		"Load average of the last minute per core. Only with device rules.")
 	temperature = observe.OptionalGauge("device_temperature_celsius",
-		"Temperature of the hottest sensor; only with rules.")
+		"Temperature of the hottest sensor. Only with device rules.")
 	battery = observe.OptionalGauge("device_battery_ratio",
-		"Level of the emptiest battery, from 0 to 1; only with rules.")
+		"Charge of the emptiest battery, from 0 to 1. Only with device rules.")
 	memory = observe.OptionalGauge("device_memory_available_bytes",
-		"Memory that programs can have without swapping; only with rules.")
+		"Memory available without swapping. Only with device rules.")
 )
 
 // The decisions of a device rule, as label values.

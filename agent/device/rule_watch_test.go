@@ -1,6 +1,7 @@
 package device
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,31 @@ func TestWatch(t *testing.T) {
 			if share := w.AllowedStepShare(); share != tt.share {
 				t.Errorf("at %v °C: a share of %v of the local steps, want %v", celsius, share, tt.share)
 			}
+		}
+	})
+}
+
+// TestFirstCheck checks that the rules are checked once at the start, without any other event in the loop.
+func TestFirstCheck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core := &part.AgentCore{Loop: host.NewEventLoop(nil), Observer: testkit.Observer(func(observe.Event) {}),
+			HandleRoundEvent: func(agentround.Event) {}}
+		checks := 0
+		w := NewRuleWatch(core, func(before RuleVerdict) RuleVerdict {
+			checks++
+			return before
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), checkInterval/2)
+		defer cancel()
+		core.Loop.AllowJobs(ctx)
+		err := core.Loop.Run(ctx, nil, host.LoopHandlers{BeforeWait: func() error { return nil }, OnDeadline: w.Tick,
+			NextDeadline: func() time.Time {
+				next := part.EarliestDeadline{At: time.Now().Add(time.Hour), IsSet: true}
+				next.Add(w.Deadline())
+				return next.At
+			}})
+		if err != nil || checks != 1 {
+			t.Errorf("%d checks, error %v", checks, err)
 		}
 	})
 }

@@ -35,7 +35,7 @@ func (e ProgramStarted) Describe(d *observe.EventDescription) {
 }
 
 var trainerEnds = observe.Counter("trainer_ends_total",
-	"Times that a program which trains external models ended, or was ended, though it was needed.")
+	"Unexpected exits of external training programs.")
 
 // ProgramEnded: a program that trains external models has ended although it is needed.
 type ProgramEnded struct {

@@ -177,8 +177,8 @@ func LoadGroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 // Metrics are the metrics of this package's events.
 var Metrics = []*observe.Metric{groupKeyAwaited}
 
-var groupKeyAwaited = observe.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
-	"sealed (1), for which it asks the coordinator, or not (0).")
+var groupKeyAwaited = observe.Gauge("key_awaited",
+	"Whether the device lacks the group key for tasks and models and has requested it (1) or not (0).")
 
 const groupKeyCondition = "group key"
 

@@ -11,7 +11,7 @@ import (
 )
 
 var certificateExpires = observe.OptionalGauge("certificate_expires_timestamp_seconds",
-	"When the device's certificate for the broker ends.")
+	"Expiry of the device's broker certificate.")
 
 // The names of conditions.
 const (

@@ -101,9 +101,9 @@ var Metrics = []*observe.Metric{neighborCount, cellAgents}
 
 var (
 	neighborCount = observe.OptionalGauge("neighbors",
-		"Neighbours that this device has chosen in its cell, if it looks for some.")
+		"Number of neighbours chosen in the device's cell.")
 	cellAgents = observe.OptionalGauge("cell_agents",
-		"Other devices that were there, in its cell, when it chose them.")
+		"Other devices present in the cell when this device last chose its neighbours.")
 )
 
 // NeighborsChosen: the agent has chosen the agents of its cell with which it would mix.

@@ -69,7 +69,7 @@ type Starter interface{ Start() }
 type BeforeWaitHook interface{ BeforeWait() }
 
 // TickHook is called when its deadline has passed. The agent asks for the deadline before each wait. Tick is called
-// whenever any deadline of the agent has passed.
+// whenever any deadline of the agent has passed. A deadline must not be the zero time.
 type TickHook interface {
 	Deadline() (at time.Time, ok bool)
 	Tick(now time.Time)
@@ -81,9 +81,9 @@ type EarliestDeadline struct {
 	IsSet bool // there is a deadline
 }
 
-// Add adds a deadline if ok.
+// Add adds a deadline if ok. It ignores the zero time, which would hide all other deadlines.
 func (e *EarliestDeadline) Add(at time.Time, ok bool) {
-	if ok && (!e.IsSet || at.Before(e.At)) {
+	if ok && !at.IsZero() && (!e.IsSet || at.Before(e.At)) {
 		e.At, e.IsSet = at, true
 	}
 }

@@ -12,19 +12,19 @@ import (
 var forecastBuckets = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
 
 var (
-	forecasts       = observe.Counter("forecasts_total", "Predictions, and residuals, that were published.")
-	lostForecasts   = observe.Counter("forecasts_lost_total", "Those that could not be published.")
+	forecasts       = observe.Counter("forecasts_total", "Predictions and residuals published.")
+	lostForecasts   = observe.Counter("forecasts_lost_total", "Predictions and residuals that could not be published.")
 	failedForecasts = observe.Counter("forecasts_failed_total",
-		"Rows without a prediction: it would not be finite, or the label is no class.")
-	anomalies   = observe.Counter("anomalies_total", "Residuals beyond the usual (predict.anomaly).")
+		"Rows without a prediction: the result would not be finite, or the label is not a class.")
+	anomalies   = observe.Counter("anomalies_total", "Residuals classified as anomalies (predict.anomaly).")
 	forecastsOK = observe.OptionalGauge("forecasts_ok",
-		"Whether forecasts are made and published (1), or not (0): rows cannot be read, or the broker is away.")
+		"Whether forecasts are published (1), or rows cannot be read or the broker is unavailable (0).")
 	lastForecastAt = observe.OptionalGauge("forecast_timestamp_seconds",
-		"When the last forecast was published, in Unix time.")
+		"Time of the last published forecast.")
 	meanResidual = observe.OptionalGauge("residual_mean",
 		"Mean magnitude of the last 1,000 residuals, in the target's unit or as a probability.")
 	forecastDuration = observe.Histogram("forecast_duration_seconds",
-		"Time to find a row and to predict, on average over the rows of a look.", forecastBuckets)
+		"Time to read and predict one row, averaged over one check for new rows.", forecastBuckets)
 )
 
 // ForecastsMade: the device has predicted from its own rows, or has failed to.

@@ -212,13 +212,13 @@ func JudgmentResults() []JudgmentResult {
 
 var (
 	judgedModels = observe.CounterByLabel("models_judged_total",
-		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
-			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
+		"New models by result: taken into use, worse on the held-out rows, not finite, not judged (blind) or not "+
+			"stored (failed).",
 		"result", observe.NamesAsStrings(JudgmentResults()))
 	judgedModelRisk = observe.OptionalGauge("model_judged_risk",
-		"Risk of the newest model that was judged, on the held-out rows.")
+		"Risk of the newest judged model on the held-out rows.")
 	riskOfModelInUse = observe.OptionalGauge("model_in_use_risk",
-		"Risk of the model that was in use when the newest one was judged, on the same rows.")
+		"Risk of the model in use on the held-out rows, when the newest model was judged.")
 )
 
 // ModelJudged: the agent has compared a new model with the model in use.

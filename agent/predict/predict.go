@@ -421,10 +421,10 @@ var Metrics = []*observe.Metric{
 
 var (
 	modelInUseVersion = observe.OptionalGauge("model_in_use_version",
-		"Version of the model that the device predicts with.")
+		"Version of the model used for predictions.")
 	modelInUseSince = observe.OptionalGauge("model_in_use_timestamp_seconds",
-		"When that model came into use, also before this start, in Unix time.")
-	modelHookFailures = observe.Counter("model_hook_failures_total", "Times that the command predict.hook failed.")
+		"Time at which the model in use was installed. Survives restarts.")
+	modelHookFailures = observe.Counter("model_hook_failures_total", "Failures of the command predict.hook.")
 )
 
 const modelHookCondition = "hook"

@@ -73,8 +73,8 @@ func (p *AgentPresence) reportRejection(reason wire.MessageRejectionReason) {
 }
 
 var rejections = observe.GaugeByLabel("rejected",
-	"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
-		"it accepts them.", "reason", observe.StringerNames(wire.MessageRejectionReasons()))
+	"1 for the reason for which the coordinator ignores this device's messages, 0 for all others.",
+	"reason", observe.StringerNames(wire.MessageRejectionReasons()))
 
 // MessagesRejectedValue is the name of the status value MessagesRejected.
 const MessagesRejectedValue = "rejected messages"

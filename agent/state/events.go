@@ -12,11 +12,10 @@ var Metrics = []*observe.Metric{lostFiles, raisedStartCounters}
 
 var (
 	lostFiles = observe.CounterByLabel("state_files_lost_total",
-		"Files in the state folder that were damaged or of another version at this start, and are done without.",
+		"State files found damaged or of another version at this start, and ignored.",
 		"file", FileNames())
 	raisedStartCounters = observe.Counter("starts_raised_total",
-		"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
-			"starts was raised.")
+		"Times that the start counter was raised because the broker retained a presence with a higher number.")
 )
 
 // FileLost: a file of the state folder is damaged or of another version, and the agent continues without it.

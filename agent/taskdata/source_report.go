@@ -50,20 +50,19 @@ const resultUsed = "used"
 
 var (
 	dataValues = &observe.Metric{Name: "data_values_total", LabelNames: []string{"input", "result"},
-		Help: "Values of the data, by input or column (the first 64), and whether they are used, or why not; under " +
-			"gap and no_label rows that were not made for lack of one.",
+		Help: "Values by input or column (the first 64) and result. The results gap and no_label count rows that " +
+			"were not made.",
 		MaxLabelValues: maxInputsWithSeries}
 	dataTroubles = observe.GaugeByLabel("data_troubles",
-		"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
+		"Number of current problems that prevent new readings, by kind. `agentd status` names them.", "kind",
 		observe.NamesAsStrings(troubleKinds(false)))
 	dataDoubts = observe.GaugeByLabel("data_doubts",
-		"Current number of inputs, columns and topics with doubtful data, by kind; agentd status names them.",
+		"Number of inputs, columns and topics with doubtful data, by kind. `agentd status` names them.",
 		"kind", observe.NamesAsStrings(troubleKinds(true)))
 	newestTime = observe.OptionalGauge("data_newest_timestamp_seconds",
-		"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times.")
+		"Newest timestamp of the input with the oldest data. Only for data with times.")
 	unusableRatio = observe.OptionalGauge("data_unusable_ratio",
-		"Largest share that cannot be used, of the lines of a file or of the values of an input; above "+
-			"data.max_bad the device declines.")
+		"Largest unusable share of a file's lines or an input's values. Above data.max_bad the device declines rounds.")
 )
 
 // troubleKinds returns the kinds of trouble that are doubtful, or those that are not.

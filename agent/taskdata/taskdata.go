@@ -341,7 +341,7 @@ func (p *TaskDataLoader) FillHello(h *wire.Hello) {
 var Metrics = []*observe.Metric{loadSeconds, dataValues, dataTroubles, dataDoubts, newestTime, unusableRatio}
 
 var loadSeconds = observe.OptionalGauge("data_load_seconds",
-	"Time that reading the local data for the announced task took.")
+	"Duration of the last load of the local data for the announced task.")
 
 // RowsLoaded: the agent has read the local data for a task, for the first time or because they have changed.
 type RowsLoaded struct {

@@ -224,7 +224,8 @@ func (t *TrainingManager) Start() {
 }
 
 var begunBlocks = observe.CounterByLabel("mixing_blocks_total",
-	"Blocks without an end that were begun, by what they began with.", "from", observe.NamesAsStrings(BlockOrigins()))
+	"Endless mixing blocks started, by the source of the initial parameters.",
+	"from", observe.NamesAsStrings(BlockOrigins()))
 
 // EndlessBlockBegan: a block without an end has begun. It mixes over all rounds until its edges change.
 type EndlessBlockBegan struct {

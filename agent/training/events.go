@@ -28,40 +28,38 @@ var (
 
 var (
 	localRiskBefore = observe.OptionalGauge("local_risk_before",
-		"Risk of the base model on the local data, or on 4096 rows drawn of them, in the last round trained.")
+		"Risk of the base model on at most 4096 local rows in the last round trained.")
 	localRiskAfter = observe.OptionalGauge("local_risk_after",
-		"Risk on the same rows after the local steps, in the last round trained.")
+		"Risk on the same rows as agentd_local_risk_before, after the local steps.")
 	baseModelScore = host.NewHeldOutScoreMetrics("the base model of the last round trained")
-	localSteps     = observe.OptionalGauge("local_steps", "Local steps E_k that were taken in the last round trained.")
+	localSteps     = observe.OptionalGauge("local_steps", "Number of local steps E_k in the last round trained.")
 	stepSeconds    = observe.OptionalGauge("step_seconds",
-		"Time per local step, as estimated over the last rounds or declared; "+
-			"it decides the number of local steps.")
+		"Estimated or configured duration of a local step, from which the number of local steps is computed.")
 	stepCountDecisions = observe.CounterByLabel("local_steps_decisions_total",
-		"Rounds trained, by what decided the number of local steps: the time budget, a bound, or that no speed "+
-			"was measured yet.",
+		"Rounds trained, by the reason for the number of local steps.",
 		"reason", observe.StringerNames(learner.StepCountReasons()))
-	stepDuration = observe.Histogram("step_duration_seconds", "Time per local step, as measured in each round.",
+	stepDuration = observe.Histogram("step_duration_seconds", "Duration of a local step, measured once per round.",
 		stepBuckets)
-	trainingDuration = observe.Histogram("training_duration_seconds", "Time that the local steps of a round took.",
+	trainingDuration = observe.Histogram("training_duration_seconds", "Duration of the local steps of a round.",
 		trainingBuckets)
-	trainingFailures = observe.Counter("training_failures_total", "Rounds in which training gave no update.")
+	trainingFailures = observe.Counter("training_failures_total", "Rounds in which training produced no update.")
 )
 
 var (
-	mixingFlows     = observe.Counter("mixing_flows_total", "Flows from neighbours that were applied.")
+	mixingFlows     = observe.Counter("mixing_flows_total", "Flows from neighbours applied.")
 	mixingLateFlows = observe.Counter("mixing_flows_late_total",
-		"Of these, those applied after the step of their snapshots.")
+		"Flows applied after the step of their snapshots.")
 	mixingSkipped = observe.Counter("mixing_skipped_total",
-		"Snapshots that were not issued on an edge, since the edge was behind.")
+		"Snapshots not issued because the edge was behind.")
 	mixingTimeouts = observe.Counter("mixing_waits_total",
-		"Steps whose wait for neighbours ended at its deadline.")
+		"Local steps at which the wait for neighbours timed out.")
 	mixingUnreconciled = observe.Counter("mixing_unreconciled_total",
-		"Edges on which, at the end of a round, one end may have applied a flow that the other did not.")
+		"Edges on which, after a round, only one end may have applied a flow.")
 	mixingIgnored = observe.CounterByLabel("mixing_ignored_total",
-		"Messages from the neighbours' broker that were not used, by reason.", "reason",
+		"Messages from the neighbours' broker that were ignored, by reason.", "reason",
 		observe.StringerNames(d2d.IgnoreReasons()))
 	mixingDuration = observe.Histogram("mixing_duration_seconds",
-		"Time that the block of a round took, local steps and mixing.", trainingBuckets)
+		"Duration of the local steps and mixing of a round.", trainingBuckets)
 )
 
 // LocalTrainingFinished: the agent has taken the local steps of a round.

@@ -188,9 +188,9 @@ func (t *TrainingLock) handOver(now time.Time) {
 
 var (
 	trainingWaits = observe.Gauge("training_waits",
-		"Whether training waits (1) or not (0), since the device trains for another of its federations.")
+		"Whether training waits for another federation of this device (1) or not (0).")
 	trainingWaitSeconds = observe.Counter("training_wait_seconds_total",
-		"Time that training has waited while the device trained for other federations, in waits of 0.1 s and more.")
+		"Time that training waited for other federations of this device, in waits of at least 0.1 s.")
 )
 
 // LockAwaited: training waits because the device trains for another of its federations. HolderFederation is empty

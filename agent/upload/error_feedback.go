@@ -190,11 +190,9 @@ func decodeVector(b []byte) ([]float32, error) {
 
 var (
 	unsentResidualNorm = observe.Gauge("update_residual_norm",
-		"Length of what the codec top_k has not sent of the updates of this "+
-			"device, which goes with the next one; 0 with any other codec.")
+		"Euclidean norm of the unsent part of the updates (error feedback of codec top_k). 0 with other codecs.")
 	lostResiduals = observe.Counter("update_residuals_lost_total",
-		"How often what the codec top_k had not sent was given up, "+
-			"because nobody could say what became of the update, or it was of another run or other columns.")
+		"Error-feedback residuals discarded, because the update's fate is unknown or the run or columns changed.")
 )
 
 // ResidualChanged: the residual has changed after a round. It is the part of earlier updates that the codec has not

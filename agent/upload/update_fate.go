@@ -41,9 +41,8 @@ func (p *UpdateUploader) recordUpdateFate(run wire.RunID, r wire.RoundID, f wire
 }
 
 var settledUpdates = observe.CounterByLabel("updates_settled_total",
-	"Updates of this device whose round is over, by what became of them: folded into the model, left out "+
-		"of it (not_finite, risk, norm, refuse_above, rule), missed (not there when the round was closed), "+
-		"abandoned with their round, or unknown.",
+	"Updates whose round is over, by fate: folded, left out (reason), missed (not received in time), abandoned with "+
+		"the round, or unknown.",
 	"fate", observe.StringerNames(wire.UpdateFates()))
 
 // UpdateFateReceived: the coordinator has reported what became of an update of a round that is over.

@@ -20,24 +20,21 @@ var Metrics = append([]*observe.Metric{
 }, newestModelScore.List()...)
 
 var leftOutUpdates = observe.CounterByLabel("updates_left_out_total",
-	"Accepted updates that the model was made without, or that no model could be made with: it would not "+
-		"have been finite, its risk would have exploded on held-out data or at the next participants, one "+
-		"norm outweighs all others, or is above refuse_above; or the rule has chosen others, as krum does in "+
-		"each round.",
+	"Accepted updates excluded from the model. Not_finite, risk: the model would be unusable; norm: outweighs all "+
+		"others; refuse_above: too long; rule: not chosen by the aggregation rule.",
 	"reason", observe.NamesAsStrings(LeaveOutReasons()))
 
 var (
-	modelBytes       = observe.OptionalGauge("model_bytes", "Size of the model made last.")
+	modelBytes       = observe.OptionalGauge("model_bytes", "Size of the newest model.")
 	updateSpreadNorm = observe.OptionalGauge("last_round_update_spread",
-		"Root mean square of the Euclidean distances of the updates from their mean, in the training round "+
-			"published last; where agents mix, their consensus distance.")
+		"Root mean square distance of the updates from their mean in the last published training round. With mixing, "+
+			"the consensus distance.")
 	aggregateNorm = observe.OptionalGauge("last_round_fold_norm",
-		"Euclidean norm of what the rule has made of the updates, in the training round published last.")
+		"Euclidean norm of the aggregate in the last published training round.")
 	modelStepNorm = observe.OptionalGauge("last_round_step_norm",
-		"Euclidean norm of the model's step that the server's optimiser has made of the fold, in the training "+
-			"round published last; without an optimiser it is that of the fold.")
+		"Euclidean norm of the model's step in the last published training round, after the server optimiser.")
 	aggregationDuration = observe.Histogram("fold_duration_seconds",
-		"Time that folding a round's updates into a model took, scoring it included.",
+		"Duration of a round's aggregation, including the evaluation on held-out data.",
 		[]float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120})
 )
 

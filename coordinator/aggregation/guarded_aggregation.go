@@ -278,8 +278,7 @@ func (e UpdateLeftOut) Describe(d *observe.EventDescription) {
 }
 
 var clippedUpdates = observe.CounterByLabel("updates_clipped_total",
-	"Updates of which a part counts, by the bound in aggregation that they are above: clip, clip_above, or "+
-		"the radius of centered_clipping.",
+	"Updates scaled down, by bound: aggregation.clip, aggregation.clip_above, or the radius of centered_clipping.",
 	"reason", observe.NamesAsStrings(ClipReasons()))
 
 // UpdatesClipped: updates are in the model of a round as if they were no longer than MaxNorm.

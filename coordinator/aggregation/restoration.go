@@ -267,12 +267,10 @@ func (e *TaskMismatchError) Error() string {
 
 var (
 	damagedStateFiles = observe.GaugeByLabel("state_damaged",
-		"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
-			"recovered, or the run went back to an older model; the log says which.",
+		"Whether a state file was damaged or missing at the start (1) or not (0). The log describes the recovery.",
 		"file", observe.NamesAsStrings(RepairableStateFiles()))
 	modelsAhead = observe.Gauge("models_ahead",
-		"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
-			"was put back.")
+		"Versions by which the newest model on disk was ahead of the journal at the start.")
 )
 
 // StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or the

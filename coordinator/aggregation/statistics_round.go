@@ -202,7 +202,7 @@ func decodeMoments(payload []byte) (*learner.ColumnMoments, error) {
 }
 
 var statisticsRows = observe.OptionalGauge("statistics_rows",
-	"Rows of all agents together behind the standardisation of the task.")
+	"Number of rows of all agents in the standardisation of the task.")
 
 // StatisticsReady: the statistics round computed the standardisation of the task.
 type StatisticsReady struct {

@@ -174,7 +174,7 @@ func (s *RetainedCleanup) deleteRetainedMessage(topic string, agent wire.AgentID
 var Metrics = []*observe.Metric{foreignRetainedMessages}
 
 var foreignRetainedMessages = observe.Counter("foreign_retained_messages_total",
-	"Messages that the broker retained and nobody reads, which the coordinator has deleted.")
+	"Unused retained messages that the coordinator deleted from the broker.")
 
 // ForeignMessagesDeleted: the coordinator deleted messages that the broker retained and that are not part of the
 // protocol.

@@ -70,7 +70,7 @@ func (g *CoordinatorGuard) reportAheadAgents() {
 }
 
 var agentsAhead = observe.Gauge("agents_ahead",
-	"Agents that obey a later place than this coordinator's, and so do not obey it.")
+	"Agents that ignore this coordinator because they have accepted a later announcement.")
 
 // AheadAgentsChanged: the number of agents that are ahead has changed. They obey a later announcement than this
 // coordinator's, so they do not obey this coordinator.

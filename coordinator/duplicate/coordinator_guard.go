@@ -413,10 +413,9 @@ func (g *CoordinatorGuard) raiseEpoch(retained *announcementIdentity) error {
 	}
 	if before == math.MaxUint64 {
 		return &runs.StateError{Path: g.cfg.Folder.Dir,
-			Problem: "an announcement with this key has the last epoch there " +
-				"is, as a thief of the key makes it: no epoch comes after it",
-			Remedy: "make the next root document, with another key of the coordinator (docs/OPERATIONS.md), and " +
-				"`coordinator root install` it"}
+			Problem: "an announcement with this key has the highest possible epoch; the key may be stolen",
+			Remedy: "create the next root document with another coordinator key and install it with " +
+				"`coordinator root install` (docs/howto/change-keys-and-certificates.md)"}
 	}
 	g.cfg.Folder.Epoch = before + 1
 	g.lastPublishedAnnouncement.position.Epoch = g.cfg.Folder.Epoch
@@ -440,7 +439,7 @@ func (g *CoordinatorGuard) answerForeignAnnouncement(now time.Time, foreign wire
 var Metrics = []*observe.Metric{foreignAnnouncements, agentsAhead}
 
 var foreignAnnouncements = observe.Counter("foreign_announcements_total",
-	"Announcements signed with this coordinator's key that it has not made: of another coordinator, or replayed.")
+	"Announcements signed with this coordinator's key by another coordinator, or replayed.")
 
 // ForeignAnnouncementSeen: an announcement signed with this coordinator's key was published that this coordinator has
 // not made, and that is not later than its own. Another coordinator runs with the key, or somebody replays an old

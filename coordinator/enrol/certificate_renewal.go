@@ -35,8 +35,7 @@ func (d *Registrar) RenewCertificate(federation wire.FederationName, agent wire.
 }
 
 var renewedCredentials = observe.Counter("renewals_total",
-	"Devices that have got another key or certificate; one that asks again, "+
-		"since the answer was lost, counts again.")
+	"Keys and certificates renewed, including repeated requests after a lost answer.")
 
 // CredentialsRenewed: a device got another key, another certificate, or both.
 type CredentialsRenewed struct {
@@ -62,7 +61,7 @@ func (e CredentialsRenewed) Describe(d *observe.EventDescription) {
 }
 
 var refusedRenewals = observe.CounterByLabel("renewals_refused_total",
-	"Devices that wanted another key or certificate and got none.",
+	"Refused requests for a new key or certificate, by reason.",
 	"reason", observe.StringerNames(wire.RenewalRefusalReasons()))
 
 // RenewalRefused: a device asked for another key or certificate, and did not get it.

@@ -362,7 +362,7 @@ func hasBothSignatures(j *wire.EnrolmentRequest, key *ecdsa.PublicKey, binding [
 }
 
 var joinedDevices = observe.Counter("joins_total",
-	"Devices that joined with a token; one that asks again, since the answer was lost, counts again.")
+	"Devices that joined with a token, including repeated requests after a lost answer.")
 
 // DeviceJoined: a device was admitted and is in the list of agents.
 type DeviceJoined struct {
@@ -381,7 +381,7 @@ func (e DeviceJoined) Describe(d *observe.EventDescription) {
 }
 
 var refusedJoins = observe.CounterByLabel("joins_refused_total",
-	"Devices that wanted to join and were refused.", "reason", observe.StringerNames(wire.EnrolmentRefusalReasons()))
+	"Refused requests of devices to join, by reason.", "reason", observe.StringerNames(wire.EnrolmentRefusalReasons()))
 
 // JoinRefused: the request of a device to join was refused. A device without a valid token may have sent any name.
 type JoinRefused struct {
@@ -402,7 +402,7 @@ func (e JoinRefused) Describe(d *observe.EventDescription) {
 }
 
 var openTokenExists = observe.Gauge("joins_open",
-	"Whether there is an open token, with which any device may join.")
+	"Whether an unused token exists that admits any device (1) or not (0).")
 
 // OpenJoinChanged: any device with the open token may join until OpenJoinUntil.
 type OpenJoinChanged struct{ OpenUntil time.Time } // zero = a device needs a token of its own

@@ -81,14 +81,14 @@ var Metrics = []*observe.Metric{meshAgents, meshEdges, meshParts, meshEigenvalue
 
 var (
 	meshAgents = observe.Gauge("mesh_agents",
-		"Agents that can mix with neighbours, in the last round in which agents mix.")
-	meshEdges = observe.Gauge("mesh_edges", "Edges between them.")
+		"Agents able to mix with neighbours in the last mixing round.")
+	meshEdges = observe.Gauge("mesh_edges", "Number of edges of the graph in the last mixing round.")
 	meshParts = observe.Gauge("mesh_parts",
-		"Connected parts of their graph; with more than one, the parts mix each by itself.")
+		"Number of connected components of the graph. Each component mixes separately.")
 	meshEigenvalue = observe.OptionalGauge("mesh_second_eigenvalue",
-		"|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected.")
+		"|λ₂| of E[WWᵀ] if no message is lost. 1 if the graph is not connected.")
 	meshEigenvalueRatio = observe.OptionalGauge("mesh_alpha",
-		"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is infinite.")
+		"Connectivity |λ₂|/(1−|λ₂|) of the graph. Absent if the graph is not connected.")
 )
 
 // MeshValue is the name of the status value *Mesh.

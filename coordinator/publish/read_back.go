@@ -218,8 +218,7 @@ func (b *Publisher) republishMissingParts(now time.Time, r *blobReadBack, refuse
 var Metrics = []*observe.Metric{missingBlobParts}
 
 var missingBlobParts = observe.Gauge("blob_missing_parts",
-	"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
-		"from it; they are published again.")
+	"Parts missing when the last task or model was read back from the broker. They are published again.")
 
 // BlobReadBackEnded: the coordinator read back a blob from the broker that was published for the agents. The
 // announcement does not wait for this. Missing parts are published again.

@@ -15,15 +15,15 @@ var Metrics = []*observe.Metric{leads, leaseEndsAt, takeovers, leadsLost, storeO
 var (
 	leads = &observe.Metric{Name: "leads", Kind: observe.GaugeKind, InitialSeries: observe.UnlabeledSeries,
 		InitialValue: 1,
-		Help:         "Whether this coordinator leads (1), as one that is alone does, or stands by (0)."}
+		Help:         "Whether this coordinator is the leader (1) or on standby (0). Always 1 without a cluster."}
 	leaseEndsAt = observe.OptionalGauge("lease_until_timestamp_seconds",
-		"When the lead is over unless it is renewed; absent where the coordinator has not led.")
-	takeovers = observe.Counter("takeovers_total", "How often this coordinator has taken the lead.")
-	leadsLost = observe.Counter("leads_lost_total", "How often this coordinator has lost the lead.")
+		"Expiry of the leader's lease. Absent if this coordinator has never been the leader.")
+	takeovers = observe.Counter("takeovers_total", "Times that this coordinator became the leader.")
+	leadsLost = observe.Counter("leads_lost_total", "Times that this coordinator lost the leadership.")
 	storeOK   = &observe.Metric{Name: "cluster_ok", Kind: observe.GaugeKind, InitialSeries: observe.UnlabeledSeries,
 		InitialValue: 1,
-		Help: "Whether the engine that keeps the state of several coordinators does so (1), or the last call has " +
-			"failed (0); 1 where there is only one."}
+		Help: "Whether the last call to the shared state store succeeded (1) or failed (0). Always 1 without a " +
+			"cluster."}
 )
 
 // The names of conditions.

@@ -339,11 +339,11 @@ func (u *Uploads) finishUpload(o *round.UpdateOffer, norm float64, reason wire.U
 var Metrics = []*observe.Metric{receivingTransfers, queuedTransfers, bufferedTransferBytes}
 
 var (
-	receivingTransfers = observe.Gauge("transfers_receiving", "Updates whose chunks are coming in.")
+	receivingTransfers = observe.Gauge("transfers_receiving", "Updates in reception.")
 	queuedTransfers    = observe.Gauge("transfers_queued",
-		"Updates that were offered and wait for their turn.")
+		"Offered updates waiting for reception.")
 	bufferedTransferBytes = observe.Gauge("transfers_buffered_bytes",
-		"Length of the updates that are received or being stored, in memory or in files.")
+		"Size of the updates in reception or storage, in memory and files.")
 )
 
 // UploadStatusChanged: the number or the size of the uploads has changed.

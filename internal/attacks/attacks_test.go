@@ -33,78 +33,83 @@ var attacks = slices.Concat(messages, devices, others)
 
 // messages are what somebody says, or says again.
 var messages = []attack{
-	{"forged announcement", "an announcement with another key, or by a device",
-		stranger + ", " + broker + ", " + device, "no agent obeys it; a closed broker drops it", []of{
+	{"forged announcement", "an announcement signed with another key, or sent by a device",
+		stranger + ", " + broker + ", " + device, "no agent accepts it; a broker with access rules drops it", []of{
 			tests("agent", "TestHostileMessages"),
 			tests("packaging/mosquitto", "TestAccessWithCertificates", "TestAccessWithPasswords"),
 			tests("mqtt/broker", "TestAccessWithCertificates", "TestAccessWithPasswords")}},
-	{"forged update", "an update in another device's name", stranger + ", " + device, "the model does not move", []of{
-		tests("coordinator", "TestHostileMessages"),
-		tests("packaging/mosquitto", "TestAccessWithCertificates", "TestCertificatesRefused"),
-		tests("mqtt/broker", "TestCertificatesRefused")}},
-	{"replay", "messages sent again, at once, later, after a restart, to another round or federation", broker,
-		"each counts once, in its round", []of{
+	{"forged update", "an update sent in another device's name", stranger + ", " + device, "the model does not change",
+		[]of{
+			tests("coordinator", "TestHostileMessages"),
+			tests("packaging/mosquitto", "TestAccessWithCertificates", "TestCertificatesRefused"),
+			tests("mqtt/broker", "TestCertificatesRefused")}},
+	{"replay", "messages sent again: at once, later, after a restart, or to another round or federation", broker,
+		"each message is used once, in its own round", []of{
 			tests("coordinator", "TestHostileMessages", "TestOldHellos"), tests("agent", "TestHostileMessages"),
 			tests("wire", "TestDomainsAreSeparate")}},
-	{"roll back", "old announcements and models, retained again", broker,
-		"an agent obeys none that is older than the newest that it has obeyed, across restarts", []of{
+	{"rollback", "old announcements and models, retained again", broker,
+		"an agent ignores announcements older than the newest accepted one, also after a restart", []of{
 			tests("agent", "TestOlderEpoch", "TestHostileMessages"), tests("coordinator", "TestOlderCopy")}},
-	{"change a byte", "bits flipped, messages cut or made longer", broker, "each is dropped, and counted", []of{
-		tests("wire", "TestEveryBitFlipFails", "TestEveryTruncationFails", "TestEveryTrailingByteFails"),
-		tests("d2d", "TestTampering")}},
-	{"rubbish and bombs", "packets and messages that claim to be huge, or are nothing",
+	{"changed bytes", "messages with flipped bits, truncated or extended", broker,
+		"each message is dropped and counted",
+		[]of{
+			tests("wire", "TestEveryBitFlipFails", "TestEveryTruncationFails", "TestEveryTrailingByteFails"),
+			tests("d2d", "TestTampering")}},
+	{"invalid and oversized data", "invalid packets and messages, and packets that claim a huge size",
 		stranger + ", " + broker + ", " + device,
-		"memory is bounded before anything is believed; no daemon ends", []of{
+		"sizes are checked before memory is allocated; no daemon exits", []of{
 			tests("wire", "TestClaimsAllocateNothing", "TestClaimsAreRefused"),
 			tests("mqtt", "TestR14EvilBroker", "TestR14LargestPacket", "TestR14OversizedMessages",
 				"TestOversizedAllocatesNothing", "TestGuard"),
 			tests("mqtt/broker", "TestHugeClaimBeforeConnectDisconnects", "TestOversizePacketDisconnects")}},
-	{"wrong shape", "an update of another length, schema or base model", device, "it is refused with its reason",
+	{"wrong shape", "an update with another length, schema or base model", device, "it is refused with a reason",
 		[]of{tests("coordinator", "TestHostileMessages")}},
 }
 
 // devices are what a listed device may do to the others.
 var devices = []attack{
 	{"not a number", "NaN, infinity, 3.4e38 or 1e30 in an update", device,
-		"it is refused, or left out of the model; the device sits out", []of{
+		"it is refused or excluded from the model; the device is not drawn for a while", []of{
 			tests("coordinator", "TestHostileMessages", "TestOneLiarOfSeven"),
 			tests("coordinator/aggregation", "TestGuard"),
 			tests("round", "TestSpoiledFoldSitsOut")}},
-	{"anything, well signed", "any bytes as the body of any message, sealed and signed with a valid key",
-		device + ", " + thief, "no crash; the others' round goes on, and what is announced next is obeyed", []of{
+	{"arbitrary signed content", "arbitrary bytes as the body of any message, sealed and signed with a valid key",
+		device + ", " + thief,
+		"no crash; the round of the other devices continues, and they accept the next announcement",
+		[]of{
 			tests("coordinator", "FuzzInsider"), tests("agent", "FuzzCoordinator"),
 			tests("d2d", "FuzzNeighbor", "FuzzScout")}},
-	{"poison", "updates backwards, ten times as long as honest ones or of their length", device,
-		"with round.robust one of seven costs a few rounds more, without it accuracy and never the run; nothing is " +
-			"promised for a fifth of liars or more", []of{
+	{"poisoned updates", "updates with the opposite sign, of the usual or ten times the usual length", device,
+		"one attacker of seven costs a few more rounds with round.robust, or accuracy without it, but never the run; " +
+			"no promise for a fifth of attackers or more", []of{
 			tests("coordinator", "TestOneLiarOfSeven", "TestOneLiarOfSevenWithoutRobust"),
 			tests("round", "TestBound", "TestLongAreTheLiars")}},
-	{"steer Prometheus", "an address to be scraped that is another's", device,
-		"as shipped Prometheus asks the coordinator alone; a report's address is host and port, or nothing", []of{
+	{"redirected Prometheus", "another host's address as the scrape address of the device", device,
+		"the shipped configuration scrapes only the coordinator; other addresses than host and port are ignored", []of{
 			tests("metrics", "TestTargets"), tests("lab/monitoring", "TestPrometheusIsNotSteered")}},
-	{"a false beginning", "parameters for a neighbour that comes back in a block without an end", device,
-		"it begins with the median of 3 neighbours or more, and else with its own", []of{
+	{"false initial parameters", "parameters for a neighbour that returns to an endless mixing block", device,
+		"the neighbour starts with the median of at least 3 neighbours, or with its own parameters", []of{
 			tests("d2d", "TestBeginsWithTheMedian")}},
-	{"lie to neighbours", "a constant, the sign changed or 1e30 where neighbours mix", device,
-		"with task.mixing.clip no step moves a neighbour by more than w_ij τ, and edges that stand out are left out",
+	{"false snapshots", "snapshots with a constant, the opposite sign or 1e30", device,
+		"with task.mixing.clip a step changes a neighbour by at most w_ij τ, and conspicuous edges are suspended",
 		[]of{
 			tests("d2d", "TestClipIsTheSameAtBothEnds", "TestClippedMeanIsConserved", "TestSeen"),
 			tests("round", "TestJudgedEdges", "TestAwaitsReports"),
 			tests("lab/demo", "TestLyingNeighborDoesLittle")}},
-	{"false weight", "a claim of a billion rows, where weights go by rows", device,
-		"it is named; with round.robust it counts as five devices at most", []of{
+	{"false weight", "a claim of a billion rows with weights by number of rows", device,
+		"the claim is reported; with round.robust the device weighs at most as much as five devices", []of{
 			tests("coordinator", "TestOneLiarOfSeven")}},
-	{"false statistics", "means and scales that are not of the device's rows", device,
-		"one of five or more does not bend the standardisation", []of{
+	{"false statistics", "means and deviations that do not match the device's rows", device,
+		"one attacker among at least five devices does not distort the standardisation", []of{
 			tests("coordinator", "TestStatisticsOfOneLiar", "TestImpossibleStatistics"),
 			tests("learner", "TestOneLiarIsOutvoted")}},
-	{"false evaluation", "figures of a model on held-out rows that no model has, or that are not the device's", device,
-		"what no rows come to is refused; what is over all rows is bent by as much as is lied, quantiles over agents " +
-			"are not; nothing that is trained depends on it", []of{
+	{"false evaluation", "impossible or invented results of a model on the held-out rows", device,
+		"impossible results are refused; an invented result shifts the totals, but not the quantiles over agents; " +
+			"training is not affected", []of{
 			tests("wire", "TestEvaluationAddsUp"), tests("coordinator", "TestEvaluationOfOtherClasses"),
 			tests("round/evaluation", "TestFits", "TestOrderAndBounds")}},
-	{"silence", "drawn, and never an update; or gone", device,
-		"the round closes at its quorum or deadline; the device is not drawn for longer and longer", []of{
+	{"silence", "a participant sends no update, or disappears", device,
+		"the round closes by its quorum or deadline; the device is excluded from draws for increasing periods", []of{
 			tests("coordinator", "TestVanishedAndLate", "TestGoneInTheMiddle"),
 			tests("round", "TestSilentAgentSitsOut", "TestEndlessSilenceDoesNotStop",
 				"TestSittingOutSurvivesARestart", "TestSilenceTakesLittleTime")}},
@@ -112,96 +117,103 @@ var devices = []attack{
 
 // others are what is tried at the broker, with keys, and with files.
 var others = []attack{
-	{"another's session", "the client id or the address of another device", stranger + ", " + device,
-		"the broker refuses it; two devices with one identity are named", []of{
+	{"session takeover", "the client id or the address of another device", stranger + ", " + device,
+		"the broker refuses it; two devices with one identity are reported", []of{
 			tests("mqtt/broker", "TestAuthenticateWithCertificate"),
 			tests("packaging/mosquitto", "TestCertificatesRefused"), tests("coordinator", "TestClones")}},
-	{"connections", "all that the broker may have, held without a word", stranger, "devices still come in", []of{
-		tests("packaging/mosquitto", "TestIdleConnections"), tests("internal/doctor", "TestFirewall"),
-		tests("mqtt/broker", "TestSilentStrangers", "TestTooManyConnectionsFromOneAddress",
-			"TestRefusalsAreToldInBrief")}},
-	{"fill the broker", "retained messages or subscriptions without end", device,
-		"bounded on the embedded broker; on Mosquitto by memory_limit, and what is foreign is deleted and named", []of{
+	{"connection exhaustion", "all allowed connections of the broker are opened and left idle", stranger,
+		"devices can still connect", []of{
+			tests("packaging/mosquitto", "TestIdleConnections"), tests("internal/doctor", "TestFirewall"),
+			tests("mqtt/broker", "TestSilentStrangers", "TestTooManyConnectionsFromOneAddress",
+				"TestRefusalsAreToldInBrief")}},
+	{"full broker", "unlimited retained messages or subscriptions", device,
+		"the embedded broker limits both; Mosquitto has memory_limit, and foreign messages are deleted and reported",
+		[]of{
 			tests("mqtt/broker", "TestQuota", "TestQuotaOfWills", "TestSubscriptionsAreBounded"),
 			tests("coordinator", "TestForeignRetained"), tests("internal/doctor", "TestMemory"),
 			tests("packaging/mosquitto", "TestBoundsAndPersistence")}},
-	{"flood the coordinator", "messages and updates faster than it works", device + ", " + broker,
-		"mailbox and memory are bounded; the oldest of what can be had again is dropped, and counted", []of{
+	{"flooded coordinator", "messages and updates faster than the coordinator processes them", device + ", " + broker,
+		"mailbox and memory are bounded; the oldest repeatable messages are dropped and counted", []of{
 			tests("mqtt", "TestR1FloodIsBounded", "TestFlappingLinkStaysBounded"),
 			tests("coordinator", "TestUpdatesWaitForRoom", "TestTransfersAreBounded"),
 			tests("coordinator/devices", "TestRejectionsAreBounded")}},
-	{"cut the network", "messages lost, delayed, in another order; one side cut off", broker,
-		"nothing accepted is lost; rounds go on when the network does", []of{
+	{"network failures", "messages lost, delayed or reordered; one side disconnected", broker,
+		"no accepted update is lost; rounds continue with the network", []of{
 			tests("coordinator", "TestBrokerCut", "TestLoss", "TestAcceptanceLostWithTheLink", "TestForgetfulBroker")}},
-	{"read at the broker", "all that goes through it in a run, or that it retains", broker + ", " + stranger,
-		"sizes, times and names: no parameter, moment, risk or count of rows; no key in a log, event or metric", []of{
+	{"reading at the broker", "all messages of a run, and all retained messages", broker + ", " + stranger,
+		"only sizes, times and names are visible: no parameters, statistics, risks or row counts; logs, events and " +
+			"metrics contain no keys", []of{
 			tests("coordinator", "TestBrokerLearnsNothing", "TestRepublishedSealed"),
 			tests("agent", "TestUpdateIsSealed"),
 			tests("wire", "TestSealedMessages", "TestSealedBlobs", "TestSealedManifests"),
 			tests("lab/world", "TestPowerCutAtEachOperation")}},
-	{"seal again", "sealed messages, chunks and models in another place, under another name or key, or in the open",
+	{"reused seals", "sealed messages, chunks and models under another topic, name or key, or unsealed ones",
 		broker + ", " + device,
-		"each opens where it was sealed for, or is dropped and counted; unsealed messages are dropped, too", []of{
+		"each message opens only for its recipient and topic; all others, also unsealed ones, are dropped and counted",
+		[]of{
 			tests("wire", "TestSealedInPlace", "TestSealPair", "TestSealedInAnnouncement"),
 			tests("mqtt/transfer", "TestPullerOpensSeals", "TestPullerRefusesAnotherManifest",
 				"TestReceiverOpensSeals"),
 			tests("agent", "TestKeyOfTheGroup", "TestUnsealedMessages", "TestAnnouncementWithoutKey")}},
-	{"read on after the revocation", "a device that was revoked listens at the broker, and asks for the key", thief,
-		"it opens nothing that was announced later, whenever the coordinator is killed; another root document and " +
-			"1,000 rounds bring another key, too", []of{
+	{"reading after the revocation", "a revoked device listens at the broker and requests the key", thief,
+		"it cannot open later announcements, even if the coordinator is killed at any moment; the key also changes " +
+			"with each root document and after 1,000 rounds", []of{
 			tests("coordinator", "TestRevokedOpensNothing", "TestRevokedAndKilled"),
 			tests("coordinator/sealing", "TestKeyChanges", "TestKeyChangeCut")}},
-	{"read between neighbours", "the D2D topics", broker + ", " + device, "sealed for the neighbour alone", []of{
-		tests("d2d", "TestSealed", "TestOtherBlocks", "TestPartsOfAnotherStart")}},
-	{"speak as a neighbour",
-		"snapshots in another neighbour's name, sealed with its key; beacons of others, replayed or forged",
-		device + ", " + broker + ", " + stranger, "each proves whose it is, or is dropped", []of{
+	{"reading between neighbours", "the topics of the messages between neighbours", broker + ", " + device,
+		"messages are sealed for the neighbour only", []of{
+			tests("d2d", "TestSealed", "TestOtherBlocks", "TestPartsOfAnotherStart")}},
+	{"false neighbour",
+		"snapshots in another neighbour's name, sealed with its key; replayed or forged beacons of other devices",
+		device + ", " + broker + ", " + stranger, "messages without proof of their sender are dropped", []of{
 			tests("d2d", "TestNeighborSpeaksForNobodyElse", "TestTampering", "TestScoutTakesSigned"),
 			tests("agent", "TestWord", "TestWordOfAnotherRoot"), tests("coordinator", "TestDiscoveredEdges")}},
-	{"a neighbour without an edge", "snapshots from a device that the invitation does not name", device,
-		"ignored", []of{
+	{"neighbour without an edge", "snapshots from a device that is not in the invitation", device,
+		"they are ignored", []of{
 			tests("d2d", "TestIgnored", "TestForbidden")}},
-	{"a lost device", "its key and certificate in other hands", thief,
-		"one command: its next message is dropped, it is told, its session is ended, the broker gets other rules",
+	{"lost device", "the key and certificate of a device are stolen", thief,
+		"one command revokes it: its messages are dropped, it is notified, its session is closed, and the broker's " +
+			"rules are updated",
 		[]of{
 			tests("coordinator", "TestRevoked", "TestRevokedIsTold", "TestRevokedWhileStopped"),
 			tests("internal/e2e", "TestJoin"),
 			tests("packaging/mosquitto", "TestRevokedCertificate", "TestReloadedRules")}},
-	{"another key for a device", "a request for a key or certificate by a stranger, by a key before, replayed, " +
-		"without the certificate's key, of a revoked device", stranger + ", " + device + ", " + thief,
-		"no answer, or a refusal; the list stays; the key before is heard no more", []of{
+	{"new key for a device", "a request for a key or certificate by a stranger, with a replaced key, replayed, " +
+		"without the certificate's key, or for a revoked device", stranger + ", " + device + ", " + thief,
+		"no answer or a refusal; the list of agents is unchanged; messages with a replaced key are ignored", []of{
 			tests("coordinator", "TestRenewalsAreChecked"), tests("wire", "TestVouched", "TestHalfARequest"),
 			tests("internal/coordinatord", "TestRenewRefused", "TestRenewRevoked", "TestKeyRotates"),
 			tests("agent", "TestForeignCertificates")}},
-	{"an old certificate of the broker", "one that has ended, shown to a device whose clock begins in 1970",
-		stranger + ", " + broker, "refused, by the time that the coordinator signed last, or the program was built; " +
-			"a thief's time ends with the next root document", []of{
+	{"expired broker certificate", "an expired certificate, presented to a device whose clock starts in 1970",
+		stranger + ", " + broker, "it is refused: the clock is at least the last time signed by the coordinator, or " +
+			"the build time; a time signed with a stolen key is valid until the next root document", []of{
 			tests("agent", "TestClockFloor", "TestClockOfThief"), tests("internal/agentd", "TestDeviceOf1970")}},
-	{"a second coordinator", "with the key and a copy of the state folder", thief,
-		"the one that is behind stops and says so; it leads again only by a raised epoch", []of{
+	{"second coordinator", "a coordinator with the key and a copy of the state folder", thief,
+		"the coordinator with the older state stops and reports it; it can lead again only with a raised epoch", []of{
 			tests("coordinator", "TestTwoCoordinators", "TestForeignAnnouncement", "TestForeignAnnouncementLeads"),
 			tests("agent", "TestOlderEpoch")}},
-	{"join without a token", "guessed, used, expired or another device's tokens; a man in the middle", stranger,
-		"refused; five wrong tries a minute and source; the device pins the root before it tells its token", []of{
+	{"joining without a token", "guessed, used, expired or foreign tokens; a man in the middle", stranger,
+		"the request is refused; five wrong attempts per minute and source; the device verifies the root document " +
+			"before it sends its token", []of{
 			tests("coordinator/enrol", "TestJoinRefused", "TestTokenRefused", "TestTries", "TestTriesAreBounded",
 				"TestUsedTokenStaysUsed"),
 			tests("internal/join", "TestManInTheMiddle", "TestOldRoot")}},
-	{"weak keys", "one key under two names, points of small order, key files that others can read",
-		device + ", " + writer, "refused, or said", []of{
+	{"weak keys", "one key under two names, points of small order, key files readable by other users",
+		device + ", " + writer, "they are refused or reported", []of{
 			tests("internal/keys", "TestWeakKeys", "TestPrivateIsClosed"),
 			tests("internal/coordinatord/agentlist", "TestAgents"),
 			tests("coordinator", "TestWeakPeerKey"), tests("wire", "TestWeakPeerKeys")}},
-	{"rewrite the past", "the log of who changed what, edited or cut", writer,
-		"`coordinator audit verify` finds it, up to the end of the last round", []of{
+	{"changed audit log", "the audit log, edited or truncated", writer,
+		"`coordinator audit verify` detects it, up to the end of the last round", []of{
 			tests("coordinator/audit", "TestTampered", "TestAnotherKey"), tests("internal/e2e", "TestJoin")}},
-	{"damaged or foreign files", "the state folder's files changed, cut or of an earlier copy", writer,
+	{"damaged or foreign files", "files of the state folder, changed, truncated or from an earlier copy", writer,
 		"the program rebuilds derived files; for other files it stops with an error that names the remedy", []of{
 			tests("coordinator", "TestDamagedFolder", "TestForeignBackup"),
 			tests("coordinator/uploads", "TestUpdateChangedOnDisk"),
 			tests("agent/fetch", "TestReadChecksAFile")}},
-	{"another package", "packages and lists of the repository that were changed", writer,
-		"apt refuses them: they are signed", []of{tests("internal/testkit/machine", "TestRepository")}},
-	{"a flood of labels", "names and numbers that would fill Prometheus", device,
-		"series are bounded whatever devices tell", []of{
+	{"changed package", "changed packages and lists of the repository", writer,
+		"apt refuses them, because they are signed", []of{tests("internal/testkit/machine", "TestRepository")}},
+	{"label explosion", "many different names and numbers in metrics", device,
+		"the number of series is bounded", []of{
 			tests("metrics", "TestInputsAreBounded", "TestSeriesDoNotGrowWithTheFleet", "TestSetsAreClosed")}},
 }

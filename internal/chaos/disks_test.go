@@ -58,7 +58,7 @@ func (p *plant) fill(folder string) (free func()) {
 
 func TestDisks(t *testing.T) {
 	results.run(t, fault{"full_coordinator", "the coordinator's disk is full for 10 s",
-		"rounds wait, nothing is lost, not ready and `status` says why; goes on by itself", func(t *testing.T) string {
+		"rounds wait, and resume by themselves; no data is lost", func(t *testing.T) string {
 			l := layout{agents: 4}
 			p := newPlant(t, l)
 			p.small("state", 4096)
@@ -86,7 +86,7 @@ func TestDisks(t *testing.T) {
 			return fmt.Sprintf("two more rounds %s after there is room; bit-equal", after.Round(100*time.Millisecond))
 		}})
 	results.run(t, fault{"full_agent", "an agent's disk is full",
-		"it declines and no round waits for it; it takes part again when there is room", func(t *testing.T) string {
+		"no round waits for it; it participates again when there is room", func(t *testing.T) string {
 			p := newPlant(t, layout{agents: 4, quorum: 3, deadline: 20 * time.Second})
 			p.small("state-agent-2", 64)
 			p.start()
@@ -104,12 +104,13 @@ func TestDisks(t *testing.T) {
 		}})
 	damages := []string{"deleted", "empty", "truncated", "flipped", "older"}
 	results.run(t, fault{"damaged_coordinator",
-		"each file of the coordinator's folder: deleted, empty, truncated, a bit flipped, an older copy",
-		"goes on, or ends with status 78 and the command to run; no model is deleted", func(t *testing.T) string {
+		"each file of the coordinator's folder is deleted, emptied, truncated, changed by one bit, or replaced by an " +
+			"older copy",
+		"it continues, or exits with status 78 and the command to run", func(t *testing.T) string {
 			return damageEach(t, damages, "state", true)
 		}})
-	results.run(t, fault{"damaged_agent", "each file of an agent's folder, the same",
-		"goes on by itself, loudly", func(t *testing.T) string {
+	results.run(t, fault{"damaged_agent", "each file of an agent's folder is damaged in the same ways",
+		"the agent continues by itself and reports the damage", func(t *testing.T) string {
 			return damageEach(t, damages, "state-agent-1", false)
 		}})
 }
@@ -151,9 +152,9 @@ func damageEach(t *testing.T, damages []string, folder string, coordinator bool)
 		}
 	}
 	if stopped > 0 {
-		return fmt.Sprintf("%d damages: %d go on, %d end with status 78 and the command", tried, tried-stopped, stopped)
+		return fmt.Sprintf("%d damages: %d continue, %d exit with 78", tried, tried-stopped, stopped)
 	}
-	return fmt.Sprintf("%d damages: all go on", tried)
+	return fmt.Sprintf("%d damages: all continue", tried)
 }
 
 // takeOver makes the coordinator's folder, put back from a copy, the newest again.
@@ -295,7 +296,7 @@ func (p *plant) copyFolder(from, to string) {
 
 func TestSecondCoordinator(t *testing.T) {
 	results.run(t, fault{"two_coordinators", "a second coordinator starts with a copy of the state folder and the key",
-		"one ends with status 78 and names the cause; rounds go on with the other", func(t *testing.T) string {
+		"one exits with status 78 and names the cause; rounds continue with the other", func(t *testing.T) string {
 			p := newPlant(t, layout{agents: 4})
 			p.start()
 			p.await(3, time.Minute)
@@ -319,10 +320,10 @@ func TestSecondCoordinator(t *testing.T) {
 			after := p.goOn(3, time.Minute)
 			p.stop()
 			p.checkHistory()
-			return fmt.Sprintf("the copy ends with 78; three more rounds %s later", after.Round(100*time.Millisecond))
+			return fmt.Sprintf("the copy exits with 78; three more rounds %s later", after.Round(100*time.Millisecond))
 		}})
-	results.run(t, fault{"lost_folder", "the coordinator's folder is lost; an older backup is put back",
-		"status 78 and the command; after `coordinator run --take-over` rounds go on", func(t *testing.T) string {
+	results.run(t, fault{"lost_folder", "the coordinator's folder is lost, and an older backup is restored",
+		"status 78 with the command; after `coordinator run --take-over` rounds continue", func(t *testing.T) string {
 			p := newPlant(t, layout{agents: 4})
 			p.start()
 			p.await(3, time.Minute)

@@ -23,21 +23,21 @@ func TestLiars(t *testing.T) {
 		{"lie_statistics", "1 of 7 lies in the statistics round: means 10⁶, no spread",
 			[]string{"--lie", "1:moments"},
 			"statistics", ""},
-		{"lie_rows", "1 of 7 claims 10⁹ rows in it", []string{"--lie", "1:rows"}, "statistics", ""},
+		{"lie_rows", "1 of 7 claims 10⁹ rows in the statistics round", []string{"--lie", "1:rows"}, "statistics", ""},
 		{"lie_1e30", "1 of 7 sends 10³⁰ in every round", []string{"--lie", "1:constant:1e30"}, "training", ""},
 		{"lie_max", "1 of 7 sends 3.4·10³⁸ in every round", []string{"--lie", "1:max"}, "training", ""},
 		{"lie_nan", "1 of 7 sends NaN in every round", []string{"--lie", "1:nan"}, "training", ""},
 		{"lie_samples", "1 of 7 claims 10⁹ samples under `weights: samples` and `robust: true`",
 			[]string{"--lie", "1:rows"}, "training", ", weights: samples, robust: true"},
-		{"silent", "1 of 7 joins every round and sends nothing before its deadline", []string{"--late", "1"}, "", ""},
+		{"silent", "1 of 7 joins every round and sends no update before the deadline", []string{"--late", "1"}, "", ""},
 	} {
-		results.run(t, fault{c.name, c.what, "the federation neither stops nor learns it: R² stays above 0.9",
+		results.run(t, fault{c.name, c.what, "rounds continue; R² above 0.9",
 			func(t *testing.T) string {
 				p := newPlant(t, layout{agents: 6, quorum: 4, deadline: 5 * time.Second, liar: true, round: c.round})
 				liar := p.lie(c.how...)
 				p.start()
 				p.await(5, 2*time.Minute)
-				hundred := p.await(105, 10*time.Minute)
+				p.await(105, 10*time.Minute)
 				url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(liar.Await(t, "serving metrics"))[1]
 				lies := 0.0
 				for _, end := range []string{`reason="none",result="accepted"`, `reason="not_finite",result="refused"`} {
@@ -55,8 +55,7 @@ func TestLiars(t *testing.T) {
 				}
 				liar.Stop(t, syscall.SIGTERM, 0)
 				p.stop()
-				return fmt.Sprintf("R² %.3f after %v lies; 100 rounds in %s, %d abandoned", r2, lies,
-					hundred.Round(100*time.Millisecond), p.abandoned())
+				return fmt.Sprintf("R² %.3f; %d of 100 rounds abandoned", r2, p.abandoned())
 			}})
 	}
 }

@@ -49,10 +49,12 @@ func WriteManual(t *testing.T, root *cobra.Command) {
 	}
 }
 
-// writeManualAndCompletions makes man/*.1 and completions/{bash,zsh,fish} in a folder.
+// writeManualAndCompletions writes man/*.1, markdown/*.md and completions/{bash,zsh,fish} into a folder.
 func writeManualAndCompletions(dir string, on time.Time, root *cobra.Command) error {
-	man, completions := filepath.Join(dir, "man"), filepath.Join(dir, "completions")
-	if err := errors.Join(os.MkdirAll(man, 0o755), os.MkdirAll(completions, 0o755)); err != nil {
+	man, pages := filepath.Join(dir, "man"), filepath.Join(dir, "markdown")
+	completions := filepath.Join(dir, "completions")
+	if err := errors.Join(os.MkdirAll(man, 0o755), os.MkdirAll(pages, 0o755),
+		os.MkdirAll(completions, 0o755)); err != nil {
 		return err
 	}
 	if err := removeBuildDate(root); err != nil {
@@ -61,6 +63,7 @@ func writeManualAndCompletions(dir string, on time.Time, root *cobra.Command) er
 	header := &doc.GenManHeader{Section: "1", Date: &on, Source: "fedmesh", Manual: "fedmesh"}
 	return errors.Join(
 		doc.GenManTree(root, header, man),
+		doc.GenMarkdownTree(root, pages),
 		root.GenBashCompletionFileV2(filepath.Join(completions, "bash"), true),
 		root.GenZshCompletionFile(filepath.Join(completions, "zsh")),
 		root.GenFishCompletionFile(filepath.Join(completions, "fish"), true),

@@ -21,11 +21,11 @@ type fact string
 
 // The facts, in the order of the columns. None is a wish: a test has seen each value of each broker.
 const (
-	survives  fact = "retained survives `kill -9`"
-	wildcards fact = "retained by wildcard"
-	bounded   fact = "memory bounded (clients that read nothing)"
-	hangsUp   fact = "closes who speaks no MQTT"
-	refuses   fact = "closes who sends 256 KiB"
+	survives  fact = "retained messages survive `kill -9`"
+	wildcards fact = "retained messages by wildcard"
+	bounded   fact = "memory bounded with stalled clients"
+	hangsUp   fact = "closes connections with invalid data"
+	refuses   fact = "closes connections that send 256 KiB"
 )
 
 var facts = []fact{survives, wildcards, bounded, hangsUp, refuses}
@@ -156,7 +156,7 @@ func (s subject) sawAll(t *testing.T) {
 func (r *record) table() string {
 	var out strings.Builder
 	line := func(cells ...string) { fmt.Fprintf(&out, "| %s |\n", strings.Join(cells, " | ")) }
-	head, rule := []string{"", "runs in"}, []string{"---", "---"}
+	head, rule := []string{"broker", "tested"}, []string{"---", "---"}
 	for _, f := range facts {
 		head, rule = append(head, string(f)), append(rule, "---")
 	}

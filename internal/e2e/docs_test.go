@@ -42,7 +42,7 @@ var (
 func blocks(t *testing.T) (all []shown) {
 	t.Helper()
 	pages := []string{root + "README.md", root + "CONTRIBUTING.md"}
-	for _, pattern := range []string{"docs/*.md", "packaging/*/README.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/howto/*.md", "packaging/*/README.md"} {
 		found, err := filepath.Glob(root + pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -20,23 +20,23 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// fromTelegraf returns a block of the section about Telegraf in docs/DATA.md.
+// fromTelegraf returns a block of the section about Telegraf in docs/howto/read-from-modbus-and-opc-ua.md.
 func fromTelegraf(t *testing.T, language string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/DATA.md")
+	text, err := os.ReadFile("../../docs/howto/read-from-modbus-and-opc-ua.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "### From Modbus, OPC UA and others with Telegraf\n")
-	section, _, _ = strings.Cut(section, "\n### ")
+	_, section, _ := strings.Cut(string(text), "## From Modbus, OPC UA and others with Telegraf\n")
+	section, _, _ = strings.Cut(section, "\n## ")
 	m := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(section)
 	if m == nil {
-		t.Fatalf("docs/DATA.md has no %s for Telegraf", language)
+		t.Fatalf("the page has no %s for Telegraf", language)
 	}
 	return m[1]
 }
 
-// TestTelegraf reads the message of docs/DATA.md, which has the form of Telegraf's documentation, with the
+// TestTelegraf reads the message of that page, which has the form of Telegraf's documentation, with the
 // configuration that stands there.
 func TestTelegraf(t *testing.T) {
 	s := settings.DefaultAgent()

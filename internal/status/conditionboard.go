@@ -133,6 +133,25 @@ func (b *ConditionBoard) StatusLine() string {
 	return line
 }
 
+// ShownTexts returns the texts that events show, by name, without the texts of the status line. A status page has a
+// line for each of them, so a new event needs no change of the page. It returns nil if there are none.
+func (b *ConditionBoard) ShownTexts() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var texts map[string]string
+	for name := range b.shownValueByName {
+		text := b.shownText(name)
+		if text == "" || name == observe.ConnectionStatus || name == observe.ActivityStatus {
+			continue
+		}
+		if texts == nil {
+			texts = map[string]string{}
+		}
+		texts[name] = text
+	}
+	return texts
+}
+
 // shownText returns the text under a name. It returns "" without a text. The caller holds the lock.
 func (b *ConditionBoard) shownText(name string) string {
 	text, _ := b.shownValueByName[name].(string)

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -80,5 +81,18 @@ func TestShownValues(t *testing.T) {
 	}
 	if len(changed) != 0 {
 		t.Error("a value outside the status line is signalled")
+	}
+	if got := b.ShownTexts(); got != nil {
+		t.Errorf("shown without a text: %v", got)
+	}
+	b.ApplyDescription(&observe.EventDescription{StatusValues: []observe.StatusValue{
+		{Name: "disk", Value: "1.2 GB free"}, {Name: observe.ActivityStatus, Value: "round 7 is open"}}})
+	if got := b.ShownTexts(); len(got) != 1 || got["disk"] != "1.2 GB free" {
+		t.Errorf("shown %v, want only the text of the disk", got)
+	}
+	page := status.Page{Width: 80}
+	page.AddShownTexts(b.ShownTexts())
+	if text := page.Text.String(); !strings.Contains(text, "disk") || !strings.Contains(text, "1.2 GB free") {
+		t.Errorf("page %q", text)
 	}
 }

@@ -2,6 +2,7 @@ package status
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -128,6 +129,13 @@ func (p *Page) AddHeadLines(what, version string, at, started time.Time, conditi
 func (p *Page) AddLossLine(xs []float64) {
 	if len(xs) > 0 {
 		p.AddLine("loss", "%s  %.4g → %.4g over %d rounds", Sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
+	}
+}
+
+// AddShownTexts adds one line for each text that events show, in the order of their names.
+func (p *Page) AddShownTexts(textByName map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(textByName)) {
+		p.AddLine(name, "%s", textByName[name])
 	}
 }
 

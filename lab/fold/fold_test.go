@@ -130,7 +130,7 @@ func TestRefused(t *testing.T) {
 	}
 	for _, name := range []string{rule.Median, rule.TrimmedMean, rule.Krum} {
 		_, err := run(t, `{"updates": [{"agent": "a", "values": [1], "weight": 2}]}`, rule.Config{Rule: name}, true)
-		if !strings.Contains(fmt.Sprint(err), "the rule leaves the agents' weights out") {
+		if !strings.Contains(fmt.Sprint(err), "the rule ignores the agents' weights") {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

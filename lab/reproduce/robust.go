@@ -148,7 +148,7 @@ func (b *robustExperiment) judge(r *Report, attack string, c ruleCase, a estimat
 	switch {
 	case attack == "" && !c.mayTrailMean && c.Key != "mean":
 		mean := clean["mean"]
-		r.find(Finding{What: what + " where nobody lies", Measured: a.String(),
+		r.find(Finding{What: what + " without an attack", Measured: a.String(),
 			Expected: fmt.Sprintf("at least %.4g − 0.02, the mean's", mean.mean),
 			Holds:    a.mean >= mean.mean-0.02})
 	case attack == claimedAttack && c.Key == "mean":
@@ -175,7 +175,7 @@ func curveOf(metric, name string, r *sim.Result) plot.Curve {
 func RobustTable(r *Report) string {
 	b := defaultRobust()
 	var s strings.Builder
-	fmt.Fprintf(&s, "| rule | nobody lies | %s |\n|---|---%s|\n", strings.Join(b.Attacks, " | "),
+	fmt.Fprintf(&s, "| rule | no attack | %s |\n|---|---%s|\n", strings.Join(b.Attacks, " | "),
 		strings.Repeat("|---", len(b.Attacks)))
 	for _, c := range ruleCases() {
 		fmt.Fprintf(&s, "| %s |", c.Name)

@@ -28,13 +28,13 @@ func TestRobustnessPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, begun := bytes.Cut(page, []byte("| rule | nobody lies |"))
+	before, rest, begun := bytes.Cut(page, []byte("| rule | no attack |"))
 	old, after, ended := bytes.Cut(rest, []byte("|\n\n"))
 	after = append([]byte("\n"), after...)
 	if !begun || !ended {
 		t.Fatalf("%s has no table", path)
 	}
-	old = append(append([]byte("| rule | nobody lies |"), old...), "|\n"...)
+	old = append(append([]byte("| rule | no attack |"), old...), "|\n"...)
 	table := []byte(RobustTable(r))
 	switch {
 	case *update:

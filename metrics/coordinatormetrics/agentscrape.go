@@ -90,7 +90,7 @@ func (s *fleetReports) serveAgentMetrics(w http.ResponseWriter, req *http.Reques
 // expositionText writes the readings under the names that they have at the agent.
 // It leaves out readings that this build does not know.
 func (r *agentReport) expositionText(age float64) []byte {
-	b := []byte("# HELP agentd_report_age_seconds Time since the coordinator got these numbers from the agent.\n")
+	b := []byte("# HELP agentd_report_age_seconds Age of the agent's last report.\n")
 	b = fmt.Appendf(b, "# TYPE agentd_report_age_seconds gauge\nagentd_report_age_seconds %g\n", age)
 	last := ""
 	for _, x := range r.Metrics {

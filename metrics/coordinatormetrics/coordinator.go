@@ -28,8 +28,7 @@ type CoordinatorMetrics struct {
 
 // MLflowOK is a metric of an event of internal/coordinatord, which is above this package.
 var MLflowOK = observe.OptionalGauge("mlflow_ok",
-	"Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
-		"the last try has failed and they wait (0); absent without one.")
+	"Whether the last write to the MLflow server succeeded (1) or failed and is retried (0). Absent without MLflow.")
 
 // New registers the metrics of a coordinator. now is the clock for timestamps.
 func New(reg prometheus.Registerer, now func() time.Time) *CoordinatorMetrics {

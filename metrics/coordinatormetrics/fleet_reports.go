@@ -60,13 +60,13 @@ var spreadSeries = []struct {
 	name, help string
 }{
 	{metrics.ReportedSeriesID("process_resident_memory_bytes", ""), "fleet_resident_memory_bytes",
-		"Resident memory of the agents' programs"},
+		"Resident memory of the agent processes"},
 	{metrics.ReportedSeriesID("agentd_step_seconds", ""), "fleet_step_seconds",
-		"Time per local step, as the agents estimate it"},
+		"Duration of a local step, as estimated by the agents"},
 	{metrics.ReportedSeriesID("agentd_local_steps", ""), "fleet_local_steps",
-		"Local steps E_k in the last round that each agent trained in"},
+		"Number of local steps E_k in each agent's last training round"},
 	{metrics.ReportedSeriesID("agentd_local_risk_before", ""), "fleet_local_risk",
-		"Risk of the base model on the agents' own data, in the last round that each trained in"},
+		"Risk of the base model on each agent's own data, in its last training round"},
 }
 
 // The quantiles of a spread that are shown.
@@ -89,40 +89,38 @@ func newReports(r metrics.Registrar, now func() time.Time) *fleetReports {
 		counterBySeriesID: map[uint8]prometheus.Counter{},
 		descs: fleetMetricDescs{
 			reportingAgents: desc("fleet_agents_reporting",
-				"Agents whose last report is less than three of their intervals old; the fleet metrics that are "+
-					"gauges are of these."),
+				"Agents whose last report is at most three intervals old. Fleet gauges cover these agents."),
 			knownAgents: desc("fleet_agents_known",
-				"Agents in the list of keys that have reported since this process began."),
-			versions:  desc("fleet_versions", "Different versions of the program among the agents that report."),
-			fitAgents: desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
+				"Enrolled agents that have reported since the coordinator started."),
+			versions:  desc("fleet_versions", "Number of different program versions among the reporting agents."),
+			fitAgents: desc("fleet_agents_fit", "Reporting agents whose local data fit the announced task."),
 		},
 	}
 	for _, x := range spreadSeries {
 		s.descs.spreadDescs = append(s.descs.spreadDescs,
-			desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
+			desc(x.name, x.help+".", "stat"))
 	}
-	const since = ", added up over the agents' reports since this process began."
-	s.addFleetCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since,
+	const since = ", summed over the agents' reports."
+	s.addFleetCounter(r, "fleet_rounds_total", "Rounds completed by agents, by result"+since,
 		"agentd_rounds_total",
 		"result", observe.NamesAsStrings(agentround.WorkResults()), "")
 	s.addFleetCounter(r, "fleet_local_steps_decisions_total",
-		"Rounds trained, by what decided the number of local steps"+since,
+		"Rounds trained, by the reason for the number of local steps"+since,
 		"agentd_local_steps_decisions_total", "reason", observe.StringerNames(learner.StepCountReasons()), "")
 	s.addFleetCounter(r, "fleet_d2d_payload_bytes_total",
-		"Bytes of payload in what agents said to their neighbours"+since,
+		"Payload bytes of the messages between neighbours"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{host.DirectionReceived, host.DirectionSent}, `,kind="peer"`)
-	s.addFleetCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
+	s.addFleetCounter(r, "fleet_mqtt_payload_bytes_total", "Payload bytes of the agents' other MQTT messages"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{host.DirectionReceived, host.DirectionSent}, "")
 	for _, what := range []struct{ name, help string }{
-		{"training_failures", "Rounds in which training gave no update"},
-		{"broker_reconnects", "Connections of agents to the broker after the first one of their process"},
-		{"mqtt_dropped_messages", "MQTT messages that agents did not use"},
-		{"mixing_flows", "Flows from neighbours that were applied"},
-		{"mixing_flows_late", "Of these, those applied after the step of their snapshots"},
-		{"mixing_skipped", "Snapshots that were not issued on an edge, since the edge was behind"},
-		{"mixing_waits", "Steps whose wait for neighbours ended at its deadline"},
-		{"mixing_unreconciled", "Edges on which, at the end of a round, one end may have applied a flow that the " +
-			"other did not"},
+		{"training_failures", "Rounds in which training produced no update"},
+		{"broker_reconnects", "Reconnections of agents to the broker"},
+		{"mqtt_dropped_messages", "MQTT messages dropped by agents"},
+		{"mixing_flows", "Flows from neighbours applied"},
+		{"mixing_flows_late", "Flows applied after the step of their snapshots"},
+		{"mixing_skipped", "Snapshots not issued because the edge was behind"},
+		{"mixing_waits", "Local steps at which the wait for neighbours timed out"},
+		{"mixing_unreconciled", "Edges on which, after a round, only one end may have applied a flow"},
 	} {
 		s.counterBySeriesID[metrics.ReportedSeriesID("agentd_"+what.name+"_total",
 			"")] = r.NewCounter("fleet_"+what.name+"_total",

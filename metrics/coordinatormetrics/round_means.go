@@ -9,14 +9,14 @@ import (
 
 var (
 	lastRoundRiskBefore = observe.OptionalGauge("last_round_risk_before",
-		"Mean risk of the base model on the data of the agents whose updates were accepted, each agent counting "+
-			"the same, in the training round published last; not known when a restart forgot some.")
+		"Unweighted mean risk of the base model over the agents with accepted updates, in the last published "+
+			"training round.")
 	lastRoundRiskAfter = observe.OptionalGauge("last_round_risk_after",
-		"Mean risk on the data of the agents whose updates were accepted, after their local steps, in the "+
-			"training round published last; see coordinator_last_round_risk_before.")
+		"Mean risk over the agents with accepted updates, after their local steps, in the last published training "+
+			"round.")
 	lastRoundUpdateNorm = observe.OptionalGauge("last_round_update_norm",
-		"Mean Euclidean norm of the accepted updates of the training round published last; not known when a "+
-			"restart forgot some.")
+		"Mean Euclidean norm of the accepted updates in the last published training round. Absent after a restart "+
+			"within the round.")
 	roundMeanMetrics = []*observe.Metric{lastRoundRiskBefore, lastRoundRiskAfter, lastRoundUpdateNorm}
 )
 

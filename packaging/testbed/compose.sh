@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs compose.yml on a testbed's folder, made again at each "up": compose.sh up|down. AGENTS is the number of agents.
+# Usage: compose.sh up|down. Runs compose.yml with a new testbed folder at each "up". AGENTS is the number of agents.
 set -eu
 cd "$(dirname "$0")/../.."
 BIN=$PWD/bin BED=$PWD/state/compose UID_GID=$(id -u):$(id -g)

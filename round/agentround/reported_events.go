@@ -28,7 +28,7 @@ const (
 	endedEdgeCondition          = "edge"
 )
 
-var obeyedRoundMetric = observe.OptionalGauge("round", "Number of the round in the announcement that is obeyed.")
+var obeyedRoundMetric = observe.OptionalGauge("round", "Number of the round in the accepted announcement.")
 
 // AnnouncementObeyedValue is the name of the status value *wire.AnnouncementPosition.
 const AnnouncementObeyedValue = "announcement obeyed"
@@ -58,7 +58,7 @@ func AnnouncementIgnoreReasons() []AnnouncementIgnoreReason {
 }
 
 var ignoredAnnouncementsMetric = observe.CounterByLabel("announcements_ignored_total",
-	"Announcements that were not obeyed: older ones are replays, a conflict is two coordinators with one key.",
+	"Announcements ignored, by reason: older = replayed; conflict = two coordinators use the same key.",
 	"reason", observe.NamesAsStrings(AnnouncementIgnoreReasons()))
 
 // AnnouncementIgnored: the agent does not follow an announcement.
@@ -89,7 +89,7 @@ func (e MessageUnsupported) Describe(d *observe.EventDescription) {
 }
 
 var budgetShortfallsMetric = observe.Counter("budget_short_total",
-	"Times that the rest of the month's budget became too small for a round.")
+	"Times that the remaining budget of the month became too small for a round.")
 
 // UplinkBudgetTooSmall: the rest of the month's bytes has become too small for a round.
 type UplinkBudgetTooSmall struct {
@@ -108,7 +108,7 @@ func (e UplinkBudgetTooSmall) Describe(d *observe.EventDescription) {
 }
 
 var neighborEdgesEndedMetric = observe.CounterByLabel("mixing_edges_ended_total",
-	"Edges that the coordinator has taken away for some rounds, by reason.", "reason",
+	"Edges that the coordinator suspended for some rounds, by reason.", "reason",
 	observe.StringerNames(wire.EdgeEndReasons()))
 
 // NeighborEdgeEnded: the coordinator has ended the edge to a neighbour for some rounds.
@@ -142,10 +142,9 @@ const TaskFitnessOK = "fit"
 
 var (
 	taskFitnessMetric = observe.GaugeByLabel("task_fitness",
-		"Whether the local data fit the announced task: 1 for fit or for the reason why not, 0 for all others; "+
-			"all 0 until a task came.",
+		"Fitness for the announced task: 1 for fit or the reason against it, 0 for all others.",
 		"fitness", append([]string{TaskFitnessOK}, observe.StringerNames(wire.DeclineReasons())...))
-	fittingRowsMetric = observe.OptionalGauge("samples", "Rows of local data that fit the announced task.")
+	fittingRowsMetric = observe.OptionalGauge("samples", "Number of local rows that fit the announced task.")
 )
 
 // TaskFitnessValue is the name of the status value *TaskFitnessChecked.
@@ -173,7 +172,7 @@ func (e TaskFitnessChecked) Describe(d *observe.EventDescription) {
 }
 
 var workInProgressMetric = observe.Gauge("round_in_progress",
-	"Whether this device is at work in a round (1) or not (0).")
+	"Whether this device is working in a round (1) or not (0).")
 
 // WorkStarted: the agent takes part in a round.
 type WorkStarted struct {
@@ -209,11 +208,10 @@ func WorkResults() []WorkResult {
 
 var (
 	endedWorkMetric = &observe.Metric{Name: "rounds_total", LabelNames: []string{"kind", "result", "reason"},
-		Help: "Rounds that this device was drawn for and that are over for it, by kind of round, result, and the " +
-			"reason for a refusal or a declining.",
+		Help:          "Rounds completed by this device, by kind, result, and reason for refusal or decline.",
 		InitialSeries: endedWorkMetricSeries()}
 	lastWorkEndMetric = observe.OptionalGauge("last_round_timestamp_seconds",
-		"When this device's part in a round last ended, whatever the result, in Unix time.")
+		"Time at which this device last finished a round, with any result.")
 )
 
 // noWorkEndReasonLabel is the label value for a result without a reason.

@@ -79,6 +79,7 @@ func (a *agentStatus) Draw(width int) string {
 			p.AddLine("  mixed", "%d flows of neighbours, %d of them late", t.AppliedNeighborFlows, t.LateNeighborFlows)
 		}
 	}
+	p.AddShownTexts(a.ShownTexts)
 	p.AddLossLine(a.RecentLosses)
 	if len(a.RoundsByResult) > 0 {
 		var all []string

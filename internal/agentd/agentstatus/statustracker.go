@@ -35,6 +35,7 @@ type agentStatus struct {
 	Started        time.Time          `json:"started"`
 	Broker         status.Link        `json:"broker"`
 	Conditions     []status.Condition `json:"conditions,omitempty"`
+	ShownTexts     map[string]string  `json:"values,omitempty"` // texts that events show, by name
 
 	AnnouncedRound uint64     `json:"round"` // of the announcement that is obeyed
 	AnnouncedPhase string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
@@ -142,7 +143,7 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 	p.GeneratedAt = v.now()
 	p.RecentLosses, p.RecentRefusals = slices.Clone(p.RecentLosses), slices.Clone(p.RecentRefusals)
 	p.RoundsByResult, p.UpdatesByFate = maps.Clone(v.current.RoundsByResult), maps.Clone(v.current.UpdatesByFate)
-	p.Conditions = v.board.Conditions()
+	p.Conditions, p.ShownTexts = v.board.Conditions(), v.board.ShownTexts()
 	p.addShownValues(v.board)
 	return &p
 }

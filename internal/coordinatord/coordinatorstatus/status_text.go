@@ -36,6 +36,7 @@ func (c *coordinatorStatus) Draw(width int) string {
 		p.AddLine("  held out", "%s", f)
 	}
 	drawAgentEvaluation(p, c.LastAgentEvaluation)
+	p.AddShownTexts(c.ShownTexts)
 	p.AddLossLine(c.Losses)
 	if c.StopProgress != nil {
 		p.AddParagraph("ends", c.describeStopProgress())

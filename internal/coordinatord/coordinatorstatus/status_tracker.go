@@ -28,6 +28,7 @@ type coordinatorStatus struct {
 	Started        time.Time          `json:"started"`
 	Broker         status.Link        `json:"broker"`
 	Conditions     []status.Condition `json:"conditions,omitempty"`
+	ShownTexts     map[string]string  `json:"values,omitempty"` // texts that events show, by name
 
 	Task TaskVersionInEffect `json:"task"`
 
@@ -246,7 +247,7 @@ func (v *StatusTracker) Status() status.DrawableStatus {
 			p.LargeUpdates = append(p.LargeUpdates, *d.largeUpdates)
 		}
 	}
-	p.Conditions = v.board.Conditions()
+	p.Conditions, p.ShownTexts = v.board.Conditions(), v.board.ShownTexts()
 	p.addShownValues(v.board)
 	return &p
 }

@@ -110,7 +110,7 @@ func (m *aptSite) see(r *repository) {
 	m.Shell("rm -rf /srv/apt /var/lib/apt/lists/*; cp -r " + DropDir + "/" + filepath.Base(r.dir) + " /srv/apt")
 }
 
-// sources does what docs/OPERATIONS.md tells to do before the first installation.
+// sources does what docs/howto/install.md tells to do before the first installation.
 func (m *aptSite) sources(r *repository) {
 	m.t.Helper()
 	m.see(r)

@@ -18,7 +18,8 @@ import (
 )
 
 // TestFirstContact founds a federation of five devices with files of their own as a person does, on six clean machines
-// that know our repository: it counts the commands, the edits and the time. docs/OPERATIONS.md has what it logs.
+// that know our repository: it counts the commands, the edits and the time. docs/howto/enrol-devices.md has what it
+// logs.
 func TestFirstContact(t *testing.T) {
 	skipWithoutPrograms(t, "apt-ftparchive", "gpg")
 	drop, err := debs()
@@ -70,7 +71,7 @@ func TestFirstContact(t *testing.T) {
 		"each device; %.0f s of the machines' time, %.0f s of the last device's", lead.commands, lead.edited,
 		devices[0].commands, devices[0].edited, took.Seconds(), ofLast.Seconds())
 	if lead.commands > 10 || lead.edited > 0 || devices[0].commands > 2 || devices[0].edited > 0 {
-		t.Error("docs/OPERATIONS.md promises less")
+		t.Error("docs/howto/enrol-devices.md promises less")
 	}
 }
 

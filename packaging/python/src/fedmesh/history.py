@@ -12,7 +12,7 @@ The columns have the names of `coordinator history export`, and are arrays of on
     seconds, selected, accepted
     evaluated_agents, evaluated_risk, ...     numbers, in lines of the kind "evaluation"
 
-docs/OPERATIONS.md says what they mean.
+docs/API.md says what they mean.
 """
 
 from __future__ import annotations
